@@ -1,0 +1,106 @@
+"""The errors that reach a user, and the data that explains a refusal. Fields first, text last.
+
+Exit statuses are those of the command-line contract: 1 a check failed or a lock is stale, 2 bad usage or input,
+3 no solution, 4 the network, an index or an installer failed.
+"""
+
+from __future__ import annotations
+
+from .model import Value
+
+
+class Reason(Value):
+    """One fact that speaks against a build.
+
+    `code` is kebab-case and stable (driver-floor, no-code-for-device, ...); `subject` is what the fact is about
+    ("torch 2.15.0+cu132"); `need` and `have` are short texts; `source` is where the need is written down.
+    """
+
+    code: str
+    subject: str
+    need: str
+    have: str
+    source: str = ""
+
+
+class Change(Value):
+    """A change of the request or the host that makes it solvable. `gives` says what it would give."""
+
+    change: str
+    gives: str
+
+
+class Explanation(Value):
+    """Why there is no solution, whole: every reason, and the smallest changes that help (each was solved)."""
+
+    subject: str
+    reasons: tuple[Reason, ...]
+    changes: tuple[Change, ...] = ()
+
+
+class GpuEnvError(Exception):
+    """Base of all errors that are shown as one line. `hint` says what to do about it."""
+
+    code = "error"
+    exit_status = 2
+
+    def __init__(self, message: str, *, hint: str = "", **context: object) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.context = message, hint, context
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class InputError(GpuEnvError):
+    """A flag, file or value that cannot be used. Nothing was written."""
+
+    code = "bad-input"
+
+
+class DataError(InputError):
+    """The matrix data or the snapshot is damaged."""
+
+    code = "bad-data"
+
+
+class NoSolutionError(GpuEnvError):
+    """No environment satisfies the request on this host."""
+
+    code = "no-solution"
+    exit_status = 3
+
+    def __init__(self, explanation: Explanation) -> None:
+        super().__init__(f"no environment for {explanation.subject} on this host")
+        self.explanation = explanation
+
+
+class HostMismatchError(GpuEnvError):
+    """A lock that this host cannot run. Nothing was written."""
+
+    code = "lock-does-not-fit"
+    exit_status = 1
+
+    def __init__(self, message: str, reasons: tuple[Reason, ...]) -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
+class PackageIndexError(GpuEnvError):
+    """An index did not answer, or answered nonsense."""
+
+    code = "index-failed"
+    exit_status = 4
+
+
+class OfflineError(PackageIndexError):
+    """A fact is not in the snapshot or the cache, and --offline forbids asking for it."""
+
+    code = "offline"
+
+
+class InstallError(GpuEnvError):
+    """An installer failed."""
+
+    code = "install-failed"
+    exit_status = 4

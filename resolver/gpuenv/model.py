@@ -1,0 +1,494 @@
+"""The values that the stages hand to one another: frozen, slotted, keyword-only, no I/O.
+
+Words: a *compute capability* is a pair such as (8, 9); a *driver release* is a string such as "580.65.06"; a
+*CUDA version* is a pair such as (13, 0) and is used both for a toolkit and for what a driver supports, never for
+anything else. Sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self, dataclass_transform
+
+ComputeCapability = tuple[int, int]
+CudaVersion = tuple[int, int]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _ValueMeta(type):
+    """Makes the classes below what `dataclass(frozen=True, slots=True, kw_only=True)` would make them.
+
+    The standard module is not used because importing it takes a sixth of the time that a whole solve may take
+    (it imports inspect, ast and tokenize).
+    """
+
+    _fields: tuple[str, ...]
+    _defaults: dict[str, object]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _ValueMeta:
+        fields = tuple(namespace.get("__annotations__", ()))
+        defaults = {field: namespace.pop(field) for field in fields if field in namespace}
+        namespace["__slots__"] = fields
+        cls = super().__new__(mcs, name, bases, namespace)
+        cls._fields, cls._defaults = fields, defaults
+        return cls
+
+
+class Value(metaclass=_ValueMeta):
+    """Base of the value types: equality and hash by content, `replace` for a changed copy."""
+
+    def __init__(self, **fields: object) -> None:
+        cls = type(self)
+        put = object.__setattr__
+        for name in cls._fields:
+            if name in fields:
+                put(self, name, fields.pop(name))
+            elif name in cls._defaults:
+                put(self, name, cls._defaults[name])
+            else:
+                raise TypeError(f"{cls.__name__}() needs {name!r}")
+        if fields:
+            raise TypeError(f"{cls.__name__}() has no {', '.join(sorted(fields))}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def _content(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in type(self)._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and type(self) is type(other) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._fields)
+        return f"{type(self).__name__}({inner})"
+
+    def replace(self, **changes: object) -> Self:
+        """A copy with some fields changed."""
+        return type(self)(**{name: getattr(self, name) for name in type(self)._fields} | changes)
+
+
+def parse_release(text: str) -> tuple[int, ...]:
+    """The comparable form of a driver release: "580.65.06" -> (580, 65, 6). ValueError for anything else."""
+    parts = text.split(".")
+    if not 2 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ValueError(f"{text!r} is not a driver release such as 580.65.06")
+    return tuple(int(part) for part in parts)
+
+
+def parse_pair(text: str) -> tuple[int, int]:
+    """"13.2" -> (13, 2), for CUDA versions, compute capabilities, Python and glibc versions. ValueError else."""
+    major, dot, minor = text.partition(".")
+    if not (dot and major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()):
+        raise ValueError(f"{text!r} is not of the form X.Y")
+    return int(major), int(minor)
+
+
+def show_pair(pair: tuple[int, int] | None) -> str:
+    """(13, 2) -> "13.2"; None -> "unknown"."""
+    return "unknown" if pair is None else f"{pair[0]}.{pair[1]}"
+
+
+# ---- the host -------------------------------------------------------------------------------------------------
+
+
+class Gpu(Value):
+    """One device that the process would see, in the order of the CUDA runtime's numbering.
+
+    `compute_capability` None means unknown. A MIG instance is one Gpu with `mig` true and its own UUID and memory.
+    """
+
+    name: str
+    compute_capability: ComputeCapability | None
+    index: int | None = None
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    memory_total: int | None = None
+    memory_free: int | None = None
+    compute_mode: str | None = None
+    ecc: bool | None = None
+    mig: bool = False
+
+
+class Problem(Value):
+    """Something that keeps a fact about the host from being known. `code` is kebab-case and stable."""
+
+    code: str
+    detail: str
+    hint: str = ""
+
+
+class Python(Value):
+    """The target interpreter. `version` is (3, 12); `full_version` "3.12.3" where it is known."""
+
+    version: tuple[int, int]
+    full_version: str | None = None
+    free_threaded: bool = False
+    executable: str | None = None
+
+
+class Host(Value):
+    """What an environment will run on. Detected, read from a file, or described by flags.
+
+    `gpus` empty and `problems` empty is a host that is meant to have no GPU. `driver` None is an unknown driver;
+    `driver_cuda` is the newest CUDA version that the driver supports. `sources` says where each fact came from.
+    """
+
+    os: str = "linux"  # linux | windows
+    machine: str = "x86_64"  # x86_64 | aarch64
+    glibc: tuple[int, int] | None = None
+    python: Python
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    driver_cuda: CudaVersion | None = None
+    virtualization: str | None = None  # wsl2 | container | tegra
+    problems: tuple[Problem, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def platform(self) -> str:
+        """linux-x86_64, linux-aarch64 or win-amd64, as the --platform flag says it."""
+        return "win-amd64" if self.os == "windows" else f"{self.os}-{self.machine}"
+
+
+# ---- packages -------------------------------------------------------------------------------------------------
+
+
+class Requirement(Value):
+    """A parsed PEP 508 requirement. `name` is normalized; `specifier` is the PEP 440 text, "" for any version."""
+
+    name: str
+    extras: tuple[str, ...] = ()
+    specifier: str = ""
+    marker: str | None = None
+    url: str | None = None
+
+    def __str__(self) -> str:
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        at = f" @ {self.url}" if self.url else self.specifier
+        return f"{self.name}{extras}{at}" + (f" ; {self.marker}" if self.marker else "")
+
+
+class Wheel(Value):
+    """One wheel file of one index. `size` None is unknown; `sha256` None only on an index that gives no hash."""
+
+    name: str
+    version: str
+    filename: str
+    url: str
+    sha256: str | None
+    size: int | None = None
+    requires_python: str | None = None
+    yanked: str | None = None  # None: not yanked; else the reason, which may be ""
+    upload_time: str | None = None
+    index: str = ""  # the URL of the index that supplied it, "" for a find-links folder
+    metadata: Any = None  # how the index finds the dependencies; of no meaning to others
+
+
+class Index(Protocol):
+    """Where releases come from. Names are normalized (PEP 503)."""
+
+    def wheels(self, name: str) -> Sequence[Wheel]:
+        """Every wheel of `name`, newest version first; () for a name that the index does not have.
+
+        Wheels of one version stand together. Sdists are not listed. Raises errors.PackageIndexError.
+        """
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """The requirements of `wheel`, all of them, with the markers still on."""
+
+
+class Environment(Protocol):
+    """The target's answers about tags, markers and versions (environment.py has the one implementation)."""
+
+    def rank(self, filename: str) -> int | None:
+        """None if the wheel does not fit the target; else smaller is better."""
+
+    def marker(self, text: str, extras: Sequence[str]) -> bool: ...
+
+    def accepts_python(self, requires_python: str | None) -> bool: ...
+
+    def contains(self, specifier: str, version: str, pre: bool) -> bool: ...
+
+    def is_prerelease(self, version: str) -> bool: ...
+
+
+# ---- compatibility facts ---------------------------------------------------------------------------------------
+
+
+class Code(Value):
+    """The device code that a library or a build carries, as the compiler names it, without sm_/compute_ prefix.
+
+    `sass` and `ptx` hold targets such as "90", "90a" (architecture-specific), "100f" (family). None is unknown,
+    () is "none". `made_by` is the CUDA toolkit that made the PTX. `evidence` is "scanned" (read from the binary, and
+    `source` carries the wheel's file name and sha256) or "documented".
+    """
+
+    sass: tuple[str, ...] | None
+    ptx: tuple[str, ...] | None = None
+    made_by: CudaVersion | None = None
+    evidence: str = "documented"
+    source: str = ""
+
+
+class Build(Value):
+    """One build of a framework or of a companion: what one wheel (version, variant, platform) was compiled for.
+
+    `variant` is "cu132", "cpu", ...; `index` the index that has it ("default" or a URL); `version` carries no local
+    part, `local` is the whole version string as that index spells it ("2.13.0+cu126", or "2.13.0" on the default
+    index). `cudnn` is the version that the build was compiled against or pins.
+    """
+
+    name: str
+    version: str
+    local: str
+    variant: str
+    index: str
+    platform: str
+    cuda: CudaVersion | None
+    cudnn: str | None = None
+    code: Code
+    companions: tuple[tuple[str, str], ...] = ()  # (torchvision, 0.30.0), ...
+
+
+class Library(Value):
+    """One release of a CUDA library's distribution (nvidia-cudnn-cu12 9.10.2.21) on one platform.
+
+    `code` is the minimum over its member libraries (R3). `bad` is why the release is known to be bad: severity
+    "broken" (never select) or "avoid" (select only if nothing else does), text, source.
+    """
+
+    name: str
+    version: str
+    platform: str
+    cuda_major: int
+    code: Code
+    bad: tuple[str, str, str] | None = None
+
+
+class Framework(Value):
+    """How a framework is named, found and probed. One data file each."""
+
+    name: str
+    distribution: str
+    import_name: str
+    probe: str
+    companions: tuple[str, ...] = ()  # distributions whose builds must match the framework's CUDA
+    indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
+    packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
+
+
+class Matrix(Protocol):
+    """Compatibility data (matrix.py has the one implementation). `platform` is as Host.platform says it."""
+
+    version: str
+
+    def framework(self, name: str) -> Framework | None: ...
+
+    def frameworks(self) -> Sequence[str]: ...
+
+    def build(self, distribution: str, version: str, platform: str) -> Build | None:
+        """The build that this version string (with its local part, if any) of an index names; None is unknown."""
+
+    def builds(self, distribution: str, platform: str) -> Sequence[Build]: ...
+
+    def library(self, distribution: str, version: str, platform: str) -> Library | None: ...
+
+    def is_library(self, distribution: str) -> bool:
+        """Whether rules R2 to R4 ask for facts about this distribution (it is one of the CUDA libraries)."""
+
+    def slots(self, distribution: str) -> Sequence[str]:
+        """The folders that only one distribution of a plan may own (R5): ("nvidia/cudnn",), ..."""
+
+    def compute_capability(self, gpu: str) -> ComputeCapability | None:
+        """By marketing name, case and spaces and the words NVIDIA, GeForce, Tesla aside; None is unknown."""
+
+    def gpu_names(self) -> Sequence[str]: ...
+
+    def driver_cuda(self, release: str) -> CudaVersion | None:
+        """The CUDA version that a driver release supports; None beyond the newest known branch."""
+
+    def driver_floor(self, cuda: CudaVersion, os: str) -> tuple[str, str] | None:
+        """(release, source) of R1 for a toolkit; None is unknown."""
+
+    def last_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
+        """(branch, source) of the last driver branch that drives the device; None if none has dropped it."""
+
+    def newest_branch(self) -> int: ...
+
+
+# ---- requests and plans ---------------------------------------------------------------------------------------
+
+
+class Request(Value):
+    """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given."""
+
+    frameworks: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    default_index_only: bool = False
+    pre: bool = False
+    exclude_newer: str | None = None
+
+
+class Choice(Value):
+    """The build chosen for a framework. `evidence` is "scanned" or "documented"."""
+
+    framework: str
+    version: str
+    variant: str
+    cuda: CudaVersion | None
+    cudnn: str | None
+    sass: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    evidence: str = "documented"
+    source: str = ""
+
+
+class Needs(Value):
+    """What a lock asks of a host. Empty or None asks for nothing."""
+
+    driver: str | None = None  # the driver floor
+    compute_capabilities: tuple[ComputeCapability, ...] = ()  # of the devices that it was solved for
+    targets: tuple[str, ...] = ()  # SASS and PTX that every library on the path carries: sm_90, compute_90
+    cuda: CudaVersion | None = None
+    glibc: tuple[int, int] | None = None
+    python: tuple[int, int] | None = None
+    platform: str = ""
+
+
+class Pin(Value):
+    """One package of a plan with the file that was chosen and the names that it depends on."""
+
+    wheel: Wheel
+    dependencies: tuple[str, ...] = ()
+
+
+class Rejection(Value):
+    """A build that was passed over, with every fact that speaks against it (errors.Reason values)."""
+
+    name: str
+    version: str
+    reasons: tuple[Any, ...]
+
+
+class Plan(Value):
+    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values."""
+
+    request: Request
+    host: Host
+    pins: tuple[Pin, ...]
+    choices: tuple[Choice, ...]
+    needs: Needs
+    skipped: tuple[Rejection, ...] = ()
+    warnings: tuple[Any, ...] = ()
+    data: str = ""  # version of the matrix data and of the snapshot
+    digest: str = ""  # sha256 of the inputs: request, host facts, data
+
+
+class Lock(Value):
+    """What a lock file says. Read back from a file it equals the lock that was written."""
+
+    pins: tuple[Pin, ...]
+    needs: Needs
+    choices: tuple[Choice, ...]
+    host: Host
+    frameworks: tuple[str, ...]
+    requirements: tuple[str, ...] = ()
+    data: str = ""
+    digest: str = ""
+
+
+class Check(Value):
+    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen."""
+
+    name: str
+    subject: str
+    status: str
+    evidence: str
+    seconds: float = 0.0
+
+
+# ---- hosts as plain data ---------------------------------------------------------------------------------------
+
+
+def to_plain(value: object) -> Any:
+    """Values, tuples and pairs as JSON-able data; fields at their default are left out."""
+    if isinstance(value, Value):
+        cls = type(value)
+        return {
+            name: to_plain(getattr(value, name))
+            for name in cls._fields
+            if not (name in cls._defaults and getattr(value, name) == cls._defaults[name])
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def host_from_plain(data: object) -> Host:
+    """The inverse of `to_plain` for a Host. ValueError names the field that does not fit."""
+    fields = _fields(data, Host, "host")
+    fields["python"] = Python(**_typed(_fields(fields.get("python"), Python, "host.python"), {"version": _pair}))
+    gpus = fields.get("gpus", [])
+    if not isinstance(gpus, list):
+        raise ValueError("host.gpus must be a list")
+    fields["gpus"] = tuple(
+        Gpu(**_typed(_fields(gpu, Gpu, f"host.gpus[{n}]"), {"compute_capability": _pair}))
+        for n, gpu in enumerate(gpus)
+    )
+    fields["problems"] = tuple(
+        Problem(**_fields(problem, Problem, "host.problems")) for problem in _list(fields.get("problems", []))
+    )
+    fields["sources"] = tuple((str(fact), str(source)) for fact, source in _list(fields.get("sources", [])))
+    host = Host(**_typed(fields, {"glibc": _pair, "driver_cuda": _pair}))
+    if host.driver is not None:
+        parse_release(host.driver)
+    return host
+
+
+def _fields(data: object, cls: type[Value], where: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be a table")
+    unknown = set(data) - set(cls._fields)
+    if unknown:
+        raise ValueError(f"{where} has an unknown field {sorted(map(str, unknown))[0]!r}")
+    missing = [name for name in cls._fields if name not in data and name not in cls._defaults]
+    if missing:
+        raise ValueError(f"{where} lacks {missing[0]!r}")
+    return dict(data)
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "name": str, "uuid": str, "pci_bus_id": str, "memory_total": int, "memory_free": int, "compute_mode": str,
+    "ecc": bool, "mig": bool, "index": int, "os": str, "machine": str, "driver": str, "virtualization": str,
+    "full_version": str, "free_threaded": bool, "executable": str,
+}  # fmt: skip
+
+
+def _typed(fields: dict[str, Any], readers: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if name in readers:
+            fields[name] = readers[name](name, value)
+        elif name in _KINDS and not isinstance(value, _KINDS[name]):
+            raise ValueError(f"{name} must not be {value!r}")
+    return fields
+
+
+def _pair(name: str, value: object) -> tuple[int, int]:
+    if not (isinstance(value, (list, tuple)) and len(value) == 2 and all(type(part) is int for part in value)):
+        raise ValueError(f"{name} must be two numbers, not {value!r}")
+    return int(value[0]), int(value[1])
+
+
+def _list(value: object) -> Iterable[Any]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list")
+    return value
