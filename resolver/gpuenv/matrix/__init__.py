@@ -1,0 +1,209 @@
+"""The compatibility data: matrix_data -> Matrix. Builds and libraries are read one distribution at a time, when asked.
+
+People write the TOML files and scripts write the JSON ones; scripts/compile_matrix.py derives tables.json from the
+TOML files because reading TOML takes longer than a solve may spend here. docs/matrix.md describes the files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import DataError
+from ..model import Build, ComputeCapability, CudaVersion, Framework, Library, parse_pair
+from ..rules import driver_branch
+from .rows import Builds, Releases, read
+
+# What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
+# makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions, virtual GPU profiles (40C).
+# Compiled by the first look-up: it takes 3 ms, and most solves have the compute capability from the driver.
+_NOISE = (
+    r"nvidia|geforce|tesla|grid|hgx|gpu|nvgpu|laptop|mobile|max|q|maxq|with|design|generation|edition|workstation"
+    r"|server|active|passive|lhr|\d+[gt]b?|[gt]b|hbm\d\w?|gddr\d\w?|pcie|sxm\d?|nvl\d*|fhhl|dgxs|cnx|\d+[abcq]"
+)
+_FRAMEWORK_FIELDS = ("name", "distribution", "import_name", "probe", "companions", "indexes", "packages")
+
+
+def load(folder: str | None = None) -> DataMatrix:
+    """The matrix of a folder; by default the data that came with the package. DataError if it is damaged."""
+    if folder is None:
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        folder = os.path.join(package, "matrix_data")
+        if not os.path.isdir(folder):  # a checkout
+            folder = os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
+    return DataMatrix(folder)
+
+
+def gpu_key(name: str) -> str:
+    """The comparable form of a GPU's name: "NVIDIA A100-SXM4-80GB MIG 1g.10gb" -> "a100", "rtx4090" as "RTX 4090"."""
+    words: list[str] = []
+    for word in re.findall(r"[a-z0-9]+", name.lower()):
+        if word == "mig":  # what follows is the instance's profile
+            break
+        if not re.fullmatch(_NOISE, word):
+            words.append(word)
+        elif word in ("gb", "tb") and words and words[-1].isdigit():  # "80 GB"
+            words.pop()
+    return "".join(words)
+
+
+def framework_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a Framework from the content of its TOML file. DataError names the file and the field."""
+    fields: dict[str, Any] = {}
+    for field in _FRAMEWORK_FIELDS:
+        value = data.get(field, [] if field in ("companions", "indexes", "packages") else None)
+        listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not (listed if field in ("companions", "indexes", "packages") else isinstance(value, str)):
+            raise DataError(f"{where}: {field} is missing or has the wrong type")
+        fields[field] = value
+    return fields
+
+
+class DataMatrix:
+    """Implements model.Matrix over a folder of data. Everything is read once, on first use."""
+
+    def __init__(self, folder: str) -> None:
+        """DataError if tables.json is missing or damaged."""
+        self.folder = folder
+        tables = read(os.path.join(folder, "tables.json"))
+        try:
+            self.version: str = tables["version"]
+            self.branches: dict[int, CudaVersion] = {branch: parse_pair(cuda) for branch, cuda in tables["branches"]}
+            self.floors = {major: (linux, windows, source) for major, linux, windows, source in tables["floors"]}
+            self._last = {(x, y): (branch, source) for branch, pairs, source in tables["last"] for x, y in pairs}
+            self.compilers = {parse_pair(cuda): tuple(targets) for cuda, targets in tables["compilers"].items()}
+            self.toolkits: Mapping[str, Mapping[str, str]] = tables["toolkits"]
+            self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
+            self._names, self._ambiguous = tuple(tables["gpu_names"]), frozenset(tables["ambiguous"])
+            self._slots: Mapping[str, Sequence[str]] = tables["slots"]
+            self._bad: Mapping[str, Sequence[Sequence[str]]] = tables["bad"]
+            known = tables["frameworks"]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            path = os.path.join(folder, "tables.json")
+            raise DataError(f"{path} is damaged ({error!r})", hint="run scripts/compile_matrix.py") from error
+        names = self._listed("frameworks", ".toml")
+        self._frameworks = {name: self._framework(name, known.get(name)) for name in names}
+        self._libraries = frozenset(self._listed("libraries", ".json"))
+        self._builds: dict[str, Builds] = {}
+        self._releases: dict[str, Releases] = {}
+
+    def _listed(self, folder: str, suffix: str) -> list[str]:
+        try:
+            names = sorted(os.listdir(os.path.join(self.folder, folder)))
+        except FileNotFoundError:
+            return []
+        return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
+
+    def _framework(self, name: str, fields: dict[str, Any] | None) -> Framework:
+        if fields is None:  # a file newer than tables.json
+            import tomllib  # noqa: PLC0415  10 ms, and rarely needed
+
+            path = os.path.join(self.folder, "frameworks", name + ".toml")
+            with open(path, "rb") as file:
+                try:
+                    fields = framework_fields(tomllib.load(file), path)
+                except tomllib.TOMLDecodeError as error:
+                    raise DataError(f"{path} is no TOML: {error}") from error
+        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
+        return Framework(**values)
+
+    # ---- frameworks and their builds
+
+    def framework(self, name: str) -> Framework | None:
+        """By the framework's own name."""
+        return self._frameworks.get(name)
+
+    def frameworks(self) -> Sequence[str]:
+        """The names, in alphabetical order."""
+        return tuple(self._frameworks)
+
+    def build(self, distribution: str, version: str, platform: str) -> Build | None:
+        """The build that an index's version string names ("2.13.0+cu126", or "2.13.0" on the default index)."""
+        builds = self._builds_of(distribution)
+        return builds.find(distribution, version, platform) if builds else None
+
+    def builds(self, distribution: str, platform: str) -> Sequence[Build]:
+        """Every known build, newest version first; those of the default index before those of others."""
+        builds = self._builds_of(distribution)
+        return builds.all(distribution, platform) if builds else ()
+
+    def _builds_of(self, distribution: str) -> Builds | None:
+        for framework in self._frameworks.values():
+            if distribution == framework.distribution or distribution in framework.companions:
+                if framework.name not in self._builds:
+                    path = os.path.join(self.folder, "frameworks", framework.name + ".json")
+                    self._builds[framework.name] = Builds(path, framework)
+                return self._builds[framework.name]
+        return None
+
+    # ---- libraries
+
+    def library(self, distribution: str, version: str, platform: str) -> Library | None:
+        """What is known about a release of a CUDA library on a platform."""
+        return self._releases_of(distribution).find(version, platform) if distribution in self._libraries else None
+
+    def releases(self, distribution: str) -> Sequence[Library]:
+        """Every release and platform of a CUDA library, oldest first; () for another distribution."""
+        return self._releases_of(distribution).all() if distribution in self._libraries else ()
+
+    def libraries(self) -> Sequence[str]:
+        """The distributions of CUDA libraries about whose code there are facts, in alphabetical order."""
+        return sorted(self._libraries)
+
+    def is_library(self, distribution: str) -> bool:
+        """Whether there are facts about the device code of this distribution's releases."""
+        return distribution in self._libraries
+
+    def _releases_of(self, distribution: str) -> Releases:
+        if distribution not in self._releases:
+            path = os.path.join(self.folder, "libraries", distribution + ".json")
+            self._releases[distribution] = Releases(path, distribution, self._bad.get(distribution, ()))
+        return self._releases[distribution]
+
+    def slots(self, distribution: str) -> Sequence[str]:
+        """The folders under site-packages that only one distribution of a plan may own (R5)."""
+        return tuple(self._slots.get(distribution, ()))
+
+    # ---- GPUs and drivers
+
+    def compute_capability(self, gpu: str) -> ComputeCapability | None:
+        """By marketing name, as people and drivers write it; None for an unknown or an ambiguous one."""
+        key = gpu_key(gpu)
+        pair = None if key in self._ambiguous else self._gpus.get(key) or self._gpus.get("quadro" + key)
+        return (pair[0], pair[1]) if pair else None
+
+    def gpu_names(self) -> Sequence[str]:
+        """Every known name, in the order of compute capability."""
+        return self._names
+
+    def close_names(self, text: str, count: int = 3) -> Sequence[str]:
+        """Known names like `text`, best first, for a hint."""
+        from difflib import get_close_matches  # noqa: PLC0415  only for a hint
+
+        names = {gpu_key(name): name for name in self._names}
+        return [names[key] for key in get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)]
+
+    def driver_cuda(self, release: str) -> CudaVersion | None:
+        """The CUDA version that a driver release supports; None beyond the newest branch and before the oldest.
+
+        A branch between two known ones counts as the older: a driver supports what older drivers do.
+        """
+        branch = driver_branch(release)
+        known = [one for one in self.branches if one <= branch]
+        return self.branches[max(known)] if known and branch <= self.newest_branch() else None
+
+    def driver_floor(self, cuda: CudaVersion, os: str) -> tuple[str, str] | None:
+        """(release, source) of R1 for a toolkit, by its major; None is unknown. `os` is linux or windows."""
+        linux, windows, source = self.floors.get(cuda[0], (None, None, ""))
+        release = windows if os == "windows" else linux
+        return (release, source) if release else None
+
+    def last_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
+        """(branch, source) of the last driver branch that drives the device; None if none has dropped it."""
+        return self._last.get((capability[0], capability[1]))
+
+    def newest_branch(self) -> int:
+        """The newest driver branch about which there are facts."""
+        return max(self.branches)

@@ -1,0 +1,159 @@
+"""Derives matrix_data/tables.json from the TOML files of matrix_data: compile_matrix.py [--check] [FOLDER].
+
+tables.json is all that gpuenv reads at start-up; the builds and libraries stay in their own JSON files. With --check
+nothing is written, and the exit status is 1 if tables.json is not what the TOML files say.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "resolver"))
+
+from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
+from gpuenv.matrix import framework_fields, gpu_key  # noqa: E402
+from gpuenv.model import parse_pair, parse_release  # noqa: E402
+from gpuenv.rules import parse_target  # noqa: E402
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the tables, or compares them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "matrix_data")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the tables are stale")
+    options = parser.parse_args(arguments)
+    target = options.folder / "tables.json"
+    try:
+        text = render(options.folder)
+    except DataError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.check:
+        fresh = target.exists() and target.read_text(encoding="ascii") == text
+        print(f"{target} is {'fresh' if fresh else 'stale'}")
+        return 0 if fresh else 1
+    write(target, text)
+    return 0
+
+
+def render(folder: Path) -> str:
+    """The text of tables.json: one table a line, in a fixed order. DataError names the file and row."""
+    tables = tabulate(folder)
+    lines = [f"{json.dumps(name)}:{json.dumps(table, separators=(',', ':'))}" for name, table in tables.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def tabulate(folder: Path) -> dict[str, Any]:
+    """The tables, as gpuenv.matrix reads them."""
+    drivers, toolkits = _toml(folder / "drivers.toml"), _toml(folder / "toolkits.toml")
+    gpus, libraries = _toml(folder / "gpus.toml"), _toml(folder / "libraries.toml")
+    frameworks = sorted((folder / "frameworks").glob("*.toml"))
+    return {
+        "version": f"{_toml(folder / 'matrix.toml')['date']}.{_digest(folder)}",
+        "floors": [[row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)] for row in drivers["floor"]],
+        "branches": [[row["branch"], row["cuda"]] for row in drivers["branch"] if _sourced(row)],
+        "last": [[row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)] for row in drivers["last"]],
+        "compilers": {cuda: row["targets"] for row in toolkits["compiler"] if _sourced(row) for cuda in row["cuda"]},
+        "toolkits": _toolkits(toolkits),
+        "gpus": _gpus(gpus),
+        "gpu_names": [name for group in gpus["group"] for name in group["names"]],
+        "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
+        "slots": _slots(libraries),
+        "bad": _bad(libraries),
+        "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
+    }
+
+
+def _toolkits(data: dict[str, Any]) -> dict[str, dict[str, str]]:
+    for row in data["compiler"]:
+        for target in row["targets"]:
+            parse_target(target)
+    rows: dict[str, dict[str, str]] = {}
+    for row in data["toolkit"]:
+        for field in ("driver_linux", "driver_windows"):
+            if field in row:
+                parse_release(row[field])
+        if row["version"] in rows:
+            raise DataError(f"toolkits.toml: two rows for {row['version']}")
+        fields = ("driver_linux", "driver_windows", "confidence")
+        rows[row["version"]] = {field: row[field] for field in fields if field in row} if _sourced(row) else {}
+    return rows
+
+
+def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    keys: dict[str, tuple[int, int]] = {}
+    for group in data["group"]:
+        _sourced(group)
+        for name in group["names"]:
+            if not gpu_key(name) or gpu_key(name) in keys:
+                raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")
+            keys[gpu_key(name)] = parse_pair(group["capability"])
+    return keys
+
+
+def _slots(data: dict[str, Any]) -> dict[str, list[str]]:
+    slots: dict[str, list[str]] = {}
+    for row in data["slot"]:
+        _sourced(row)
+        for name in row["distributions"]:
+            slots.setdefault(name, []).append(row["folder"])
+    return slots
+
+
+def _bad(data: dict[str, Any]) -> dict[str, list[list[str]]]:
+    bad: dict[str, list[list[str]]] = {}
+    for row in data["bad"]:
+        if row["severity"] not in ("broken", "avoid"):
+            raise DataError(f"libraries.toml: severity {row['severity']!r} is neither broken nor avoid")
+        for name in row["distributions"]:
+            bad.setdefault(name, []).append([row["versions"], row["severity"], row["text"], _sourced(row)])
+    return bad
+
+
+def _sourced(row: dict[str, Any]) -> str:
+    """The row's source; every row must have one."""
+    source = row.get("source")
+    if not isinstance(source, str) or not source:
+        raise DataError(f"a row without a source: {row}")
+    return source
+
+
+def _digest(folder: Path) -> str:
+    """Eight digits that change when any file of the matrix does."""
+    digest = hashlib.sha256()
+    paths = [*folder.glob("*.toml"), *folder.glob("libraries/*.json"), *folder.glob("frameworks/*.*")]
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def write(target: Path, text: str) -> None:
+    """Writes beside the target and renames, so that no reader sees half a file."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name + ".")
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).chmod(0o644)
+    Path(name).replace(target)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
