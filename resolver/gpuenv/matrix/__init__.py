@@ -174,6 +174,10 @@ class DataMatrix:
         pair = None if key in self._ambiguous else self._gpus.get(key) or self._gpus.get("quadro" + key)
         return (pair[0], pair[1]) if pair else None
 
+    def capabilities(self) -> Sequence[ComputeCapability]:
+        """Every compute capability that the GPU table knows, ascending."""
+        return sorted({(pair[0], pair[1]) for pair in self._gpus.values()})
+
     def gpu_names(self) -> Sequence[str]:
         """Every known name, in the order of compute capability."""
         return self._names

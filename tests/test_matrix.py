@@ -1,0 +1,357 @@
+"""The compatibility data: what holds for every row, how names are understood, and what damage looks like."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv import matrix
+from gpuenv.errors import DataError
+from gpuenv.matrix.audit import PLATFORMS, check
+from gpuenv.model import parse_pair, parse_release
+from gpuenv.rules import parse_target
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "matrix_data"
+DATA = matrix.load()
+COMPILE = ROOT / "scripts" / "compile_matrix.py"
+
+
+def toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def rows() -> list[tuple[str, dict[str, Any]]]:
+    """Every row of every file, with where it stands."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for name in ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):
+        for table, content in toml(name).items():
+            if isinstance(content[0], dict):
+                found += [(f"{name} {table}", row) for row in content]
+    for path in sorted([*FOLDER.glob("frameworks/*.json"), *FOLDER.glob("libraries/*.json")]):
+        for table, content in json.loads(path.read_text(encoding="ascii")).items():
+            if isinstance(content, list):
+                found += [(f"{path.name} {table}", row) for row in content]
+    return found
+
+
+def compile_tables(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(COMPILE), *flags, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the data without the snapshot."""
+    target = tmp_path / "matrix_data"
+    shutil.copytree(FOLDER, target, ignore=shutil.ignore_patterns("snapshot", "snapshot*"))
+    return target
+
+
+# ---- what holds for the data
+
+
+def test_tables_are_fresh() -> None:
+    done = compile_tables(FOLDER, "--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tables_of_changed_data_are_stale(copy: Path) -> None:
+    gpus = copy / "gpus.toml"
+    gpus.write_text(gpus.read_text(encoding="utf-8").replace('"RTX 4090 D"', '"RTX 4090 E"'), encoding="utf-8")
+    assert compile_tables(copy, "--check").returncode == 1
+    assert compile_tables(copy).returncode == 0
+    assert compile_tables(copy, "--check").returncode == 0
+    changed = matrix.load(str(copy))
+    assert changed.compute_capability("RTX 4090 E") == (8, 9)
+    assert changed.version != DATA.version
+
+
+def test_every_row_has_a_source() -> None:
+    found = rows()
+    assert len(found) > 600
+    assert [where for where, row in found if not row.get("source")] == []
+
+
+def test_what_was_scanned_names_its_file_and_hash() -> None:
+    scanned = [row for _, row in rows() if row.get("evidence") == "scanned"]
+    assert scanned
+    for row in scanned:
+        assert row["file"].endswith(".whl")
+        assert len(bytes.fromhex(row["sha256"])) == 32
+        assert row["sass"] is not None
+
+
+def test_rows_of_scripts_stand_one_a_line_in_order() -> None:
+    for path in sorted([*FOLDER.glob("frameworks/*.json"), *FOLDER.glob("libraries/*.json")]):
+        text = path.read_text(encoding="ascii")
+        lines = [line.strip().rstrip(",") for line in text.splitlines() if line.startswith("  {")]
+        listed = [row for table in json.loads(text).values() if isinstance(table, list) for row in table]
+        assert [json.loads(line) for line in lines] == listed
+    for name in DATA.libraries():
+        plain = [release.version for release in DATA.releases(name) if "dev" not in release.version]
+        assert plain == sorted(plain, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()])
+
+
+def test_no_file_says_the_same_thing_twice() -> None:
+    seen: set[tuple[object, ...]] = set()
+    for where, row in rows():
+        if "platform" in row:
+            key = (where, row.get("local", row["version"]), row["platform"])
+            assert key not in seen
+            seen.add(key)
+
+
+def test_drivers_only_go_forward() -> None:
+    branches = sorted(DATA.branches)
+    assert [DATA.branches[one] for one in branches] == sorted(set(DATA.branches.values()))
+    assert all(branch % 5 == 0 for branch in branches)
+    assert DATA.newest_branch() == branches[-1]
+    for os in ("linux", "windows"):
+        floors = [DATA.driver_floor((major, 0), os) for major in sorted(DATA.floors)]
+        known = [parse_release(floor[0]) for floor in floors if floor]
+        assert known == sorted(known)
+        assert len(known) >= 2
+
+
+def test_a_toolkit_came_with_a_driver_that_supports_it() -> None:
+    known = [(version, row["driver_linux"]) for version, row in DATA.toolkits.items() if "driver_linux" in row]
+    assert len(known) > 30
+    for version, driver in known:
+        assert DATA.driver_cuda(driver) == parse_pair(version.rpartition(".")[0])
+    assert [parse_pair(version.rpartition(".")[0]) in DATA.compilers for version in DATA.toolkits].count(False) == 0
+
+
+def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought() -> None:
+    for major in (12, 13):
+        floor = DATA.driver_floor((major, 0), "linux")
+        assert floor is not None
+        assert parse_release(DATA.toolkits[f"{major}.0.0"]["driver_linux"]) >= parse_release(floor[0])
+
+
+def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
+    compiled = {parse_target(target)[0] for targets in DATA.compilers.values() for target in targets}
+    names = DATA.gpu_names()
+    assert len({matrix.gpu_key(name) for name in names}) == len(names) > 200
+    assert [name for name in names if DATA.compute_capability(name) not in compiled] == []
+    assert list(DATA.capabilities()) == sorted({DATA.compute_capability(name) or (0, 0) for name in names})
+
+
+def test_dropped_gpus_are_older_than_those_that_are_not() -> None:
+    compiled = {parse_target(target)[0] for targets in DATA.compilers.values() for target in targets}
+    dropped = [capability for capability in compiled if DATA.last_branch(capability) is not None]
+    assert dropped
+    assert max(dropped) < min(capability for capability in compiled if DATA.last_branch(capability) is None)
+    lasts = [DATA.last_branch(capability) or (0, "") for capability in sorted(dropped)]
+    assert lasts == sorted(lasts, key=lambda last: last[0])
+
+
+def test_the_data_does_not_contradict_itself() -> None:
+    audit = check(DATA)
+    assert audit.contradictions == ()
+    counts = dict(audit.counts)
+    assert set(counts) == {"scanned", "documented", "unknown"}
+    assert sum(counts.values()) == sum(1 for _, row in rows() if "platform" in row)
+    assert any("2.11.0+cu128" in text and "sm_70" in text for text in audit.narrowed)
+
+
+def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> None:
+    torch = DATA.framework("torch")
+    assert torch is not None
+    versions = {build.version for build in DATA.builds("torch", "linux-x86_64")}
+    for companion in torch.companions:
+        builds = [build for platform in PLATFORMS for build in DATA.builds(companion, platform)]
+        assert builds
+        for build in builds:
+            assert {name for name, _ in build.companions} == {"torch"}
+            assert {version for _, version in build.companions} <= versions
+            assert build.code.evidence == "documented"
+
+
+# ---- names and lookups
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("RTX 4090", (8, 9)), ("rtx4090", (8, 9)), ("NVIDIA GeForce RTX 4090", (8, 9)),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", (8, 9)), ("H100 80GB HBM3", (9, 0)), ("H100 PCIe", (9, 0)),
+        ("NVIDIA H100 NVL", (9, 0)), ("A100-SXM4-80GB", (8, 0)), ("A100 80 GB", (8, 0)), ("NVIDIA H200", (9, 0)),
+        ("NVIDIA GH200 480GB", (9, 0)), ("NVIDIA GH200 144G HBM3e", (9, 0)), ("Tesla V100-SXM2-16GB", (7, 0)),
+        ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)), ("NVIDIA GB200", (10, 0)),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0)), ("Quadro RTX 6000", (7, 5)), ("P6000", (6, 1)),
+        ("NVIDIA RTX 6000 Ada Generation", (8, 9)), ("NVIDIA RTX A6000", (8, 6)), ("NVIDIA GB10", (12, 1)),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0)), ("NVIDIA B300 SXM6 AC", None),
+        ("NVIDIA TITAN X (Pascal)", (6, 1)), ("GeForce GTX TITAN X", (5, 2)), ("Orin (nvgpu)", (8, 7)),
+        ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", (7, 5)), ("GeForce GTX 1060 6GB", (6, 1)),
+        ("GeForce GTX 1080 Ti", (6, 1)), ("gtx-1080-ti", (6, 1)), ("NVIDIA A800 40GB Active", (8, 0)),
+        ("RTX 6000", None), ("TITAN X", None), ("RTX 9999", None), ("NVIDIA", None), ("", None),
+    ],
+)  # fmt: skip
+def test_gpu_names(name: str, capability: tuple[int, int] | None) -> None:
+    assert DATA.compute_capability(name) == capability
+
+
+def test_close_names_are_names() -> None:
+    assert DATA.close_names("RTX 4091")[0] == "RTX 4090"
+    assert DATA.close_names("NVIDIA H101 80GB")[0] == "H100"
+    assert DATA.close_names("zzzzzzzz") == []
+
+
+@pytest.mark.parametrize(
+    ("release", "cuda"),
+    [
+        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)), ("595.71.05", (13, 2)),
+        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None), ("800.10", None),
+    ],
+)  # fmt: skip
+def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
+    assert DATA.driver_cuda(release) == cuda
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "facts"),
+    [
+        ("torch", "2.15.0", "linux-x86_64", ("cu132", "9.26.0.51", "scanned")),
+        ("torch", "2.15.0", "win-amd64", ("cpu", None, "documented")),
+        ("torch", "2.10.0", "linux-aarch64", ("cpu", None, "documented")),
+        ("torch", "2.13.0+cu126", "linux-x86_64", ("cu126", "9.10.2.21", "documented")),
+        ("torch", "2.13.0+cu130", "linux-x86_64", ("cu130", "9.20.0.48", "documented")),
+        ("torch", "2.15.0+cpu", "linux-x86_64", ("cpu", None, "documented")),
+        ("torchvision", "0.28.0+cu126", "linux-x86_64", ("cu126", None, "documented")),
+        ("torchvision", "0.29.2", "linux-x86_64", ("cu132", None, "documented")),
+        ("torchaudio", "2.11.0", "linux-x86_64", ("cu130", None, "documented")),
+    ],
+)  # fmt: skip
+def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | None, str]) -> None:
+    build = DATA.build(name, version, platform)
+    assert build is not None
+    assert (build.variant, build.cudnn, build.code.evidence) == facts
+    assert (build.local, build.platform, build.index == "default") == (version, platform, "+" not in version)
+    assert build in DATA.builds(name, platform)
+
+
+def test_what_is_unknown_is_none() -> None:
+    assert DATA.build("torch", "99.0", "linux-x86_64") is None
+    assert DATA.build("torch", "2.15.0", "linux-riscv64") is None
+    assert DATA.build("torchvision", "0.28.0+cu999", "linux-x86_64") is None
+    assert DATA.build("numpy", "2.0.0", "linux-x86_64") is None
+    assert DATA.builds("numpy", "linux-x86_64") == ()
+    assert DATA.framework("numpy") is None
+    assert DATA.library("nvidia-cudnn-cu12", "99.0", "linux-x86_64") is None
+    assert DATA.library("numpy", "2.0.0", "linux-x86_64") is None
+    assert DATA.releases("numpy") == DATA.slots("numpy") == ()
+    assert (DATA.is_library("nvidia-cudnn-cu13"), DATA.is_library("numpy")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "severity"),
+    [
+        ("nvidia-cudnn-cu12", "9.10.0.56", "broken"), ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
+        ("nvidia-cudnn-cu12", "9.10.2.21", None), ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
+        ("nvidia-cudnn-cu12", "9.20.0.48", None),
+    ],
+)  # fmt: skip
+def test_known_bad_releases(name: str, version: str, severity: str | None) -> None:
+    library = DATA.library(name, version, "linux-x86_64")
+    assert library is not None
+    assert (library.bad[0] if library.bad else None) == severity
+    assert library.cuda_major == int(name[-2:])
+
+
+# ---- adding and damaging
+
+
+def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
+    (copy / "frameworks" / "flint.toml").write_text(
+        'name = "flint"\ndistribution = "flint-core"\nimport_name = "flint"\nprobe = "flint"\n'
+        'companions = ["flint-vision"]\nsource = "made up"\n',
+        encoding="ascii",
+    )
+    build = {
+        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default", "platform": "linux-x86_64",
+        "cuda": "13.0", "cudnn": "9.28.0.42", "sass": ["90"], "ptx": ["90"], "made_by": "13.0",
+        "evidence": "documented", "source": "made up",
+    }  # fmt: skip
+    partner = {"name": "flint-vision", "version": "0.1", "flint": ["1.0"], "source": "made up"}
+    content = {"companions": [partner], "builds": [build]}
+    (copy / "frameworks" / "flint.json").write_text(json.dumps(content), encoding="ascii")
+    for _ in range(2):  # before and after the tables are compiled
+        data = matrix.load(str(copy))
+        assert list(data.frameworks()) == ["flint", "torch"]
+        found = data.build("flint-core", "1.0", "linux-x86_64")
+        assert found is not None
+        assert (found.cuda, found.code.made_by, found.companions) == ((13, 0), (13, 0), (("flint-vision", "0.1"),))
+        vision = data.build("flint-vision", "0.1", "linux-x86_64")
+        assert vision is not None
+        assert vision.variant == "cu13"
+        assert check(data).contradictions == ()
+        assert compile_tables(copy).returncode == 0
+
+
+def damage(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+TORCH = "frameworks/torch.json"
+CUDNN = "libraries/nvidia-cudnn-cu12.json"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("tables.json", '"version"', '"verzion"', "tables.json is damaged"),
+        ("tables.json", "{", "[", "tables.json cannot be read"),
+        ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json is damaged"),
+        (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
+        (TORCH, '"local": "2.15.0+cu126"', '"local": "2.15.0+cu130"', "two builds are named 2.15.0\\+cu130"),
+        (TORCH, '"local": "2.15.0+cu126"', '"lokal": "2.15.0+cu126"', "local is missing .* row 2.15.0"),
+        (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
+        (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"', '"9.28.0.42", "platform": "linux-x86_64", '
+         '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),
+        (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "neither scanned nor documented"),
+        (CUDNN, '"sha256": ', '"sha265": ', "sha256 is missing"),
+    ],
+)  # fmt: skip
+def test_damage_is_told_by_file_and_row(copy: Path, file: str, old: str, new: str, message: str) -> None:
+    damage(copy / file, old, new)
+    with pytest.raises(DataError, match=message):
+        check(matrix.load(str(copy)))
+
+
+@pytest.mark.parametrize("file", ["tables.json", TORCH, CUDNN])
+def test_a_missing_file_is_named(copy: Path, file: str) -> None:
+    data = None if file == "tables.json" else matrix.load(str(copy))
+    (copy / file).unlink()
+    with pytest.raises(DataError, match=f"{file} is missing"):
+        check(data or matrix.load(str(copy)))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("gpus.toml", '"RTX 4090"', '"RTX 4080"', "is there twice"),
+        ("gpus.toml", "source = ", "sauce = ", "a row without a source"),
+        ("libraries.toml", 'severity = "broken"', 'severity = "bad"', "neither broken nor avoid"),
+        ("toolkits.toml", 'version = "13.0.1"', 'version = "13.0.0"', "two rows for 13.0.0"),
+        ("drivers.toml", "[[floor]]", "[[floor", "drivers.toml"),
+        ("frameworks/torch.toml", "distribution =", "distro =", "torch.toml: distribution is missing"),
+    ],
+)
+def test_damage_in_what_people_write_stops_the_compilation(
+    copy: Path, file: str, old: str, new: str, message: str
+) -> None:
+    before = (copy / "tables.json").read_bytes()
+    damage(copy / file, old, new)
+    done = compile_tables(copy)
+    assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    assert (copy / "tables.json").read_bytes() == before

@@ -1,0 +1,168 @@
+"""The compatibility rules: replayed cases, and laws that hold for all inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuenv import matrix, rules
+from gpuenv.errors import Reason
+from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
+
+CASES = json.loads((Path(__file__).parent / "data" / "rules.json").read_text(encoding="ascii"))
+DATA = matrix.load()
+ORDER = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
+
+
+def pair(text: str | None) -> tuple[int, int] | None:
+    return None if text is None else parse_pair(text)
+
+
+def code(case: dict[str, Any]) -> Code:
+    if "library" in case:
+        library = DATA.library(*case["library"])
+        assert library is not None
+        return library.code
+    if "build" in case:
+        build = DATA.build(*case["build"])
+        assert build is not None
+        return build.code
+    return plain_code(case["code"])
+
+
+def plain_code(data: dict[str, Any]) -> Code:
+    lists = {name: None if data[name] is None else tuple(data[name]) for name in ("sass", "ptx")}
+    return Code(**lists, made_by=pair(data["made_by"]))
+
+
+def gpus(case: dict[str, Any]) -> tuple[Gpu, ...]:
+    return tuple(Gpu(name=f"GPU of {one}", compute_capability=pair(one)) for one in case["gpus"])
+
+
+def codes(reasons: tuple[Reason, ...]) -> list[str]:
+    return [reason.code for reason in reasons]
+
+
+def driver_reasons(case: dict[str, Any]) -> list[str]:
+    cuda = parse_pair(case["cuda"])
+    return codes(rules.driver_reasons("x", cuda, case["driver"], DATA.driver_floor(cuda, case["os"])))
+
+
+def host_reasons(case: dict[str, Any]) -> list[str]:
+    return codes(rules.host_reasons(Host(python=Python(version=(3, 12)), driver=case["driver"], gpus=gpus(case)), DATA))
+
+
+CALLS = {
+    "serves": lambda case: rules.serves(code(case), pair(case["capability"]), pair(case["driver_cuda"])),
+    "serves_all": lambda case: rules.serves_all(
+        map(plain_code, case["codes"]), pair(case["capability"]), pair(case["driver_cuda"])
+    ),
+    "serving": lambda case: list(rules.serving(code(case), gpus(case), pair(case["driver_cuda"]))),
+    "device_reasons": lambda case: codes(rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))),
+    "driver_reasons": driver_reasons,
+    "host_reasons": host_reasons,
+    "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
+    "slot_reasons": lambda case: codes(rules.slot_reasons(case["distributions"], DATA)),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{case['call']}: {case['name']}" for case in CASES])
+def test_case(case: dict[str, Any]) -> None:
+    assert CALLS[case["call"]](case) == case["want"]
+
+
+def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:
+    assert {case["rule"] for case in CASES} == {f"R{number}" for number in range(1, 8)}
+    names = [(case["call"], case["name"]) for case in CASES]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("text", ["", "9", "a", "sm_90", "90b", "1000", "9 0", "90af"])
+def test_what_is_no_target_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a target"):
+        rules.parse_target(text)
+
+
+# ---- laws
+
+targets = st.sampled_from(sorted({target for compiler in DATA.compilers.values() for target in compiler}))
+lists = st.none() | st.lists(targets, max_size=5).map(tuple)
+cudas = st.tuples(st.integers(11, 14), st.integers(0, 9))
+built = st.builds(lambda sass, ptx, made: Code(sass=sass, ptx=ptx, made_by=made), lists, lists, st.none() | cudas)
+capabilities = targets.map(lambda target: rules.parse_target(target)[0])
+
+
+@given(built, capabilities, cudas, cudas)
+def test_a_newer_driver_takes_nothing_away(of: Code, capability: tuple[int, int], one: Any, other: Any) -> None:
+    older, newer = sorted((one, other))
+    assert ORDER[rules.serves(of, capability, older)] <= ORDER[rules.serves(of, capability, newer)]
+
+
+@given(built, capabilities, cudas, targets)
+def test_more_code_takes_nothing_away(of: Code, capability: tuple[int, int], driver: Any, extra: str) -> None:
+    more = of.replace(sass=None if of.sass is None else (*of.sass, extra))
+    assert ORDER[rules.serves(of, capability, driver)] <= ORDER[rules.serves(more, capability, driver)]
+
+
+@given(targets)
+def test_code_runs_on_the_device_that_it_names(target: str) -> None:
+    device = rules.parse_target(target)[0]
+    assert rules.sass_runs(target, device)
+    assert rules.ptx_reaches(target, device)
+
+
+@given(targets, capabilities)
+def test_sass_never_leaves_its_major_nor_goes_back(target: str, device: tuple[int, int]) -> None:
+    made_for = rules.parse_target(target)[0]
+    if rules.sass_runs(target, device):
+        assert made_for[0] == device[0]
+        assert made_for <= device
+
+
+@given(targets.filter(lambda target: target.endswith("a")), capabilities)
+def test_architecture_specific_code_stays_where_it_is(target: str, device: tuple[int, int]) -> None:
+    assert rules.sass_runs(target, device) == rules.ptx_reaches(target, device)
+    assert rules.sass_runs(target, device) == (rules.parse_target(target)[0] == device)
+
+
+@given(st.lists(built, max_size=4), capabilities, cudas)
+def test_the_worst_member_counts(members: list[Code], capability: tuple[int, int], driver: Any) -> None:
+    worst = rules.serves_all(members, capability, driver)
+    assert all(ORDER[worst] <= ORDER[rules.serves(member, capability, driver)] for member in members)
+    assert not members or worst in [rules.serves(member, capability, driver) for member in members]
+
+
+@given(built, st.lists(capabilities, max_size=4), st.none() | cudas)
+def test_a_device_has_a_reason_or_a_target(of: Code, devices: list[tuple[int, int]], driver: Any) -> None:
+    """R6: no device is passed over, and nothing is said against a device that a target serves."""
+    for device in devices:
+        gpu = (Gpu(name="one", compute_capability=device),)
+        reasons = rules.device_reasons("x", of, gpu, driver)
+        assert bool(reasons) != bool(rules.serving(of, gpu, driver))
+        assert all(reason.source and reason.need and reason.have for reason in reasons)
+
+
+numbers = st.tuples(st.integers(450, 610), st.integers(0, 200), st.integers(0, 20))
+releases = numbers.map("{0[0]}.{0[1]}.{0[2]:02}".format)
+
+
+@given(releases, releases, st.sampled_from([(11, 8), (12, 4), (13, 0)]), st.sampled_from(["linux", "windows"]))
+def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(one: str, other: str, cuda: Any, os: str) -> None:
+    older, newer = sorted((one, other), key=parse_release)
+    floor = DATA.driver_floor(cuda, os)
+    if not rules.driver_reasons("x", cuda, older, floor):
+        assert not rules.driver_reasons("x", cuda, newer, floor)
+    assert (DATA.driver_cuda(older) or (0, 0)) <= (DATA.driver_cuda(newer) or (0, 0))
+
+
+@given(releases, capabilities)
+def test_only_a_drop_speaks_against_a_known_branch(release: str, device: tuple[int, int]) -> None:
+    host = Host(python=Python(version=(3, 12)), driver=release, gpus=(Gpu(name="one", compute_capability=device),))
+    last = DATA.last_branch(device)
+    dropped = last is not None and rules.driver_branch(release) > last[0]
+    assert codes(rules.host_reasons(host, DATA)) == (["gpu-dropped-by-driver"] if dropped else [])
