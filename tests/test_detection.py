@@ -1,0 +1,476 @@
+"""Detection: the made-up hosts of data/hosts, each seen by a real process through a compiled libnvidia-ml.so.1."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from native_build import build, nvml_script
+
+from gpuenv import detection
+from gpuenv.detection import nvml, visible
+from gpuenv.errors import InputError
+from gpuenv.model import Gpu, Host, Problem, Python, to_plain
+
+HERE = Path(__file__).parent
+RESOLVER = HERE.parent / "resolver"
+NVML = "libnvidia-ml.so.1"
+CASES = [
+    pytest.param(case, id=f"{name}: {case['name']}")
+    for name in ("nvml", "visible", "fallback")
+    for case in json.loads((HERE / "data" / "hosts" / f"{name}.json").read_text())
+]
+
+DETECT = """
+import json, sys
+from gpuenv.detection import detect
+from gpuenv.model import to_plain
+root, env, python = json.loads(sys.argv[1])
+json.dump(to_plain(detect(root=root, env=env, python=python)), sys.stdout)
+"""
+
+
+class Stubs:
+    """The compiled stand-ins: NVML, an NVML of 2018, libcuda, and the audit module that hides the real ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nvml = build("nvml_stub.c", NVML, folder)
+        self.old = build("nvml_stub.c", NVML, folder, defines=["OLD_DRIVER"])
+        self.cuda = build("cuda_version_stub.c", "libcuda.so.1", folder)
+        self.audit = build("refuse_audit.c", "refuse_audit.so", folder)
+
+
+@pytest.fixture(scope="session")
+def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
+    return Stubs(tmp_path_factory.mktemp("native"))
+
+
+def run(code: str, arguments: object, env: dict[str, str]) -> Any:
+    """What a fresh interpreter prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(arguments)],
+        env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def make_root(case: dict[str, Any], root: Path) -> None:
+    for name, text in case.get("files", {}).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name, target in case.get("links", {}).items():
+        (root / target).mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(root / target)
+
+
+def make_nvidia_smi(case: dict[str, Any], folder: Path) -> None:
+    """A script that answers the two queries that are made of it, and refuses any other command line."""
+    folder.mkdir()
+    if "smi" not in case:
+        return
+    lines = ["#!/bin/sh", '[ "$2" = "--format=csv,noheader,nounits" ] || exit 9', 'case "$1" in']
+    base = "--query-gpu=index,name,uuid,pci.bus_id,memory.total,memory.free,driver_version"
+    for kind, pattern in (("with", f"{base},compute_cap"), ("without", base)):
+        answer = case["smi"].get(kind, {"out": "", "status": 9})
+        out = answer["out"].replace("'", "'\\''")
+        lines.append(f"{pattern}) printf '%s\\n' '{out}'; exit {answer.get('status', 0)};;")
+    script = folder / "nvidia-smi"
+    script.write_text("\n".join([*lines, "esac", "exit 9", ""]))
+    script.chmod(0o755)
+
+
+def make_loader_env(case: dict[str, Any], stubs: Stubs, tmp_path: Path, root: Path) -> dict[str, str]:
+    env = {
+        "LD_AUDIT": str(stubs.audit),
+        "REFUSE_EXCEPT": f"{stubs.folder}:{tmp_path}",
+        "NVML_STUB": str(tmp_path / "nvml.txt"),
+        "NVML_STUB_LOG": str(tmp_path / "calls.txt"),
+    }
+    folders = []
+    (tmp_path / "nvml.txt").write_text(nvml_script(case.get("nvml", {})))
+    kind = case.get("nvml_kind", "loader" if "nvml" in case else "missing")
+    if kind in ("loader", "old"):
+        folders.append((stubs.nvml if kind == "loader" else stubs.old).parent)
+    elif kind == "broken":
+        folders.append(tmp_path / "broken")
+        folders[-1].mkdir()
+        (folders[-1] / NVML).touch()
+    elif kind != "missing":
+        (root / kind).mkdir(parents=True)
+        (root / kind / NVML).symlink_to(stubs.nvml)
+    if "libcuda" in case:
+        folders.append(stubs.cuda.parent)
+        env["CUDA_VERSION_STUB"] = str(case["libcuda"])
+    return env | {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_host(case: dict[str, Any], stubs: Stubs, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    make_root(case, root)
+    make_nvidia_smi(case, tmp_path / "bin")
+    loader = make_loader_env(case, stubs, tmp_path, root)
+    env = {"PATH": str(tmp_path / "bin"), **case.get("env", {})}
+    host = run(DETECT, [str(root), env, "3.12"], loader)
+
+    expect = case["expect"]
+    for key in ("driver", "driver_cuda", "virtualization"):
+        if key in expect:
+            assert host.get(key) == expect[key], key
+    problems = host.get("problems", [])
+    assert [problem["code"] for problem in problems] == expect["problems"], problems
+    assert all(problem["detail"] and problem["hint"] for problem in problems)
+    said = "\n".join(f"{problem['detail']}\n{problem['hint']}" for problem in problems)
+    for text in expect.get("says", []):
+        assert text in said
+    assert len(host.get("gpus", [])) == len(expect["gpus"]), host
+    defaults = to_plain(Gpu._defaults)
+    for gpu, facts in zip(host.get("gpus", []), expect["gpus"], strict=True):
+        assert {key: gpu.get(key, defaults.get(key)) for key in facts} == facts
+    sources = dict(host["sources"])
+    assert {key: sources.get(key) for key in expect.get("sources", {})} == expect.get("sources", {})
+    check_calls(tmp_path / "calls.txt", case)
+
+
+def check_calls(log: Path, case: dict[str, Any]) -> None:
+    """NVML is shut down if and only if it was started, and the call that makes answers up is never made."""
+    calls = log.read_text().split() if log.exists() else []
+    refused = any(name == "nvmlInitWithFlags" for name, *_ in case.get("nvml", {}).get("fail", []))
+    assert calls.count("nvmlInitWithFlags") == ("nvml" in case)
+    assert calls.count("nvmlShutdown") == ("nvml" in case and not refused)
+    assert "nvmlSystemGetCudaDriverVersion" not in calls
+
+
+def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
+    """The devices and the release then come from /proc; nvidia-smi would hang as well and is not run."""
+    root = tmp_path / "root"
+    smi = {"with": {"out": "0, NVIDIA X, GPU-1, 0:0, 1, 1, 999.99, 9.0"}}
+    case = {"files": {"proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: Tesla T4\n"}, "smi": smi}
+    root.mkdir()
+    make_root(case, root)
+    make_nvidia_smi(case, tmp_path / "bin")
+    for function in ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2"):
+        hang = {"nvml": {"hang": [function]}}
+        code = DETECT.replace("import json, sys", "import json, sys\nfrom gpuenv.detection import nvml").replace(
+            "root, env", "nvml.read.__defaults__ = (0.2,)\nroot, env", 1
+        )
+        env = {"PATH": str(tmp_path / "bin")}
+        host = run(code, [str(root), env, "3.12"], make_loader_env(hang, stubs, tmp_path, root))
+        assert [problem["code"] for problem in host["problems"]] == ["nvml-timeout"]
+        assert [gpu["name"] for gpu in host["gpus"]] == ["Tesla T4"]
+
+
+def test_no_binding(stubs: Stubs, tmp_path: Path) -> None:
+    case: dict[str, Any] = {"nvml": {"gpus": []}}
+    code = DETECT.replace("import json, sys", "import json, sys\nsys.modules['pynvml'] = None")
+    host = run(code, [str(tmp_path), {"PATH": ""}, "3.12"], make_loader_env(case, stubs, tmp_path, tmp_path))
+    assert [problem["code"] for problem in host["problems"]] == ["nvml-binding-missing"]
+
+
+def test_no_gpu_imports_no_binding(stubs: Stubs, tmp_path: Path) -> None:
+    code = DETECT + "\nassert not {'pynvml', 'threading', 'subprocess'} & set(sys.modules)"
+    run(code, [str(tmp_path), {"PATH": ""}, "3.12"], make_loader_env({}, stubs, tmp_path, tmp_path))
+
+
+def test_platform_of_this_process(tmp_path: Path) -> None:
+    host = detection.detect(root=str(tmp_path), env={"PATH": "", "CUDA_VISIBLE_DEVICES": ""})
+    assert host.machine == {"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)
+    assert host.python.version == sys.version_info[:2]
+    assert host.python.executable == sys.executable
+    assert host.virtualization is None
+
+
+# ---- the laws of CUDA_VISIBLE_DEVICES --------------------------------------------------------------------------
+
+ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", " 1", "1x", "GPU-", "GPU-a", "GPU-b0", "MIG-", "MIG-a", "no"])
+DEVICES = [
+    nvml.Device(index=0, gpu=Gpu(name="A", compute_capability=(8, 0), index=0, uuid="GPU-a0")),
+    nvml.Device(index=1, gpu=Gpu(name="A", compute_capability=(8, 0), index=1, uuid="GPU-b0")),
+    nvml.Device(index=2, gpu=None),
+]
+
+
+@given(st.lists(ENTRIES, max_size=4) | st.lists(st.text(max_size=6), max_size=4), st.sampled_from([None, "580.65"]))
+def test_visible_devices_are_devices(entries: list[str], driver: str | None) -> None:
+    gpus, problems, _ = visible.select(DEVICES, {"CUDA_VISIBLE_DEVICES": ",".join(entries)}, driver)
+    assert len(set(gpus)) == len(gpus)
+    assert set(gpus) <= {device.gpu for device in DEVICES}
+    assert gpus or problems or entries[0].strip() == "2"  # the lost device: detection has said so already
+
+
+@given(st.permutations(range(4)), st.integers(1, 4))
+def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
+    devices = [
+        nvml.Device(index=n, gpu=Gpu(name="A", compute_capability=(8, 0), index=n, uuid=f"GPU-{n}")) for n in range(4)
+    ]
+    by_index = visible.select(devices, {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order[:count]))}, None)
+    by_uuid = visible.select(devices, {"CUDA_VISIBLE_DEVICES": ",".join(f"GPU-{n}" for n in order[:count])}, None)
+    assert [gpu.index for gpu in by_index[0]] == order[:count]
+    assert by_index[:2] == by_uuid[:2]
+
+
+# ---- interpreters ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "full", "free_threaded"),
+    [
+        ("3.12", (3, 12), None, False),
+        ("3.13t", (3, 13), None, True),
+        ("3.11.4", (3, 11), "3.11.4", False),
+        ("3.14.0rc2", (3, 14), "3.14.0rc2", False),
+        ("3.14.0t", (3, 14), "3.14.0", True),
+    ],
+)
+def test_python_version(
+    tmp_path: Path, text: str, version: tuple[int, int], full: str | None, free_threaded: bool
+) -> None:
+    host = detection.detect(root=str(tmp_path), env={"PATH": ""}, python=text)
+    assert host.python == Python(version=version, full_version=full, free_threaded=free_threaded)
+
+
+@pytest.mark.parametrize("text", ["", "3", "2.7", "three", "3.x", "3.12.1.1", "/nowhere/bin/python", "3.12 ; x"])
+def test_python_nonsense(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"--python .* is neither a Python 3 version nor an interpreter") as error:
+        detection.detect(root=str(tmp_path), env={"PATH": ""}, python=text)
+    assert "3.12" in error.value.hint
+
+
+def test_python_asked(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    version = ".".join(map(str, sys.version_info[:3]))
+    for python in (str(tmp_path / "bin" / "python"), str(tmp_path), "python"):
+        host = detection.detect(root=str(tmp_path), env={"PATH": str(tmp_path / "bin")}, python=python)
+        assert host.python.version == sys.version_info[:2]
+        assert (host.python.full_version or "").startswith(version)
+        assert host.python.executable == str(tmp_path / "bin" / "python")
+        assert dict(host.sources)["glibc"] == "the target interpreter"
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"])
+def test_python_that_is_none(tmp_path: Path, script: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    with pytest.raises(InputError, match=str(python)):
+        detection.detect(root=str(tmp_path), env={"PATH": ""}, python=str(python))
+
+
+@pytest.mark.parametrize(
+    ("variable", "files", "version", "full", "free_threaded"),
+    [
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "home = /usr/bin\nversion = 3.9.18\n"}, (3, 9), "3.9.18", False),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "uv = 0.9\nversion_info = 3.12.1\n"}, (3, 12), "3.12.1", False),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "version_info = 3.10.4.final.0\n"}, (3, 10), "3.10.4", False),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "version = 3.13.1", "lib/python3.13t/x": ""}, (3, 13), "3.13.1", True),
+        ("CONDA_PREFIX", {"conda-meta/python-3.12.7-h99e199e_1.json": ""}, (3, 12), "3.12.7", False),
+        ("CONDA_PREFIX", {"conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json": ""}, (3, 13), "3.13.1", True),
+    ],
+)
+def test_active_environment(
+    tmp_path: Path, variable: str, files: dict[str, str], version: tuple[int, int], full: str, free_threaded: bool
+) -> None:
+    make_root({"files": files | {"bin/python": "never run"}}, tmp_path)
+    host = detection.detect(root=str(tmp_path), env={variable: str(tmp_path), "PATH": ""})
+    executable = str(tmp_path / "bin" / "python")
+    assert host.python == Python(version=version, full_version=full, free_threaded=free_threaded, executable=executable)
+    assert dict(host.sources)["python"].startswith(f"{variable}: ")
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_environment_without_interpreter(tmp_path: Path, variable: str) -> None:
+    host = detection.detect(root=str(tmp_path), env={variable: str(tmp_path / "gone"), "PATH": ""})
+    assert host.python.executable == sys.executable
+    assert f"{variable}={tmp_path / 'gone'} has no interpreter" in dict(host.sources)["python"]
+
+
+# ---- hosts made of flags ---------------------------------------------------------------------------------------
+
+CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0)}
+DESCRIBED = json.loads((HERE / "data" / "hosts" / "described.json").read_text())
+BASE = Host(
+    machine="x86_64",
+    glibc=(2, 31),
+    python=Python(version=(3, 11), executable="/usr/bin/python3"),
+    gpus=(Gpu(name="A", compute_capability=(8, 0)),),
+    driver="535.183.01",
+    driver_cuda=(12, 2),
+    virtualization="container",
+    problems=(Problem(code="driver-library-mismatch", detail="d"), Problem(code="gpu-lost", detail="d")),
+    sources=(("driver", "NVML"), ("glibc", "confstr"), ("mig", "x")),
+)
+
+
+def describe(flags: dict[str, Any], base: Host | None) -> Host:
+    return detection.describe(
+        base,
+        gpus=flags.get("gpus", []),
+        driver=flags.get("driver"),
+        python=flags.get("python", "3.12"),
+        platform=flags.get("platform"),
+        glibc=flags.get("glibc"),
+        capability=CAPABILITIES.get,
+        driver_cuda={"580.65.06": (13, 0)}.get,
+        suggest=lambda text: [name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()],
+    )
+
+
+@pytest.mark.parametrize("case", DESCRIBED["hosts"], ids=lambda case: case["name"])
+def test_described(case: dict[str, Any]) -> None:
+    plain = to_plain(describe(case["flags"], BASE if case.get("base") else None))
+    defaults = to_plain(Host._defaults)
+    assert {key: plain.get(key, defaults.get(key)) for key in case["expect"]} == case["expect"]
+
+
+@pytest.mark.parametrize("case", DESCRIBED["refused"], ids=lambda case: case["error"])
+def test_described_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as error:
+        describe(case["flags"], None)
+    assert case["error"] in str(error.value)
+    assert "\n" not in str(error.value)
+    assert case["hint"] in error.value.hint
+
+
+def test_describing_reads_no_hardware() -> None:
+    code = """
+import sys
+from gpuenv.detection import describe
+none = {}.get
+describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None, capability=none,
+         driver_cuda=none, suggest=lambda text: ())
+loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detection.nvml"} & set(sys.modules)
+print('"' + " ".join(loaded) + '"')
+"""
+    assert run(code, None, {}) == ""
+
+
+# ---- hosts as files --------------------------------------------------------------------------------------------
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
+SIZE = st.none() | st.integers(0, 2**50)
+GPU = st.builds(
+    Gpu, name=TEXT, compute_capability=st.none() | PAIR, index=SIZE, uuid=st.none() | TEXT, pci_bus_id=st.none() | TEXT,
+    memory_total=SIZE, memory_free=SIZE, compute_mode=st.none() | TEXT, ecc=st.none() | st.booleans(), mig=st.booleans()
+)  # fmt: skip
+HOST = st.builds(
+    Host,
+    os=TEXT, machine=TEXT, glibc=st.none() | PAIR,
+    python=st.builds(Python, version=PAIR, full_version=st.none() | TEXT, free_threaded=st.booleans(),
+                     executable=st.none() | TEXT),
+    gpus=st.lists(GPU, max_size=3).map(tuple),
+    driver=st.none() | st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}", fullmatch=True),
+    driver_cuda=st.none() | PAIR, virtualization=st.none() | TEXT,
+    problems=st.lists(st.builds(Problem, code=TEXT, detail=TEXT, hint=TEXT), max_size=2).map(tuple),
+    sources=st.lists(st.tuples(TEXT, TEXT), max_size=2).map(tuple),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hosts") / "host.json"
+
+
+@given(host=HOST)
+def test_file_gives_the_host_back(scratch: Path, host: Host) -> None:
+    detection.write_host(host, scratch)
+    assert detection.read_host(scratch) == host
+    assert os.listdir(scratch.parent) == ["host.json"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def paths(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [here, *(path for key, value in items for path in paths(value, (*here, key)))]
+
+
+FULL = {"gpuenv_host": 1, "host": to_plain(BASE)}
+
+
+@given(path=st.sampled_from(paths(FULL)), value=JSON)
+def test_damaged_file_gives_a_host_or_an_error(scratch: Path, path: tuple[Any, ...], value: Any) -> None:
+    """One value of a good file replaced by any JSON: what is read is refused by name or can be written again."""
+    data = {"": json.loads(json.dumps(FULL))}
+    at: Any = data
+    for key in ("", *path)[:-1]:
+        at = at[key]
+    at[("", *path)[-1]] = value
+    scratch.write_text(json.dumps(data[""]))
+    try:
+        host = detection.read_host(scratch)
+    except InputError as error:
+        assert str(scratch) in str(error)
+        assert "\n" not in str(error)
+    else:
+        detection.write_host(host, scratch)
+        assert detection.read_host(scratch) == host
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not JSON"),
+        ("\xff", "is not JSON"),
+        ("[" * 100000, "is not JSON"),
+        ("{}", "'gpuenv_host' is missing"),
+        ('{"gpuenv_host": 2, "host": {}}', "'gpuenv_host' is 2, and this gpuenv reads format 1"),
+        ('{"gpuenv_host": true, "host": {}}', "'gpuenv_host' is True"),
+        ('{"gpuenv_host": 1, "hosts": {}}', "unknown field 'hosts'"),
+        ('{"gpuenv_host": 1, "host": {}}', "host.python must be a table"),
+        ('{"gpuenv_host": 1, "host": {"python": {"version": "3.12"}}}', "host.python.version must be two numbers"),
+        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpu": 1}}', "unknown field 'gpu'"),
+        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "driver": "new"}}', "'new'"),
+        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpus": [{"name": "A"}]}}', "compute_capability"),
+        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "sources": [["a"]]}}', "host.sources"),
+    ],
+)
+def test_file_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "h.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(InputError) as error:
+        detection.read_host(path)
+    assert str(path) in str(error.value)
+    assert said in str(error.value)
+
+
+def test_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
+        detection.read_host(tmp_path / "nowhere.json")
+    with pytest.raises(InputError, match="Is a directory"):
+        detection.read_host(tmp_path)
+    with pytest.raises(InputError, match="No such file"):
+        detection.write_host(BASE, tmp_path / "no" / "h.json")
+    with pytest.raises(InputError, match="Is a directory"):
+        detection.write_host(BASE, tmp_path)
+
+
+def test_write_follows_a_link_and_feeds_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to("real.json")
+    detection.write_host(BASE, tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert detection.read_host(tmp_path / "real.json") == BASE
+    done = subprocess.run(
+        [sys.executable, "-c", "from gpuenv.detection import *; write_host(read_host('real.json'), '/dev/stdout')"],
+        env={"PYTHONPATH": str(RESOLVER)}, cwd=tmp_path, capture_output=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == (tmp_path / "real.json").read_bytes()
