@@ -306,6 +306,9 @@ class Matrix(Protocol):
     def compute_capability(self, gpu: str) -> ComputeCapability | None:
         """By marketing name, case and spaces and the words NVIDIA, GeForce, Tesla aside; None is unknown."""
 
+    def capabilities(self) -> Sequence[ComputeCapability]:
+        """Every compute capability that the GPU table knows, ascending."""
+
     def gpu_names(self) -> Sequence[str]: ...
 
     def driver_cuda(self, release: str) -> CudaVersion | None:
@@ -334,6 +337,17 @@ class Request(Value):
     exclude_newer: str | None = None
 
 
+class IndexOptions(Value):
+    """Where packages may come from. `index_url` replaces the default index and turns the snapshot off."""
+
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    offline: bool = False
+    refresh: bool = False
+    exclude_newer: str | None = None
+
+
 class Choice(Value):
     """The build chosen for a framework. `evidence` is "scanned" or "documented"."""
 
@@ -352,8 +366,7 @@ class Needs(Value):
     """What a lock asks of a host. Empty or None asks for nothing."""
 
     driver: str | None = None  # the driver floor
-    compute_capabilities: tuple[ComputeCapability, ...] = ()  # of the devices that it was solved for
-    targets: tuple[str, ...] = ()  # SASS and PTX that every library on the path carries: sm_90, compute_90
+    compute_capabilities: tuple[ComputeCapability, ...] = ()  # every one that all libraries on the path serve
     cuda: CudaVersion | None = None
     glibc: tuple[int, int] | None = None
     python: tuple[int, int] | None = None

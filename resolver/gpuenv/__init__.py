@@ -1,0 +1,243 @@
+"""gpuenv: from a GPU host and a list of frameworks to an environment that is known to work.
+
+    host = detect()
+    plan = solve(Request(frameworks=("torch",)), host)
+    saved = lock(plan)
+    sync(saved, "env", host=host)
+    checks = verify(saved, "env", host)
+
+This module composes the stages, which never import one another; each is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .errors import (
+    Change,
+    DataError,
+    Explanation,
+    GpuEnvError,
+    HostMismatchError,
+    InputError,
+    InstallError,
+    NoSolutionError,
+    OfflineError,
+    PackageIndexError,
+    Reason,
+)
+from .model import (
+    Check,
+    Choice,
+    Gpu,
+    Host,
+    Index,
+    IndexOptions,
+    Lock,
+    Needs,
+    Pin,
+    Plan,
+    Problem,
+    Python,
+    Rejection,
+    Request,
+    Requirement,
+    Wheel,
+)
+
+if TYPE_CHECKING:
+    from .index.snapshot import Snapshot
+    from .matrix import DataMatrix
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Change",
+    "Check",
+    "Choice",
+    "DataError",
+    "Explanation",
+    "Gpu",
+    "GpuEnvError",
+    "Host",
+    "HostMismatchError",
+    "IndexOptions",
+    "InputError",
+    "InstallError",
+    "Lock",
+    "Needs",
+    "NoSolutionError",
+    "OfflineError",
+    "PackageIndexError",
+    "Pin",
+    "Plan",
+    "Problem",
+    "Python",
+    "Reason",
+    "Rejection",
+    "Request",
+    "Requirement",
+    "Wheel",
+    "describe",
+    "detect",
+    "lock",
+    "read_host",
+    "read_lock",
+    "solve",
+    "sync",
+    "verify",
+]
+
+
+def detect(*, root: str = "/", env: Mapping[str, str] | None = None, python: str | None = None) -> Host:
+    """The host that this process runs on, as far as it can be known; `Host.problems` says what could not be."""
+    from . import detection
+
+    host = detection.detect(root=root, env=env, python=python)
+    if host.driver is not None and host.driver_cuda is None:
+        host = host.replace(driver_cuda=_matrix().driver_cuda(host.driver))
+    return host
+
+
+def read_host(path: str) -> Host:
+    """The host in a file that `gpuenv detect -o` wrote."""
+    from . import detection
+
+    return detection.read_host(path)
+
+
+def describe(
+    base: Host | None = None,
+    *,
+    gpus: Sequence[str] = (),
+    driver: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    glibc: str | None = None,
+) -> Host:
+    """A host described by the texts of the host flags, on top of `base` or of this machine without its GPU."""
+    from . import detection
+
+    matrix = _matrix()
+    return detection.describe(
+        base,
+        gpus=gpus,
+        driver=driver,
+        python=python,
+        platform=platform,
+        glibc=glibc,
+        capability=matrix.compute_capability,
+        driver_cuda=matrix.driver_cuda,
+        suggest=matrix.close_names,
+    )
+
+
+def solve(request: Request, host: Host, options: IndexOptions | None = None) -> Plan:
+    """One consistent environment for the request on the host. NoSolutionError explains why there is none."""
+    from . import solver
+    from .environment import TargetEnvironment
+
+    matrix = _matrix()
+    snapshot, index = _indexes(options or IndexOptions())
+    plan = solver.solve(request, host, matrix, index, lambda one: TargetEnvironment(one, snapshot.answers))
+    return plan
+
+
+def lock(plan: Plan) -> Lock:
+    """What is kept of a plan. `lockfile.dumps` is its text."""
+    from . import lockfile
+
+    return lockfile.lock(plan)
+
+
+def read_lock(path: str) -> Lock:
+    """The lock in a pylock.toml that gpuenv wrote; InputError says what is wrong with the file, and where."""
+    from . import lockfile
+
+    return lockfile.read(path)
+
+
+def sync(
+    lock: Lock,
+    target: str,
+    *,
+    host: Host,
+    python: str | None = None,
+    installer: str = "auto",
+    progress: Callable[[str], None] | None = None,
+) -> str:
+    """Installs a lock into a new or existing environment and returns its interpreter.
+
+    HostMismatchError, before anything is written, if `host` does not fulfil what the lock needs.
+    """
+    from . import lockfile
+    from .backends import wheels
+
+    reasons = lockfile.fit(lock, host)
+    if reasons:
+        raise HostMismatchError("the lock does not fit this host; nothing was installed", reasons)
+    return wheels.sync(lock, target, installer=installer, python=python, progress=progress)
+
+
+def verify(
+    lock: Lock | None,
+    target: str,
+    host: Host,
+    *,
+    device: bool = True,
+    timeout: float = 300.0,
+    only: Sequence[str] = (),
+) -> tuple[Check, ...]:
+    """Proof that the environment at `target` (its folder or its interpreter) works on the host. Changes no file.
+
+    `only` names the frameworks to check; () checks all that the lock has, or all that are installed.
+    """
+    from . import verification
+
+    matrix = _matrix()
+    for name in only:
+        if matrix.framework(name) is None:
+            raise InputError(f"--framework {name}: no framework of that name; known: {', '.join(matrix.frameworks())}")
+    names = [matrix.framework(name) for name in matrix.frameworks()]
+    pinned = None if lock is None else {pin.wheel.name for pin in lock.pins}
+    frameworks = [
+        (one.name, one.import_name, one.probe)
+        for one in names
+        if one is not None and (pinned is None or one.distribution in pinned) and (not only or one.name in only)
+    ]
+    return verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+
+
+def _matrix() -> DataMatrix:
+    from . import matrix
+
+    global _loaded  # noqa: PLW0603  the data does not change while a process runs
+    if _loaded is None:
+        _loaded = matrix.load()
+    return _loaded
+
+
+_loaded: DataMatrix | None = None
+
+
+def _indexes(options: IndexOptions) -> tuple[Snapshot, Index]:
+    """The snapshot (its compiled answers serve every solve) and what a solve reads from.
+
+    The snapshot supplies packages only while the default index is pip's own: it knows where that one keeps its files.
+    """
+    from .index import Cache, CombinedIndex, FindLinks, Transport, cache_folder, default_index, open_index
+    from .index.snapshot import Snapshot
+
+    cache = Cache(cache_folder())
+    found = default_index(cache)
+    snapshot = Snapshot(file_store=found.file_store, default=found.url)
+    transport = Transport(cert=found.cert)
+    common = {"transport": transport, "cache": cache, "offline": options.offline, "refresh": options.refresh}
+    live = {**common, "exclude_newer": options.exclude_newer}
+    links = FindLinks(options.find_links, **common) if options.find_links else None  # type: ignore[arg-type]  # as named
+    default = open_index(options.index_url or found.url, **live)  # type: ignore[arg-type]  # as named
+    extra = [open_index(url, **live) for url in options.extra_index_urls]  # type: ignore[arg-type]  # as named
+    builtin = options.index_url is None and found.builtin and not options.refresh
+    index = CombinedIndex(default=default, find_links=links, snapshot=snapshot if builtin else None, extra=extra)
+    return snapshot, index

@@ -1,0 +1,366 @@
+"""The command line: flags in, one exit status out; the only place that prints.
+
+Exit status: 0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the network, an
+index or an installer failed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import gpuenv
+
+from .errors import GpuEnvError, InputError
+from .model import Host, IndexOptions, Lock, Plan, Request, to_plain
+
+INTERRUPTED = 130
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases
+FORMATS = ("pylock", "requirements")
+
+
+class _Parser(ArgumentParser):
+    """Bad usage is one line, as every other error is."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        sys.exit(InputError.exit_status)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit status; no traceback without --debug."""
+    arguments = _parser(sys.argv[1:] if argv is None else argv)
+    try:
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+    except GpuEnvError as error:
+        if arguments.debug:
+            raise
+        return _report(error, arguments)
+    except KeyboardInterrupt:
+        print("gpuenv: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who reads our output has left; writing more of it, at exit too, would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if arguments.debug:
+            raise
+        print(f"gpuenv: internal error: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        return INTERNAL_ERROR
+    return int(status)
+
+
+def _report(error: GpuEnvError, arguments: Namespace) -> int:
+    from . import explanation
+
+    if getattr(arguments, "json", False):
+        _print_json(explanation.error_json(error))
+    print("\n".join(explanation.error_lines(error)), file=sys.stderr)
+    return error.exit_status
+
+
+# ---- flags --------------------------------------------------------------------------------------------------------
+
+
+def _parser(argv: Sequence[str]) -> Namespace:
+    parser = _Parser(prog="gpuenv", description="GPU environments that are known to work.")
+    parser.add_argument("--version", action="version", version=f"gpuenv {gpuenv.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    asked = argv[0] if argv and argv[0] in _COMMANDS else None
+    for name, (text, flags, run) in _COMMANDS.items():
+        if asked in (None, name):  # the flags of the other commands cost a millisecond
+            command = commands.add_parser(name, help=text, description=text)
+            flags(command)
+            command.add_argument("--json", action="store_true", help="one JSON document on stdout and nothing else")
+            command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            command.set_defaults(run=run)
+    return parser.parse_args(argv)
+
+
+def _host_flags(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("host (what is left out is detected)")
+    group.add_argument("--host", metavar="FILE", help="a host that `gpuenv detect -o FILE` wrote")
+    group.add_argument("--gpu", metavar="GPU", action="append", default=[], help="H100, sm_90, 9.0 or none; may repeat")
+    group.add_argument("--driver", metavar="RELEASE", help="driver release, such as 580.65.06")
+    group.add_argument("--python", metavar="X.Y|EXE", help="target interpreter: a version, or the path of one")
+    group.add_argument("--platform", metavar="NAME", help="linux-x86_64, linux-aarch64 or win-amd64")
+    group.add_argument("--glibc", metavar="X.Y", help="glibc of the target, such as 2.28")
+
+
+def _request_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("--framework", metavar="NAME[SPEC]", action="append", default=[], help="torch, torch>=2.9, ...")
+    parser.add_argument("requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them")
+    group = parser.add_argument_group("index")
+    group.add_argument("--index-url", metavar="URL", help="use this index for every package, and not the snapshot")
+    group.add_argument("--extra-index-url", metavar="URL", action="append", default=[])
+    group.add_argument("--find-links", metavar="DIR", action="append", default=[], help="a folder of wheels")
+    group.add_argument("--default-index-only", action="store_true", help="leave out the frameworks' own indexes")
+    group.add_argument("--offline", action="store_true", help="ask no index")
+    group.add_argument("--refresh", action="store_true", help="ask the index, not the snapshot or the cache")
+    group.add_argument("--exclude-newer", metavar="DATE", help="only files uploaded before this date")
+    group.add_argument("--pre", action="store_true", help="take pre-releases too")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
+
+
+def _solve_flags(parser: ArgumentParser) -> None:
+    _request_flags(parser)
+    parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
+    _host_flags(parser)
+
+
+def _install_flags(parser: ArgumentParser) -> None:
+    _request_flags(parser)
+    _host_flags(parser)
+    _sync_flags_only(parser)
+
+
+def _sync_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("lock", metavar="LOCK", nargs="?", default="pylock.toml")
+    _host_flags(parser)
+    _sync_flags_only(parser)
+
+
+def _sync_flags_only(parser: ArgumentParser) -> None:
+    parser.add_argument("--target", metavar="DIR", required=True, help="the environment: a new or an existing one")
+    parser.add_argument("--installer", choices=("auto", "uv", "pip"), default="auto")
+    parser.add_argument("--no-verify", action="store_true")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, default=300.0, help="of the verification")
+
+
+def _verify_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("lock", metavar="LOCK", nargs="?", help="default: pylock.toml, if it is there")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--target", metavar="DIR", help="the environment (default: the active one)")
+    where.add_argument("--python", metavar="EXE", help="the environment's interpreter")
+    parser.add_argument("--framework", metavar="NAME", action="append", default=[], help="check only these")
+    parser.add_argument("--no-device", action="store_true", help="only what needs no GPU")
+    parser.add_argument("--timeout", metavar="S", type=_seconds, default=300.0)
+
+
+def _detect_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the host to a file for --host")
+    _host_flags(parser)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:  # noqa: PLR2004  also refuses nan
+        raise ValueError
+    return value
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+def _detect(arguments: Namespace) -> int:
+    from . import detection, explanation
+
+    host = _host(arguments, solving=False)
+    if arguments.output:
+        detection.write_host(host, arguments.output)
+    if arguments.json:
+        _print_json(to_plain(host))
+    else:
+        _print(explanation.host_lines(host))
+        if arguments.output:
+            _print([f"wrote {arguments.output}"])
+    return 0
+
+
+def _solve(arguments: Namespace) -> int:
+    from . import explanation, lockfile
+
+    path = _lock_path(arguments)
+    plan = _planned(arguments)
+    lock = gpuenv.lock(plan)
+    text = lockfile.dumps(lock) if arguments.format == "pylock" else lockfile.requirements_text(lock)
+    if path is not None:
+        lockfile.write(path, text)
+    if arguments.json:
+        _print_json(explanation.plan_json(plan, path))
+    elif path is None:
+        sys.stdout.write(text)
+    else:
+        _print(explanation.plan_lines(plan, path))
+    return 0
+
+
+def _install(arguments: Namespace) -> int:
+    from . import explanation, lockfile
+
+    arguments.format = "pylock"
+    path = _lock_path(arguments)
+    plan = _planned(arguments)
+    lock = gpuenv.lock(plan)
+    lockfile.write(path or "pylock.toml", lockfile.dumps(lock))
+    if not arguments.json:
+        _print(explanation.plan_lines(plan, path or "pylock.toml"))
+    return _sync_and_verify(arguments, lock, plan)
+
+
+def _sync(arguments: Namespace) -> int:
+    return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock), None)
+
+
+def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int:
+    from . import explanation
+
+    described = bool(arguments.gpu or arguments.host)
+    host = plan.host if plan is not None else _host(arguments, solving=False, python=False)
+    if plan is None and lock.needs.python is not None and arguments.python is None:
+        # The target's interpreter is the lock's: what starts gpuenv says nothing about it.
+        host = host.replace(python=lock.host.python)
+    say: Callable[[str], None] = (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
+    try:
+        python = gpuenv.sync(
+            lock, arguments.target, host=host, python=arguments.python, installer=arguments.installer, progress=say
+        )
+    except gpuenv.HostMismatchError as error:
+        if not described and not host.gpus:
+            error.hint = "to install for another host (an image, a login node) name it: --host FILE, or --gpu and --driver"
+        raise
+    if arguments.no_verify:
+        if arguments.json:
+            _print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
+        return 0
+    # A host that was described is elsewhere: only what needs no device can be proved here.
+    checks = gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout)
+    if arguments.json:
+        _print_json(explanation.checks_json(checks))
+    else:
+        _print(explanation.check_lines(checks))
+    return 0 if explanation.ok(checks) else 1
+
+
+def _verify(arguments: Namespace) -> int:
+    from . import explanation
+
+    path = arguments.lock or ("pylock.toml" if os.path.isfile("pylock.toml") else None)
+    lock = None if path is None else gpuenv.read_lock(path)
+    target = arguments.python or arguments.target or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    if target is None:
+        raise InputError("no environment is active", hint="name one: --target DIR or --python EXE")
+    host = gpuenv.detect()
+    if lock is not None:
+        host = host.replace(python=lock.host.python)
+    checks = gpuenv.verify(
+        lock, target, host, device=not arguments.no_device, timeout=arguments.timeout, only=tuple(arguments.framework)
+    )
+    if arguments.json:
+        _print_json(explanation.checks_json(checks))
+    else:
+        _print(explanation.check_lines(checks))
+    return 0 if explanation.ok(checks) else 1
+
+
+# ---- what commands share ------------------------------------------------------------------------------------------
+
+
+def _host(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
+    """The host of the flags; what they leave out is detected."""
+    wanted = arguments.python if python else None
+    base = gpuenv.read_host(arguments.host) if arguments.host else None
+    if base is None and not arguments.gpu:
+        base = gpuenv.detect(python=wanted)
+        wanted = None
+    host = gpuenv.describe(
+        base,
+        gpus=arguments.gpu,
+        driver=arguments.driver,
+        python=wanted,
+        platform=arguments.platform,
+        glibc=arguments.glibc,
+    )
+    if solving and not host.gpus and host.problems:
+        first = host.problems[0]
+        raise InputError(
+            f"no usable GPU on this host ({first.code}: {first.detail})",
+            hint="describe the host: --gpu H100 --driver 580.65.06, --host FILE, or --gpu none for the CPU",
+        )
+    return host
+
+
+def _planned(arguments: Namespace) -> Plan:
+    request = Request(
+        frameworks=tuple(arguments.framework),
+        requirements=tuple(arguments.requirement),
+        default_index_only=arguments.default_index_only,
+        pre=arguments.pre,
+        exclude_newer=_date(arguments.exclude_newer),
+    )
+    if not request.frameworks and not request.requirements:
+        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
+    options = IndexOptions(
+        index_url=arguments.index_url,
+        extra_index_urls=tuple(arguments.extra_index_url),
+        find_links=tuple(arguments.find_links),
+        offline=arguments.offline,
+        refresh=arguments.refresh,
+        exclude_newer=request.exclude_newer,
+    )
+    return gpuenv.solve(request, _host(arguments, solving=True), options)
+
+
+def _date(text: str | None) -> str | None:
+    """2026-11-01 or 2026-11-01T12:00:00Z as the latter. InputError for anything else."""
+    if text is None:
+        return None
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"--exclude-newer {text}: is not a date such as 2026-11-01") from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _lock_path(arguments: Namespace) -> str | None:
+    """Where the lock goes, checked before anything is solved; None is stdout (requirements without -o)."""
+    path: str | None = arguments.output
+    if arguments.format == "requirements":
+        return path
+    path = path or "pylock.toml"
+    name = os.path.basename(path)
+    middle = name.removeprefix("pylock.").removesuffix(".toml")
+    if name != "pylock.toml" and not (name == f"pylock.{middle}.toml" and middle and "." not in middle):
+        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise InputError(f"{path}: the folder {folder} does not exist", hint="make it, or give another -o")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: the folder {folder} cannot be written", hint="give another -o")
+    return path
+
+
+def _say(line: str) -> None:
+    _print([line])
+
+
+def _print(lines: Sequence[str]) -> None:
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        from rich.console import Console
+
+        Console(soft_wrap=True).print("\n".join(lines), markup=False)
+        return
+    print("\n".join(lines), flush=True)
+
+
+def _print_json(document: Any) -> None:
+    import json
+
+    print(json.dumps(document, indent=2))
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Namespace], int]]] = {
+    "detect": ("what this host is: GPUs, driver, platform", _detect_flags, _detect),
+    "solve": ("choose an environment for this host and lock it", _solve_flags, _solve),
+    "install": ("solve, sync and verify in one step", _install_flags, _install),
+    "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
+    "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+}

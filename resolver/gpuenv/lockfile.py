@@ -1,0 +1,327 @@
+"""Plan <-> pylock.toml (PEP 751) with [tool.gpuenv], and the hash-pinned requirements format.
+
+A lock has no date in it: the same plan gives the same bytes. What a lock needs of a host stands under
+[tool.gpuenv.needs], so that it can be checked before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .errors import InputError, Reason
+from .model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Wheel, host_from_plain, parse_release, show_pair, to_plain
+
+FORMAT = 1
+_KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}
+
+
+def lock(plan: Plan) -> Lock:
+    """The lock of a plan. InputError if the index gave no sha256 for one of the files: no lock without hashes."""
+    for pin in plan.pins:
+        if pin.wheel.sha256 is None:
+            raise InputError(f"{pin.wheel.filename}: its index gives no sha256, and a lock needs one for each file")
+    pins = tuple(
+        Pin(wheel=_locked(pin.wheel), dependencies=pin.dependencies)
+        for pin in plan.pins
+    )
+    return Lock(
+        pins=pins,
+        needs=plan.needs,
+        choices=plan.choices,
+        host=plan.host.replace(gpus=tuple(map(_stable, plan.host.gpus)), sources=(), problems=(), python=_target(plan)),
+        frameworks=plan.request.frameworks,
+        requirements=plan.request.requirements,
+        data=plan.data,
+        digest=plan.digest,
+    )
+
+
+def _locked(wheel: Wheel) -> Wheel:
+    """What a lock keeps of a wheel; the rest belongs to the index."""
+    keep = ("name", "version", "filename", "url", "sha256", "size", "index")
+    return Wheel(**{field: getattr(wheel, field) for field in keep})
+
+
+def _stable(gpu: Gpu) -> Gpu:
+    """A device without what differs from one boot, or one node of a kind, to the next."""
+    return Gpu(name=gpu.name, compute_capability=gpu.compute_capability, mig=gpu.mig)
+
+
+def _target(plan: Plan) -> Any:
+    python = plan.host.python
+    return python.replace(executable=None)
+
+
+# ---- writing ----------------------------------------------------------------------------------------------------
+
+
+def dumps(lock: Lock) -> str:
+    """The text of pylock.toml."""
+    import tomli_w
+
+    return tomli_w.dumps(_document(lock))
+
+
+def _document(lock: Lock) -> dict[str, Any]:
+    python = show_pair(lock.needs.python)
+    packages = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        package: dict[str, Any] = {"name": wheel.name, "version": wheel.version}
+        if pin.dependencies:
+            package["dependencies"] = [{"name": name} for name in pin.dependencies]
+        if wheel.index:
+            package["index"] = wheel.index
+        file: dict[str, Any] = {"name": wheel.filename, "url": wheel.url}
+        if wheel.size is not None:
+            file["size"] = wheel.size
+        file["hashes"] = {"sha256": wheel.sha256}
+        package["wheels"] = [file]
+        packages.append(package)
+    return {
+        "lock-version": "1.0",
+        "environments": [_marker(lock.needs)],
+        "requires-python": f"=={python}.*",
+        "created-by": "gpuenv",
+        "packages": packages,
+        "tool": {
+            "gpuenv": {
+                "format": FORMAT,
+                "frameworks": list(lock.frameworks),
+                "requirements": list(lock.requirements),
+                "data": lock.data,
+                "digest": lock.digest,
+                "needs": _plain(lock.needs),
+                "choices": [_plain(choice) for choice in lock.choices],
+                "host": _plain(lock.host),
+            }
+        },
+    }
+
+
+def _plain(value: object) -> Any:
+    """As `to_plain`, without the nulls that TOML does not have."""
+    return _without_none(to_plain(value))
+
+
+def _without_none(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_none(item) for key, item in data.items() if item is not None}
+    return [_without_none(item) for item in data] if isinstance(data, list) else data
+
+
+def _marker(needs: Needs) -> str:
+    """The PEP 508 marker of the one environment that the lock is for."""
+    system, machine = ("win32", "AMD64") if needs.platform == "win-amd64" else ("linux", needs.platform[6:])
+    return (
+        f'implementation_name == "cpython" and platform_machine == "{machine}" and '
+        f'python_version == "{show_pair(needs.python)}" and sys_platform == "{system}"'
+    )
+
+
+def requirements_text(lock: Lock) -> str:
+    """Hash-pinned requirements for `pip install --no-deps --require-hashes -r`.
+
+    Packages of an index other than the default are named by URL, so that no other index can supply them.
+    """
+    lines = [f"# gpuenv {lock.digest[:16]}: driver >= {lock.needs.driver or 'none'}, Python {show_pair(lock.needs.python)}"]
+    default = _default_index(lock)
+    for pin in lock.pins:
+        wheel = pin.wheel
+        what = f"{wheel.name}=={wheel.version}" if wheel.index == default else f"{wheel.name} @ {wheel.url}"
+        lines.append(f"{what} \\\n    --hash=sha256:{wheel.sha256}")
+    return "\n".join(lines) + "\n"
+
+
+def _default_index(lock: Lock) -> str:
+    """The index that supplied most packages."""
+    indexes = [pin.wheel.index for pin in lock.pins if pin.wheel.index]
+    return max(sorted(set(indexes)), key=indexes.count, default="")
+
+
+def write(path: str, text: str) -> None:
+    """Writes a file whole or not at all: to a temporary file beside it, fsync, rename. InputError if it cannot."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise InputError(f"{path}: the folder {folder} does not exist", hint="make the folder, or give another -o")
+    if os.path.isdir(path):
+        raise InputError(f"{path}: is a folder", hint="give a file name to -o")
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
+        try:
+            data = text.encode()
+            while data:
+                data = data[os.write(handle, data) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+    except OSError as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise InputError(f"{path}: cannot be written: {error.strerror}", hint="give another -o") from None
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+
+
+def read(path: str) -> Lock:
+    """The lock in a file. InputError says what is wrong with it and where."""
+    import tomllib
+
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
+    try:
+        with open(path, "rb") as file:
+            data = tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}", hint="make one with gpuenv solve") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+    try:
+        Pylock.from_dict(data)
+    except (PylockValidationError, PylockUnsupportedVersionError) as error:
+        raise InputError(f"{path}: is not a valid lock: {error}") from None
+    tool = data.get("tool", {}).get("gpuenv")
+    if not isinstance(tool, dict):
+        raise InputError(f"{path}: has no [tool.gpuenv], so what it needs of a host is not known",
+                         hint="make it again with gpuenv solve")  # fmt: skip
+    try:
+        return _from_tables(data, tool)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: {error.args[0] if error.args else error}") from None
+
+
+def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
+    if tool.get("format") != FORMAT:
+        raise ValueError(f"tool.gpuenv.format is {tool.get('format')!r}; this gpuenv reads {FORMAT}")
+    unknown = set(tool) - _KEYS
+    if unknown:
+        raise ValueError(f"tool.gpuenv has an unknown field {sorted(unknown)[0]!r}")
+    pins = []
+    for package in data["packages"]:
+        name = package["name"]
+        wheels = package.get("wheels") or []
+        if len(wheels) != 1:
+            raise ValueError(f"package {name} has {len(wheels)} wheels; gpuenv locks one")
+        wheel = wheels[0]
+        sha256 = wheel.get("hashes", {}).get("sha256")
+        if not (isinstance(sha256, str) and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
+            raise ValueError(f"package {name} has no sha256 of its wheel, and nothing is installed without one")
+        url = wheel.get("url")
+        if not isinstance(url, str):
+            raise ValueError(f"package {name} has no url of its wheel")
+        filename = wheel.get("name") or url.rpartition("/")[2]
+        pins.append(
+            Pin(
+                wheel=Wheel(name=name, version=package["version"], filename=filename, url=url, sha256=sha256,
+                            size=wheel.get("size"), index=package.get("index", "")),
+                dependencies=tuple(one["name"] for one in package.get("dependencies", ())),
+            )
+        )  # fmt: skip
+    return Lock(
+        pins=tuple(pins),
+        needs=Needs(**_fields(Needs, tool.get("needs"), "needs")),
+        choices=tuple(Choice(**_fields(Choice, one, "choices")) for one in _list(tool, "choices")),
+        host=host_from_plain(tool.get("host")),
+        frameworks=tuple(map(str, _list(tool, "frameworks"))),
+        requirements=tuple(map(str, _list(tool, "requirements"))),
+        data=_text(tool, "data"),
+        digest=_text(tool, "digest"),
+    )
+
+
+def _list(table: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(table.get(name), list):
+        raise ValueError(f"tool.gpuenv.{name} must be a list, not {table.get(name)!r}")
+    return list(table[name])
+
+
+def _text(table: dict[str, Any], name: str) -> str:
+    if not isinstance(table.get(name), str):
+        raise ValueError(f"tool.gpuenv.{name} must be a text, not {table.get(name)!r}")
+    return str(table[name])
+
+
+_TYPES: dict[str, Any] = {
+    "driver": str, "platform": str, "framework": str, "version": str, "variant": str, "cudnn": str, "evidence": str,
+    "source": str,
+}  # fmt: skip
+_PAIRS = ("cuda", "glibc", "python")
+
+
+def _fields(cls: Any, data: object, where: str) -> dict[str, Any]:
+    """The fields of Needs or Choice, with pairs and lists as tuples. ValueError names the field that does not fit."""
+    if not isinstance(data, dict):
+        raise ValueError(f"tool.gpuenv.{where} must be a table")
+    fields: dict[str, Any] = {"cuda": None, "cudnn": None} if cls is Choice else {}
+    for name, value in data.items():
+        at = f"tool.gpuenv.{where}.{name}"
+        if name not in cls._fields:
+            raise ValueError(f"{at} is not a field that this gpuenv knows")
+        if name in _PAIRS:
+            fields[name] = _numbers(value, at)
+        elif name == "compute_capabilities" and isinstance(value, list):
+            fields[name] = tuple(_numbers(one, at) for one in value)
+        elif name in ("sass", "ptx") and isinstance(value, list) and all(isinstance(one, str) for one in value):
+            fields[name] = tuple(value)
+        elif not (name in _TYPES and isinstance(value, _TYPES[name])):
+            raise ValueError(f"{at} must not be {value!r}")
+        else:
+            fields[name] = value
+    if fields.get("driver") is not None:
+        parse_release(fields["driver"])
+    return fields
+
+
+def _numbers(value: object, where: str) -> tuple[int, int]:
+    if not (isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)):
+        raise ValueError(f"{where} must be two numbers, not {value!r}")
+    return value[0], value[1]
+
+
+# ---- does it fit? -------------------------------------------------------------------------------------------------
+
+
+def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
+    """Every need of the lock that the host does not fulfil; () if it fits. Unknown facts of the host are reasons too,
+    with a code that ends in -unknown."""
+    needs, reasons = lock.needs, []
+
+    def against(code: str, need: str, have: str) -> None:
+        reasons.append(Reason(code=code, subject="lock", need=need, have=have, source="[tool.gpuenv.needs]"))
+
+    if needs.platform and host.platform != needs.platform:
+        against("platform", needs.platform, host.platform)
+    if needs.python and host.python.version != needs.python:
+        against("python", f"Python {show_pair(needs.python)}", f"Python {show_pair(host.python.version)}")
+    if needs.glibc and host.os == "linux":
+        if host.glibc is None:
+            against("glibc-unknown", f"glibc {show_pair(needs.glibc)} or newer", "unknown")
+        elif host.glibc < needs.glibc:
+            against("glibc", f"glibc {show_pair(needs.glibc)} or newer", f"glibc {show_pair(host.glibc)}")
+    if needs.driver is not None:
+        _fit_device(lock, host, against)
+    return tuple(reasons)
+
+
+def _fit_device(lock: Lock, host: Host, against: Any) -> None:
+    needs = lock.needs
+    floor = f"driver {needs.driver} or newer"
+    if not host.gpus:
+        against("no-gpu", "an NVIDIA GPU", "no GPU that is visible")
+    if host.driver is None:
+        against("driver-unknown", floor, "no driver found")
+    elif parse_release(host.driver) < parse_release(needs.driver or "0.0"):
+        against("driver-floor", floor, f"driver {host.driver}")
+    served = ", ".join(map(show_pair, needs.compute_capabilities))
+    for gpu in host.gpus:
+        if gpu.compute_capability is None:
+            against("device-unknown", f"compute capability {served}", f"{gpu.name}, of unknown compute capability")
+        elif gpu.compute_capability not in needs.compute_capabilities:
+            against("device", f"compute capability {served}", f"{gpu.name}, {show_pair(gpu.compute_capability)}")
+
+
+__all__ = ["dumps", "fit", "lock", "read", "requirements_text", "write"]

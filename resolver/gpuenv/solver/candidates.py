@@ -1,0 +1,254 @@
+"""What the resolver chooses among: builds of distributions, facts of the host, and topics to agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import rules
+from ..errors import Reason
+from ..model import Build, CudaVersion, Environment, Host, Index, Library, Matrix, Request, Wheel
+
+
+class Candidate:
+    """One release of a distribution on one index with the wheel that fits best; `extras` for name[extra] nodes.
+
+    `wheel` is never None; `build` and `library` are what the matrix knows of it. `ident` is the resolver's name.
+    """
+
+    __slots__ = ("build", "extras", "ident", "library", "name", "needs", "version", "wheel")
+
+    def __init__(self, wheel: Wheel, build: Build | None, library: Library | None, extras: tuple[str, ...] = ()):
+        self.name, self.version, self.wheel = wheel.name, wheel.version, wheel
+        self.build, self.library, self.extras = build, library, extras
+        self.ident = with_extras(wheel.name, extras)
+        self.needs: tuple[Need, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.ident} {self.version}"
+
+
+class Token:
+    """The one candidate of a host fact ("__driver") or of a topic ("=cuda major") with its agreed value."""
+
+    __slots__ = ("ident", "value")
+
+    def __init__(self, ident: str, value: str):
+        self.ident, self.value = ident, value
+
+    def __repr__(self) -> str:
+        return f"{self.ident}={self.value}"
+
+
+class Need:
+    """Base of what a candidate asks for. `ident` names the node; `parent` is who asks (None for the user)."""
+
+    __slots__ = ("ident",)
+    ident: str
+
+
+class DistNeed(Need):
+    """A distribution in a range of versions."""
+
+    __slots__ = ("extras", "name", "specifier")
+
+    def __init__(self, name: str, extras: tuple[str, ...], specifier: str):
+        self.ident, self.name, self.extras, self.specifier = with_extras(name, extras), name, extras, specifier
+
+    def __str__(self) -> str:
+        return f"{self.ident}{self.specifier}"
+
+
+class ExactNeed(Need):
+    """Just this candidate: what name[extra] asks of name."""
+
+    __slots__ = ("wheel",)
+
+    def __init__(self, wheel: Wheel):
+        self.ident, self.wheel = wheel.name, wheel
+
+    def __str__(self) -> str:
+        return f"{self.ident}=={self.wheel.version}"
+
+
+class FactNeed(Need):
+    """A host fact; `reasons` is empty when the host fulfils it."""
+
+    __slots__ = ("reasons",)
+
+    def __init__(self, ident: str, reasons: tuple[Reason, ...]):
+        self.ident, self.reasons = ident, reasons
+
+    def __str__(self) -> str:
+        return f"{self.ident} ({'; '.join(reason.need for reason in self.reasons)})"
+
+
+class AgreeNeed(Need):
+    """A topic on which all that name it must say the same: the CUDA major, the owner of a folder (R5)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, topic: str, value: str):
+        self.ident, self.value = "=" + topic, value
+
+    def __str__(self) -> str:
+        return f"{self.ident[1:]} {self.value}"
+
+
+def with_extras(name: str, extras: Sequence[str]) -> str:
+    """("torch", ("a", "b")) -> "torch[a,b]"."""
+    return f"{name}[{','.join(sorted(extras))}]" if extras else name
+
+
+class Shelf:
+    """All candidates of a distribution, best first, with what the matrix knows and what the host says of them.
+
+    Order (stated policy): the newest version; within it the build with SASS for every device, then PTX; then the
+    toolkit closest to the driver's CUDA; then a scanned build before a documented one; then the index's own order.
+    A host without a GPU takes CPU builds before all others.
+    """
+
+    def __init__(self, request: Request, host: Host, matrix: Matrix, index: Index, environment: Environment):
+        self.request, self.host, self.matrix, self.index, self.environment = request, host, matrix, index, environment
+        self._shelves: dict[str, tuple[Candidate, ...]] = {}
+        self._known = {
+            name: framework
+            for framework in map(matrix.framework, matrix.frameworks())
+            if framework is not None
+            for name in (framework.distribution, *framework.companions)
+        }
+        found = rules.host_reasons(host, matrix) if host.gpus else ()
+        # A driver newer than the data is a doubt about the data, not about a build: it never decides.
+        self.host_reasons = tuple(reason for reason in found if not reason.code.endswith("-unknown"))
+        self.host_doubts = tuple(reason for reason in found if reason.code.endswith("-unknown"))
+
+    def framework_of(self, name: str) -> str | None:
+        """The framework that a distribution belongs to, itself or as a companion."""
+        framework = self._known.get(name)
+        return framework.name if framework else None
+
+    def on_path(self, name: str) -> bool:
+        """Whether the distribution's own code runs in a convolution: the framework itself, not a companion.
+
+        Companions (torchvision) carry code for their own operators, which the data does not hold.
+        """
+        framework = self._known.get(name)
+        return framework is not None and framework.distribution == name
+
+    def candidates(self, name: str) -> tuple[Candidate, ...]:
+        """All that fit the target interpreter and platform, best first."""
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            shelf = self._shelves[name] = tuple(self._arrange(name))
+        return shelf
+
+    def _arrange(self, name: str) -> list[Candidate]:
+        best: dict[tuple[str, str], tuple[int, Wheel]] = {}
+        newest = self.request.exclude_newer
+        framework = self._known.get(name)
+        own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
+        for wheel in self.index.wheels(name):
+            if self.request.default_index_only and own and wheel.index.startswith(own):
+                continue
+            if newest is not None and (wheel.upload_time is None or wheel.upload_time >= newest):
+                continue
+            rank = self.environment.rank(wheel.filename)
+            if rank is None or not self.environment.accepts_python(wheel.requires_python):
+                continue
+            key = (wheel.version, wheel.index)
+            if key not in best or rank < best[key][0]:
+                best[key] = (rank, wheel)
+        known, platform = framework is not None, self.host.platform
+        library = self.matrix.is_library(name)
+        shelf = [
+            Candidate(
+                wheel,
+                self.matrix.build(name, wheel.version, platform) if known else None,
+                self.matrix.library(name, wheel.version, platform) if library else None,
+            )
+            for _, wheel in best.values()
+        ]
+        if known:
+            position: dict[str, int] = {}
+            for candidate in shelf:
+                position.setdefault(candidate.version.partition("+")[0], len(position))
+            shelf.sort(key=lambda c: self._preference(c, position[c.version.partition("+")[0]]))
+        return shelf
+
+    def _preference(self, candidate: Candidate, position: int) -> tuple[object, ...]:
+        build, host = candidate.build, self.host
+        if build is None:
+            return (0, position, 3, 0, 1)
+        documented = build.code.evidence != "scanned"
+        if not host.gpus:
+            return (build.cuda is not None, position, 0, 0, documented)
+        if build.cuda is None:
+            return (1, position, 0, 0, documented)
+        served = [rules.serves(build.code, gpu.compute_capability, host.driver_cuda) for gpu in host.gpus]
+        tier = 0 if all(how == "sass" for how in served) else 1 if all(how in ("sass", "ptx") for how in served) else 2
+        return (0, position, tier, distance(build.cuda, host.driver_cuda), documented)
+
+    def build_needs(self, candidate: Candidate) -> list[Need]:
+        """The host facts and topics that a framework's build or a CUDA library asks for."""
+        needs: list[Need] = []
+        build, library = candidate.build, candidate.library
+        framework = self._known.get(candidate.name)
+        if framework is not None:
+            facts = self.facts(candidate)
+            needs += [FactNeed(ident, reasons) for ident, reasons in facts.items()]
+            if build is not None:
+                # A companion that goes with several releases of its framework links the CUDA runtime only.
+                if framework.companions and (self.on_path(candidate.name) or len(build.companions) == 1):
+                    needs.append(AgreeNeed(f"CUDA build of {framework.name}", build.variant))
+                if build.cuda is not None:
+                    needs.append(AgreeNeed("CUDA major", str(build.cuda[0])))
+        elif library is not None or self.matrix.is_library(candidate.name):
+            needs += [FactNeed(ident, reasons) for ident, reasons in self.facts(candidate).items()]
+            if library is not None:
+                needs.append(AgreeNeed("CUDA major", str(library.cuda_major)))
+        needs += [AgreeNeed(f"owner of {folder}", candidate.name) for folder in self.matrix.slots(candidate.name)]
+        return needs
+
+    def facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
+        """Every host fact that the candidate asks for, with all reasons against it; complete, never just the first."""
+        host, build, library = self.host, candidate.build, candidate.library
+        subject = f"{candidate.name} {build.local if build else candidate.version}"
+        if candidate.name in self._known:
+            if build is None:
+                if not host.gpus:
+                    return {}
+                have = "not in the compatibility data"
+                return {"__data": (Reason(code="build-unknown", subject=subject, need="a known build", have=have),)}
+            if not host.gpus:
+                return {}
+            if build.cuda is None:
+                reason = Reason(
+                    code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build", source=build.code.source
+                )
+                return {"__sm": (reason,)}
+            floor = self.matrix.driver_floor(build.cuda, host.os)
+            driver = rules.driver_reasons(subject, build.cuda, host.driver, floor)
+            device: tuple[Reason, ...] = ()
+            if self.on_path(candidate.name):
+                device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
+            return {"__driver": driver, "__sm": self.host_reasons + device}
+        if library is None:
+            have = "not in the compatibility data"
+            reason = Reason(code="library-unknown", subject=subject, need="a known release", have=have)
+            return {"__data": (reason,)} if host.gpus else {}
+        facts: dict[str, tuple[Reason, ...]] = {}
+        if library.bad is not None:
+            severity, text, source = library.bad
+            facts["__data"] = (
+                Reason(code=f"known-{severity}", subject=subject, need="a sound release", have=text, source=source),
+            )
+        if host.gpus:
+            facts["__sm"] = rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
+        return facts
+
+
+def distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:
+    """How far a toolkit is from the driver's CUDA version; at the same distance the older toolkit comes first."""
+    if driver is None:
+        return (-(toolkit[0] * 100 + toolkit[1]), 0)
+    gap = (toolkit[0] - driver[0]) * 100 + toolkit[1] - driver[1]
+    return (abs(gap), gap)

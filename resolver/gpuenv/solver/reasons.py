@@ -1,0 +1,197 @@
+"""Why builds were passed over, why nothing fits, and what would: data, not sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..environment import parse_requirement
+from ..errors import Change, Explanation, GpuEnvError, Reason
+from ..model import Host, Plan, Python, Rejection, Request, parse_release
+from .candidates import Candidate, DistNeed, FactNeed, Need, Shelf
+
+PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
+Retry = Callable[[Request, Host], Plan]
+
+
+def reasons_against(shelf: Shelf, candidate: Candidate) -> tuple[Reason, ...]:
+    """Every host fact against a build and against the CUDA libraries that it pins exactly."""
+    found = [reason for reasons in shelf.facts(candidate).values() for reason in reasons]
+    for requirement in shelf.index.dependencies(candidate.wheel):
+        exact = requirement.specifier.startswith("==") and "*" not in requirement.specifier
+        if not (exact and shelf.matrix.is_library(requirement.name)):
+            continue
+        if requirement.marker and not shelf.environment.marker(requirement.marker, ()):
+            continue
+        for library in shelf.candidates(requirement.name):
+            if shelf.environment.contains(requirement.specifier, library.version, True):
+                found += [r for reasons in shelf.facts(library).values() for r in reasons if r not in found]
+                break
+    return tuple(found)
+
+
+def passed_over(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[Rejection]:
+    """The builds of a framework that the user's range admits and that would have been better, with reasons."""
+    contains = shelf.environment.contains
+    for candidate in shelf.candidates(root.name):
+        if candidate.wheel is chosen.wheel:
+            break
+        if candidate.wheel.yanked is None and contains(root.specifier, candidate.version, True):
+            reasons = reasons_against(shelf, candidate)
+            if not reasons:
+                label = candidate.build.local if candidate.build else candidate.version
+                reasons = (
+                    Reason(
+                        code="conflict",
+                        subject=f"{candidate.name} {label}",
+                        need="dependencies that fit the other requirements",
+                        have="none do",
+                    ),
+                )
+            yield Rejection(name=candidate.name, version=_label(candidate), reasons=reasons)
+    yield from _without_wheel(shelf, root, chosen)
+
+
+def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[Rejection]:
+    """Newer builds that the data knows and that would run here, but of which the index has no wheel that fits."""
+    if chosen.build is None:
+        return
+    newest = _key(chosen.build.version)
+    have = {candidate.build.local for candidate in shelf.candidates(root.name) if candidate.build}
+    for build in shelf.matrix.builds(root.name, shelf.host.platform):
+        if build.local in have or (shelf.host.gpus and build.cuda is None) or _key(build.version) <= newest:
+            continue
+        if not shelf.environment.contains(root.specifier, build.version, True):
+            continue
+        have.add(build.local)
+        source = build.code.source
+        python = f"cp{shelf.host.python.version[0]}{shelf.host.python.version[1]}"
+        reason = Reason(
+            code="no-wheel",
+            subject=f"{root.name} {build.local}",
+            need=f"a wheel for {python} on {shelf.host.platform}",
+            have="none in the package index data",
+            source=source,
+        )
+        yield Rejection(name=root.name, version=build.local, reasons=(reason,))
+
+
+def _label(candidate: Candidate) -> str:
+    return candidate.build.local if candidate.build else candidate.version
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+def explain(
+    request: Request, host: Host, shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | None
+) -> Explanation:
+    """The whole refusal: what the resolver ran into, then every fact against every build that was asked for."""
+    reasons: list[Reason] = []
+    names = [root for root in roots if isinstance(root, DistNeed)]
+    for root in names:
+        reasons += [reason for reason in _root_reasons(shelf, root) if reason not in reasons]
+    reasons += [reason for reason in _conflict_reasons(failure) if reason not in reasons]
+    subject = " and ".join(map(str, names))
+    changes = tuple(smallest_changes(request, host, shelf, retry)) if retry is not None else ()
+    return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
+
+
+def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
+    wheels = shelf.index.wheels(root.name)
+    if not wheels:
+        yield Reason(code="not-in-index", subject=root.name, need="a wheel", have="no index has the package")
+        return
+    contains = shelf.environment.contains
+    asked = [wheel for wheel in wheels if contains(root.specifier, wheel.version, True)]
+    if not asked:
+        versions = list(dict.fromkeys(wheel.version for wheel in wheels))
+        have = f"{versions[-1]} to {versions[0]}" if len(versions) > 1 else versions[0]
+        yield Reason(code="no-version", subject=root.name, need=f"{root.name}{root.specifier}", have=have)
+        return
+    fitting = [one for one in shelf.candidates(root.name) if contains(root.specifier, one.version, True)]
+    if not fitting:
+        python = shelf.host.python
+        need = f"a wheel for CPython {python.version[0]}.{python.version[1]}{'t' * python.free_threaded}"
+        glibc = f" with glibc {shelf.host.glibc[0]}.{shelf.host.glibc[1]}" if shelf.host.glibc else ""
+        have = ", ".join(sorted({_tags(wheel.filename) for wheel in asked})[:6])
+        yield Reason(
+            code="no-wheel-for-target",
+            subject=f"{root.name}{root.specifier}",
+            need=f"{need} on {shelf.host.platform}{glibc}",
+            have=have,
+        )
+    for candidate in fitting:
+        yield from reasons_against(shelf, candidate)
+
+
+def _tags(filename: str) -> str:
+    return "-".join(filename[:-4].split("-")[-3:])
+
+
+def _conflict_reasons(failure: Any) -> Iterator[Reason]:
+    """What resolvelib names: requirements on one package that no release satisfies together."""
+    causes = [cause for cause in failure.causes if not isinstance(cause.requirement, FactNeed)]
+    for cause in causes:
+        others = [str(other.requirement) for other in causes if other.requirement.ident == cause.requirement.ident]
+        others = sorted({text for text in others if text != str(cause.requirement)})
+        parent = cause.parent
+        subject = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else "the request"
+        have = ", ".join(others) if others else "no release that fits"
+        yield Reason(code="conflict", subject=subject, need=str(cause.requirement), have=have)
+
+
+def smallest_changes(request: Request, host: Host, shelf: Shelf, retry: Retry | None) -> Iterator[Change]:
+    """Single changes that were solved and work: a newer driver, a wider range, another index, another Python."""
+    if retry is None:
+        return
+    done: set[str] = set()  # of each kind only the smallest
+    for kind, text, changed_request, changed_host in _single_changes(request, host, shelf):
+        if kind in done:
+            continue
+        try:
+            plan = retry(changed_request, changed_host)
+        except GpuEnvError:
+            continue
+        done.add(kind)
+        chosen = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in plan.choices]
+        gives = ", ".join(chosen) or f"{len(plan.pins)} packages"
+        yield Change(change=text, gives=gives)
+
+
+def _single_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tuple[str, str, Request, Host]]:
+    """(kind, text, request, host), within a kind the smallest change first."""
+    if host.gpus and host.driver is not None:
+        yield from _driver_changes(request, host, shelf)
+    for place, text in enumerate(request.frameworks):
+        parsed = parse_requirement(text)
+        if parsed.specifier:
+            wider = (*request.frameworks[:place], parsed.replace(specifier=""), *request.frameworks[place + 1 :])
+            changed = request.replace(frameworks=tuple(map(str, wider)))
+            yield f"version of {parsed.name}", f"any version of {parsed.name}", changed, host
+    if request.default_index_only:
+        changed = request.replace(default_index_only=False)
+        yield "index", "leave out --default-index-only", changed, host
+    mine = host.python.version
+    for version in sorted(PYTHONS, key=lambda version: (abs(version[1] - mine[1]), version)):
+        if version != mine:
+            changed_host = host.replace(python=Python(version=version))
+            yield "python", f"Python {version[0]}.{version[1]}", request, changed_host
+
+
+def _driver_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tuple[str, str, Request, Host]]:
+    matrix, driver = shelf.matrix, parse_release(host.driver or "0.0")
+    floors = {row[0] for major in (11, 12, 13) if (row := matrix.driver_floor((major, 0), host.os))}
+    ordered = sorted(floors, key=parse_release)
+    for release in ordered:
+        if parse_release(release) > driver:
+            newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
+            yield "driver", f"driver {release} or newer", request, newer
+    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
+    for branch in sorted({row[0] for one in capabilities if (row := matrix.last_branch(one))}):
+        if driver[0] > branch:
+            release = next((one for one in reversed(ordered) if parse_release(one)[0] <= branch), None)
+            if release is not None:
+                older = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
+                yield "driver", f"a driver of branch R{branch}, the last one for this GPU", request, older

@@ -1,0 +1,80 @@
+"""The star of imports: stages never import one another; only __init__ and the command line compose them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
+KERNEL = {"model", "errors", "rules", "environment"}
+ALLOWED = {
+    "model": set(),
+    "errors": {"model"},
+    "rules": {"model", "errors"},
+    "environment": {"model", "errors"},
+}
+COMPOSERS = {"__init__", "__main__", "cli"}
+# Modules whose import would cost more than the solve that they serve, seen on every start.
+HEAVY = {"dataclasses", "inspect", "pathlib", "tempfile", "logging", "subprocess", "requests", "packaging", "rich",
+         "tomllib", "urllib", "pip", "pynvml", "tomli_w", "ctypes", "datetime"}  # fmt: skip
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def stage_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, *, top_only: bool = False) -> set[str]:
+    """The absolute names of what a module imports, wherever in it; type-checking blocks are left out."""
+    inside = ["gpuenv", *path.relative_to(PACKAGE).parts[:-1]]
+    found = set()
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            return
+        if top_only and isinstance(node, ast.FunctionDef):
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = inside[: len(inside) - node.level + 1] if node.level else []
+            name = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
+            found.update({name} | {f"{name}.{alias.name}" for alias in node.names})
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")))
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_form_a_star(path: Path) -> None:
+    stage = stage_of(path)
+    if stage in COMPOSERS:
+        return
+    names = {name.split(".")[1] for name in imports(path) if name.startswith("gpuenv.")}
+    stages = {stage_of(other) for other in modules()}
+    reached = (names & stages) - {stage}
+    if stage == "probes":
+        assert not any(name.split(".")[0] == "gpuenv" for name in imports(path))
+    assert reached <= ALLOWED.get(stage, KERNEL)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in modules() if stage_of(path) != "probes"], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_nothing_heavy_is_imported_at_start(path: Path) -> None:
+    tops = {name.split(".")[0] for name in imports(path, top_only=True)}
+    assert not tops & HEAVY
+
+
+def test_the_tests_see_a_forbidden_import() -> None:
+    """The check can fail: the same reading of a module that breaks the rule finds it."""
+    tree = {stage_of(path) for path in modules()}
+    assert {"solver", "matrix", "index", "detection", "lockfile"} <= tree
+    assert "gpuenv.solver" in imports(PACKAGE / "__init__.py") | {
+        f"gpuenv.{name}" for name in ("solver",) if (PACKAGE / name).exists()
+    }
