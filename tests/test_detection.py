@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from native_build import build, nvml_script
 
 from gpuenv import detection
 from gpuenv.detection import nvml, visible
 from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python, to_plain
+from native_build import build, nvml_script
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
@@ -180,7 +180,8 @@ def test_no_binding(stubs: Stubs, tmp_path: Path) -> None:
 
 
 def test_no_gpu_imports_no_binding(stubs: Stubs, tmp_path: Path) -> None:
-    code = DETECT + "\nassert not {'pynvml', 'threading', 'subprocess'} & set(sys.modules)"
+    code = DETECT.replace("root, env", "before = set(sys.modules)\nroot, env", 1)
+    code += "\nassert not {'pynvml', 'threading', 'subprocess'} & (set(sys.modules) - before)"
     run(code, [str(tmp_path), {"PATH": ""}, "3.12"], make_loader_env({}, stubs, tmp_path, tmp_path))
 
 
@@ -270,23 +271,22 @@ def test_python_that_is_none(tmp_path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "files", "version", "full", "free_threaded"),
+    ("variable", "files", "python"),
     [
-        ("VIRTUAL_ENV", {"pyvenv.cfg": "home = /usr/bin\nversion = 3.9.18\n"}, (3, 9), "3.9.18", False),
-        ("VIRTUAL_ENV", {"pyvenv.cfg": "uv = 0.9\nversion_info = 3.12.1\n"}, (3, 12), "3.12.1", False),
-        ("VIRTUAL_ENV", {"pyvenv.cfg": "version_info = 3.10.4.final.0\n"}, (3, 10), "3.10.4", False),
-        ("VIRTUAL_ENV", {"pyvenv.cfg": "version = 3.13.1", "lib/python3.13t/x": ""}, (3, 13), "3.13.1", True),
-        ("CONDA_PREFIX", {"conda-meta/python-3.12.7-h99e199e_1.json": ""}, (3, 12), "3.12.7", False),
-        ("CONDA_PREFIX", {"conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json": ""}, (3, 13), "3.13.1", True),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "home = /usr/bin\nversion = 3.9.18\n"}, "3.9.18"),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "uv = 0.9\nversion_info = 3.12.1\n"}, "3.12.1"),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "version_info = 3.10.4.final.0\n"}, "3.10.4"),
+        ("VIRTUAL_ENV", {"pyvenv.cfg": "version = 3.13.1", "lib/python3.13t/x": ""}, "3.13.1t"),
+        ("CONDA_PREFIX", {"conda-meta/python-3.12.7-h99e199e_1.json": ""}, "3.12.7"),
+        ("CONDA_PREFIX", {"conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json": ""}, "3.13.1t"),
     ],
 )
-def test_active_environment(
-    tmp_path: Path, variable: str, files: dict[str, str], version: tuple[int, int], full: str, free_threaded: bool
-) -> None:
+def test_active_environment(tmp_path: Path, variable: str, files: dict[str, str], python: str) -> None:
     make_root({"files": files | {"bin/python": "never run"}}, tmp_path)
     host = detection.detect(root=str(tmp_path), env={variable: str(tmp_path), "PATH": ""})
-    executable = str(tmp_path / "bin" / "python")
-    assert host.python == Python(version=version, full_version=full, free_threaded=free_threaded, executable=executable)
+    assert (host.python.full_version or "") + "t" * host.python.free_threaded == python
+    assert host.python.version == tuple(map(int, python.split(".")[:2]))
+    assert host.python.executable == str(tmp_path / "bin" / "python")
     assert dict(host.sources)["python"].startswith(f"{variable}: ")
 
 

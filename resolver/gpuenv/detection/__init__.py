@@ -52,7 +52,7 @@ def detect(*, root: str = "/", env: Mapping[str, str] | None = None, python: str
     `Gpu.index` is NVML's index (nvidia-smi's, PCI order); the place in `Host.gpus` is the CUDA runtime's number.
     Raises errors.InputError for a `python` that is neither.
     """
-    from . import fallback, interpreter, nvml, system, visible  # noqa: PLC0415  describe needs none of them
+    from . import fallback, interpreter, nvml, system, visible  # describe needs none of them
 
     env = os.environ if env is None else env
     target = interpreter.find(python, env)

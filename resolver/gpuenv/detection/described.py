@@ -21,7 +21,7 @@ _OLDEST_BRANCH = 100  # smaller first numbers are CUDA versions given by mistake
 _SM = re.compile(r"sm_(\d{1,2})(\d)", re.IGNORECASE)
 
 
-def describe(  # noqa: PLR0913  one for each flag, and the look-ups that a stage may not import
+def describe(  # one for each flag, and the look-ups that a stage may not import
     base: Host | None,
     *,
     gpus: Sequence[str],

@@ -63,7 +63,7 @@ def _nvidia_smi(
     root: str, env: Mapping[str, str], sources: list[tuple[str, str]]
 ) -> tuple[tuple[Device, ...], str | None]:
     """(devices, driver release) by `nvidia-smi --query-gpu`, whose CSV is stable where its banner is not."""
-    import shutil  # noqa: PLC0415  only where NVML failed
+    import shutil  # only where NVML failed
 
     wsl = os.path.join(root, "usr/lib/wsl/lib")
     executable = shutil.which("nvidia-smi", path=os.pathsep.join([env.get("PATH", os.defpath), wsl]))
@@ -86,11 +86,11 @@ def _nvidia_smi(
 
 def _run_smi(executable: str, fields: Sequence[str], env: Mapping[str, str]) -> tuple[str, str]:
     """(output, "") or ("", why it failed)."""
-    import subprocess  # noqa: PLC0415  only where NVML failed
+    import subprocess  # only where NVML failed
 
     command = [executable, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(  # noqa: S603  found on the user's PATH
+        done = subprocess.run(  # found on the user's PATH
             command, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SMI_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -162,7 +162,7 @@ def _proc_gpus(root: str) -> tuple[Device, ...]:
 
 def _libcuda() -> CudaVersion | None:
     """What libcuda itself was made for; this call needs no device and starts nothing."""
-    import ctypes  # noqa: PLC0415  only where NVML failed
+    import ctypes  # only where NVML failed
 
     number = ctypes.c_int()
     try:

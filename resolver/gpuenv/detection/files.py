@@ -66,7 +66,7 @@ _PROBLEM: Tests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}
 
 def read_host(path: str | os.PathLike[str]) -> Host:
     """The host of a file written by `write_host`. Raises InputError that names the file and the field."""
-    import json  # noqa: PLC0415  5 ms, and few commands read a host
+    import json  # 5 ms, and few commands read a host
 
     name = os.fspath(path)
     try:
@@ -113,7 +113,7 @@ def _table(data: object, where: str, tests: Tests) -> dict[str, Any]:
 
 def write_host(host: Host, path: str | os.PathLike[str]) -> None:
     """Writes `host` to `path`, whole or not at all; a link is followed. Raises InputError."""
-    import json  # noqa: PLC0415  5 ms, and few commands write a host
+    import json  # 5 ms, and few commands write a host
 
     name = os.fspath(path)
     text = json.dumps({"gpuenv_host": _FORMAT, "host": to_plain(host)}, indent=2) + "\n"

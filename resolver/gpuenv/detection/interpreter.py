@@ -85,7 +85,7 @@ def _named(python: str, env: Mapping[str, str]) -> Target:
     if os.path.isdir(path):
         path = _executable(path)
     elif os.sep not in path:
-        import shutil  # noqa: PLC0415  not needed for a version
+        import shutil  # not needed for a version
 
         path = shutil.which(path, path=env.get("PATH")) or ""
     if not path or not os.path.isfile(path):
@@ -149,10 +149,10 @@ def _try(executable: str, variable: str, env: Mapping[str, str]) -> Target | Non
 
 
 def _ask(executable: str, source: str, env: Mapping[str, str]) -> Target:
-    import subprocess  # noqa: PLC0415  takes 10 ms
+    import subprocess  # takes 10 ms
 
     try:
-        done = subprocess.run(  # noqa: S603  the user names the interpreter
+        done = subprocess.run(  # the user names the interpreter
             [executable, "-I", "-S", "-c", _ASK],
             env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False,
         )  # fmt: skip

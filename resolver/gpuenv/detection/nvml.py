@@ -65,10 +65,10 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
     if state != "ok":
         return Reading(state=state, problems=tuple(problems))
     try:
-        import pynvml  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415  takes 20 ms
+        import pynvml  # type: ignore[import-untyped,unused-ignore]  # takes 20 ms
     except ImportError:
         return Reading(state="unbound", problems=tuple(problems))
-    import threading  # noqa: PLC0415  pynvml has imported it already
+    import threading  # pynvml has imported it already
 
     session = _Session(pynvml, kernel, problems)
     # A thread, since a call into a broken driver may never return: it is left behind.
@@ -86,7 +86,7 @@ def read(root: str, kernel: str | None, seconds: float = SECONDS) -> Reading:
 
 def _load(root: str, problems: list[Problem]) -> str:
     """Loads the library, so that nvidia-ml-py finds it by its soname. Returns "ok", "missing" or "failed"."""
-    import ctypes  # noqa: PLC0415  takes 4 ms
+    import ctypes  # takes 4 ms
 
     if os.name == "nt":
         return "ok"  # nvidia-ml-py knows the two places of nvml.dll

@@ -2,10 +2,12 @@
 
 Sources: CUDA programming guide, "CUDA environment variables" (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER): the list stops
 at the first entry that names no device, a UUID may be cut short while it stays unique. Reading of numbers ("1x" is 1)
-and of repeated entries (no device at all): PyTorch, torch/cuda/__init__.py, _parse_visible_devices, which follows what
-libcuda was seen to do. MIG: NVIDIA MIG user guide, "CUDA device enumeration": before R570 a process sees one MIG
-instance and nothing beside it; from R570 on it sees one compute instance of every GPU instance, and whole GPUs too.
+and of repeated entries (no device at all): PyTorch, torch/cuda/__init__.py, _parse_visible_devices. Reading of UUIDs
+(hexadecimal digits of either case, dashes aside, up to the first other character): what libcuda 580.159.04 did on an
+H200, which also bore out the rest; the values are among the cases in tests/data/hosts/visible.json.
 
+MIG: NVIDIA MIG user guide, "CUDA device enumeration": before R570 a process sees one MIG instance and nothing beside
+it; from R570 on it sees one compute instance of every GPU instance, and whole GPUs too.
 Only UUIDs of MIG instances are documented there. An index that stands for a GPU in MIG mode is taken to mean that
 GPU's instances, which all have the GPU's compute capability.
 """
@@ -21,6 +23,8 @@ from .nvml import Device, Instance
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _MANY_MIG_BRANCH = 570
 _NUMBER = re.compile(r"[+-]?\d+")
+_UUID = re.compile(r"(?:GPU|MIG)-([0-9a-fA-F-]*)")
+_OLD_MIG = re.compile(r"MIG-(GPU-[0-9a-fA-F-]+)/(\d+)/(\d+)$")
 
 Found = tuple[tuple[Gpu, ...], tuple[Problem, ...], tuple[tuple[str, str], ...]]
 
@@ -42,7 +46,7 @@ def select(devices: Sequence[Device], env: Mapping[str, str], driver: str | None
         for device in devices if device.mig and not device.instances
     ]  # fmt: skip
     sources = []
-    by_index = value is not None and not value.strip().startswith(("GPU-", "MIG-"))
+    by_index = value is not None and not value.startswith(("GPU-", "MIG-"))
     picks: Sequence[tuple[Device, Instance | None]] = [(device, None) for device in devices]
     if value is not None and devices:
         sources.append(("visible-devices", f"{_VARIABLE}={value}"))
@@ -94,7 +98,7 @@ def _by_index(value: str, devices: Sequence[Device]) -> _Choice:
 
 def _by_uuid(value: str, devices: Sequence[Device]) -> _Choice:
     choice = _Choice()
-    for entry in (text.strip() for text in value.split(",")):
+    for entry in value.split(","):
         if not entry.startswith(("GPU-", "MIG-")):
             if entry and not _NUMBER.match(entry):
                 choice.problem = _missing(entry, "is not a UUID, and the entries before it are")
@@ -114,17 +118,28 @@ def _by_uuid(value: str, devices: Sequence[Device]) -> _Choice:
 
 def _named(entry: str, devices: Sequence[Device]) -> list[tuple[Device, Instance | None]]:
     """Every device whose UUID `entry` begins; before R470 instances are MIG-GPU-<uuid>/<gi>/<ci>."""
-    if entry.startswith("GPU-"):
-        return [(device, None) for device in devices if device.gpu and (device.gpu.uuid or "").startswith(entry)]
     instances = [(device, instance) for device in devices for instance in device.instances]
-    if entry.startswith("MIG-GPU-"):
-        return [(device, it) for device, it in instances if _old_name(device, it) == entry]
-    return [(device, it) for device, it in instances if (it.gpu.uuid or "").startswith(entry)]
+    old = _OLD_MIG.match(entry)
+    if old:
+        ids = (int(old[2]), int(old[3]))
+        return [
+            (device, it) for device, it in instances
+            if _begins(old[1], device.gpu) and (it.gpu_instance, it.compute_instance) == ids
+        ]  # fmt: skip
+    if entry.startswith("GPU-"):
+        return [(device, None) for device in devices if _begins(entry, device.gpu)]
+    return [(device, it) for device, it in instances if _begins(entry, it.gpu)]
 
 
-def _old_name(device: Device, instance: Instance) -> str:
-    uuid = device.gpu.uuid if device.gpu else None
-    return f"MIG-{uuid}/{instance.gpu_instance}/{instance.compute_instance}"
+def _begins(entry: str, gpu: Gpu | None) -> bool:
+    digits = _digits(entry)
+    return bool(digits) and gpu is not None and _digits(gpu.uuid or "").startswith(digits)
+
+
+def _digits(uuid: str) -> str:
+    """The hexadecimal digits after GPU- or MIG-, as far as they go."""
+    match = _UUID.match(uuid)
+    return match[1].replace("-", "").lower()[:32] if match else ""
 
 
 def _missing(entry: str, why: str) -> Problem:
