@@ -11,6 +11,7 @@ This module composes the stages, which never import one another; each is importe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -231,7 +232,8 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, Index]:
 
     cache = Cache(cache_folder())
     found = default_index(cache)
-    snapshot = Snapshot(file_store=found.file_store, default=found.url)
+    folder = os.path.join(_matrix().folder, "snapshot")
+    snapshot = Snapshot(folder, found.file_store, default_index=found.url)
     transport = Transport(cert=found.cert)
     common = {"transport": transport, "cache": cache, "offline": options.offline, "refresh": options.refresh}
     live = {**common, "exclude_newer": options.exclude_newer}

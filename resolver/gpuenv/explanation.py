@@ -93,9 +93,13 @@ def plan_lines(plan: Plan, path: str) -> list[str]:
     return lines
 
 
-def skipped_lines(skipped: Sequence[Rejection], most: int = 8) -> list[str]:
+def skipped_lines(skipped: Sequence[Rejection], most: int = 4) -> list[str]:
     """A line for each build, at most `most` of them."""
-    lines = [f"{item.name} {item.version}: {'; '.join(map(fact_text, item.reasons))}" for item in skipped[:most]]
+    lines = []
+    for item in skipped[:most]:
+        who = f"{item.name} {item.version}"
+        facts = [fact_text(reason) if reason.subject == who else reason_text(reason) for reason in item.reasons]
+        lines.append(f"{who}: {'; '.join(facts)}")
     if len(skipped) > most:
         lines.append(f"and {len(skipped) - most} more (--json names all)")
     return lines

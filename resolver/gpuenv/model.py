@@ -188,24 +188,14 @@ class Wheel(Value):
     metadata: Any = None  # how the index finds the dependencies; of no meaning to others
 
 
-class Index(Protocol):
-    """Where releases come from. Names are normalized (PEP 503)."""
-
-    def wheels(self, name: str) -> Sequence[Wheel]:
-        """Every wheel of `name`, newest version first; () for a name that the index does not have.
-
-        Wheels of one version stand together. Sdists are not listed. Raises errors.PackageIndexError.
-        """
-
-    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """The requirements of `wheel`, all of them, with the markers still on."""
-
-
 class Environment(Protocol):
     """The target's answers about tags, markers and versions (environment.py has the one implementation)."""
 
     def rank(self, filename: str) -> int | None:
         """None if the wheel does not fit the target; else smaller is better."""
+
+    def least_glibc(self, filename: str) -> tuple[int, int] | None:
+        """The oldest glibc that the wheel runs on; None if it needs none."""
 
     def marker(self, text: str, extras: Sequence[str]) -> bool: ...
 
@@ -214,6 +204,22 @@ class Environment(Protocol):
     def contains(self, specifier: str, version: str, pre: bool) -> bool: ...
 
     def is_prerelease(self, version: str) -> bool: ...
+
+
+class Index(Protocol):
+    """Where releases come from. Names are normalized (PEP 503)."""
+
+    def has(self, name: str) -> bool:
+        """Whether the index has any wheel of `name`."""
+
+    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+        """Every wheel of `name`, newest version first; () for a name that the index does not have.
+
+        With an environment, wheels that do not fit it may be left out. Wheels of one version stand together. Sdists are not listed. Raises errors.PackageIndexError.
+        """
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """The requirements of `wheel`, all of them, with the markers still on."""
 
 
 # ---- compatibility facts ---------------------------------------------------------------------------------------

@@ -16,7 +16,20 @@ from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolv
 from .. import rules
 from ..environment import normalize_name, parse_requirement
 from ..errors import InputError, NoSolutionError
-from ..model import Choice, Code, Environment, Host, Index, Matrix, Needs, Pin, Plan, Request, Requirement, parse_release
+from ..model import (
+    Choice,
+    Environment,
+    Host,
+    Index,
+    Matrix,
+    Needs,
+    Pin,
+    Plan,
+    Rejection,
+    Request,
+    Requirement,
+    parse_release,
+)
 from .candidates import Candidate, DistNeed, Need, Shelf
 from .provider import Provider, tolerable
 from .reasons import explain, passed_over
@@ -86,45 +99,42 @@ def solve(
             failure = impossible
             continue
         except ResolutionTooDeep:
-            raise InputError(
-                f"no solution found in {MAX_ROUNDS} steps: narrow a requirement, e.g. {frameworks or others}"
-            ) from None
+            names = ", ".join(map(str, roots))
+            raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
         chosen = [node for node in result.mapping.values() if isinstance(node, Candidate)]
-        return _plan(request, shelf, frameworks, [need for need in roots if isinstance(need, DistNeed)], chosen)
-    assert failure is not None
-    retry = (lambda r, h: solve(r, h, matrix, index, environment_for, changes=False)) if changes else None
-    raise NoSolutionError(explain(request, host, shelf, roots, failure, retry)) from None
+        return _plan(provider, frameworks, chosen)
+
+    def retry(changed: Request, elsewhere: Host) -> Plan:
+        return solve(changed, elsewhere, matrix, index, environment_for, changes=False)
+
+    raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
 
 
-def _plan(
-    request: Request, shelf: Shelf, frameworks: Sequence[Requirement], roots: Sequence[DistNeed], chosen: list[Candidate]
-) -> Plan:
-    host, matrix = shelf.host, shelf.matrix
-    pinned = {node.name: node for node in chosen if not node.extras}
+def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Candidate]) -> Plan:
+    shelf = provider.shelf
+    pinned = {node.name: node for node in sorted(chosen, key=lambda node: node.name) if not node.extras}
     depends: dict[str, set[str]] = {name: set() for name in pinned}
     for node in chosen:
-        for need in node.needs or ():
-            if isinstance(need, DistNeed) and need.name != node.name:
-                depends[node.name].add(need.name)
-    pins = tuple(Pin(wheel=pinned[name].wheel, dependencies=tuple(sorted(depends[name]))) for name in sorted(pinned))
-    names = [framework.name for framework in frameworks]
-    named = [name for name in pinned if shelf.framework_of(name) and name not in names]
-    choices = tuple(_choice(pinned[name], pinned) for name in (*names, *sorted(named)))
-    warnings = [reason for reason in shelf.host_doubts if host.gpus]
-    for name in sorted(pinned):
-        for reasons in shelf.facts(pinned[name]).values():
+        needs = provider.needs(node)
+        depends[node.name] |= {need.name for need in needs if isinstance(need, DistNeed) and need.name != node.name}
+    named = [framework.name for framework in frameworks]
+    others = [name for name in pinned if shelf.on_path(name) and name not in named]
+    warnings = list(shelf.host_doubts)
+    for node in pinned.values():
+        for reasons in shelf.facts(node).values():
             warnings += [reason for reason in reasons if tolerable(reason) and reason not in warnings]
+    skipped: list[Rejection] = []
+    for framework in frameworks:
+        skipped += passed_over(shelf, DistNeed(framework.name, (), framework.specifier), pinned[framework.name])
     plan = Plan(
-        request=request,
-        host=host,
-        pins=pins,
-        choices=choices,
+        request=shelf.request,
+        host=shelf.host,
+        pins=tuple(Pin(wheel=node.wheel, dependencies=tuple(sorted(depends[name]))) for name, node in pinned.items()),
+        choices=tuple(_choice(pinned[name], pinned) for name in (*named, *others)),
         needs=_needs(shelf, pinned),
-        skipped=tuple(
-            rejection for root in roots if root.name in names for rejection in passed_over(shelf, root, pinned[root.name])
-        ),
+        skipped=tuple(skipped),
         warnings=tuple(warnings),
-        data=matrix.version,
+        data=shelf.matrix.version,
     )
     return plan.replace(digest=digest(plan))
 
@@ -148,51 +158,32 @@ def _choice(node: Candidate, pinned: dict[str, Candidate]) -> Choice:
 
 
 def _needs(shelf: Shelf, pinned: dict[str, Candidate]) -> Needs:
+    """What the plan asks of a host: the driver floor of its newest toolkit, the devices that every library serves."""
     host, matrix = shelf.host, shelf.matrix
-    codes: list[Code] = []
-    floor: str | None = None
-    cuda = None
-    for node in pinned.values():
-        if node.build is not None and node.build.cuda is not None:
-            cuda = max(cuda or node.build.cuda, node.build.cuda)
-            row = matrix.driver_floor(node.build.cuda, host.os)
-            if row is not None and (floor is None or parse_release(row[0]) > parse_release(floor)):
-                floor = row[0]
-            framework = shelf.framework_of(node.name)
-            if framework is not None and shelf.on_path(node.name):
-                codes.append(node.build.code)
-        if node.library is not None:
-            codes.append(node.library.code)
-    served = ()
-    if codes:
-        known = sorted({capability for capability in matrix.capabilities()})
-        served = tuple(one for one in known if rules.serves_all(codes, one, host.driver_cuda) in ("sass", "ptx"))
-    return Needs(
-        driver=floor if host.gpus else None,
-        compute_capabilities=served if host.gpus else (),
-        cuda=cuda if host.gpus else None,
-        glibc=_glibc([node.wheel.filename for node in pinned.values()]),
-        python=host.python.version,
-        platform=host.platform,
+    glibcs = [glibc for node in pinned.values() if (glibc := shelf.environment.least_glibc(node.wheel.filename))]
+    needs = Needs(glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform)
+    toolkits = [node.build.cuda for node in pinned.values() if node.build is not None and node.build.cuda is not None]
+    if not host.gpus or not toolkits:
+        return needs
+    codes = [node.build.code for node in pinned.values() if node.build is not None and shelf.on_path(node.name)]
+    codes += [node.library.code for node in pinned.values() if node.library is not None]
+    rows = [matrix.driver_floor(cuda, host.os) for cuda in toolkits]
+    floors = [row[0] for row in rows if row is not None]
+    # A lock may go to any host with a driver of the floor: PTX counts only where a device here lives by it, and then
+    # the driver that compiles it here becomes the floor.
+    mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
+    by_ptx = any(rules.serves_all(codes, one, host.driver_cuda) == "ptx" for one in mine)
+    good = ("sass", "ptx") if by_ptx else ("sass",)
+    if by_ptx and host.driver is not None:
+        floors.append(host.driver)
+    served = [one for one in matrix.capabilities() if rules.serves_all(codes, one, host.driver_cuda) in good]
+    # Devices that were let pass with a warning, their code being unknown, are what the lock was made for.
+    served += [one for one in mine if one not in served]
+    return needs.replace(
+        driver=max(floors, key=parse_release, default=None),
+        compute_capabilities=tuple(sorted(set(served))),
+        cuda=max(toolkits),
     )
-
-
-_LEGACY = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}
-
-
-def _glibc(filenames: Sequence[str]) -> tuple[int, int] | None:
-    """The glibc that the wheels need: the least tag of each (PEP 600), the greatest of all."""
-    need = 0
-    for filename in filenames:
-        minors = []
-        for tag in filename[:-4].rpartition("-")[2].split("."):
-            policy = tag.removesuffix("_x86_64").removesuffix("_aarch64")
-            if policy in _LEGACY:
-                minors.append(_LEGACY[policy])
-            elif policy.startswith("manylinux_2_") and policy[12:].isdigit():
-                minors.append(int(policy[12:]))
-        need = max(need, min(minors, default=0))
-    return (2, need) if need else None
 
 
 def digest(plan: Plan) -> str:

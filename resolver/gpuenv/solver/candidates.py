@@ -15,13 +15,12 @@ class Candidate:
     `wheel` is never None; `build` and `library` are what the matrix knows of it. `ident` is the resolver's name.
     """
 
-    __slots__ = ("build", "extras", "ident", "library", "name", "needs", "version", "wheel")
+    __slots__ = ("build", "extras", "ident", "library", "name", "version", "wheel")
 
     def __init__(self, wheel: Wheel, build: Build | None, library: Library | None, extras: tuple[str, ...] = ()):
         self.name, self.version, self.wheel = wheel.name, wheel.version, wheel
         self.build, self.library, self.extras = build, library, extras
         self.ident = with_extras(wheel.name, extras)
-        self.needs: tuple[Need, ...] | None = None
 
     def __repr__(self) -> str:
         return f"{self.ident} {self.version}"
@@ -146,7 +145,7 @@ class Shelf:
         newest = self.request.exclude_newer
         framework = self._known.get(name)
         own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
-        for wheel in self.index.wheels(name):
+        for wheel in self.index.wheels(name, self.environment):
             if self.request.default_index_only and own and wheel.index.startswith(own):
                 continue
             if newest is not None and (wheel.upload_time is None or wheel.upload_time >= newest):
@@ -177,12 +176,12 @@ class Shelf:
     def _preference(self, candidate: Candidate, position: int) -> tuple[object, ...]:
         build, host = candidate.build, self.host
         if build is None:
-            return (0, position, 3, 0, 1)
-        documented = build.code.evidence != "scanned"
+            return (0, position, 3, (0, 0), (True, True))
+        documented = (build.code.evidence != "scanned", build.index != "default")
         if not host.gpus:
-            return (build.cuda is not None, position, 0, 0, documented)
+            return (build.cuda is not None, position, 0, (0, 0), documented)
         if build.cuda is None:
-            return (1, position, 0, 0, documented)
+            return (1, position, 0, (0, 0), documented)
         served = [rules.serves(build.code, gpu.compute_capability, host.driver_cuda) for gpu in host.gpus]
         tier = 0 if all(how == "sass" for how in served) else 1 if all(how in ("sass", "ptx") for how in served) else 2
         return (0, position, tier, distance(build.cuda, host.driver_cuda), documented)
@@ -192,57 +191,58 @@ class Shelf:
         needs: list[Need] = []
         build, library = candidate.build, candidate.library
         framework = self._known.get(candidate.name)
-        if framework is not None:
-            facts = self.facts(candidate)
-            needs += [FactNeed(ident, reasons) for ident, reasons in facts.items()]
-            if build is not None:
-                # A companion that goes with several releases of its framework links the CUDA runtime only.
-                if framework.companions and (self.on_path(candidate.name) or len(build.companions) == 1):
-                    needs.append(AgreeNeed(f"CUDA build of {framework.name}", build.variant))
-                if build.cuda is not None:
-                    needs.append(AgreeNeed("CUDA major", str(build.cuda[0])))
-        elif library is not None or self.matrix.is_library(candidate.name):
-            needs += [FactNeed(ident, reasons) for ident, reasons in self.facts(candidate).items()]
-            if library is not None:
-                needs.append(AgreeNeed("CUDA major", str(library.cuda_major)))
+        needs += [FactNeed(ident, reasons) for ident, reasons in self.facts(candidate).items()]
+        if framework is not None and build is not None:
+            # A companion that goes with several releases of its framework links the CUDA runtime only.
+            if framework.companions and (self.on_path(candidate.name) or len(build.companions) == 1):
+                needs.append(AgreeNeed(f"CUDA build of {framework.name}", build.variant))
+            if build.cuda is not None:
+                needs.append(AgreeNeed("CUDA major", str(build.cuda[0])))
+        elif library is not None:
+            needs.append(AgreeNeed("CUDA major", str(library.cuda_major)))
         needs += [AgreeNeed(f"owner of {folder}", candidate.name) for folder in self.matrix.slots(candidate.name)]
         return needs
 
     def facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
         """Every host fact that the candidate asks for, with all reasons against it; complete, never just the first."""
-        host, build, library = self.host, candidate.build, candidate.library
-        subject = f"{candidate.name} {build.local if build else candidate.version}"
-        if candidate.name in self._known:
-            if build is None:
-                if not host.gpus:
-                    return {}
-                have = "not in the compatibility data"
-                return {"__data": (Reason(code="build-unknown", subject=subject, need="a known build", have=have),)}
-            if not host.gpus:
-                return {}
-            if build.cuda is None:
-                reason = Reason(
-                    code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build", source=build.code.source
-                )
-                return {"__sm": (reason,)}
-            floor = self.matrix.driver_floor(build.cuda, host.os)
-            driver = rules.driver_reasons(subject, build.cuda, host.driver, floor)
-            device: tuple[Reason, ...] = ()
-            if self.on_path(candidate.name):
-                device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
-            return {"__driver": driver, "__sm": self.host_reasons + device}
-        if library is None:
-            have = "not in the compatibility data"
-            reason = Reason(code="library-unknown", subject=subject, need="a known release", have=have)
-            return {"__data": (reason,)} if host.gpus else {}
+        if not self.host.gpus and candidate.library is None:
+            return {}
+        name, build = candidate.name, candidate.build
+        if build is not None:
+            return self.build_facts(build)
+        if candidate.library is not None:
+            return self._library_facts(candidate.library)
+        if name in self._known or self.matrix.is_library(name):
+            code = "build-unknown" if name in self._known else "library-unknown"
+            subject, have = f"{name} {candidate.version}", "not in the compatibility data"
+            return {"__data": (Reason(code=code, subject=subject, need="a release that the data knows", have=have),)}
+        return {}
+
+    def build_facts(self, build: Build) -> dict[str, tuple[Reason, ...]]:
+        """As `facts`, for a build of a framework or companion, whether or not the index has a wheel of it."""
+        host, subject = self.host, f"{build.name} {build.local}"
+        if not host.gpus:
+            return {}
+        if build.cuda is None:
+            need, have = "a CUDA build", "a CPU build"
+            reason = Reason(code="cpu-build", subject=subject, need=need, have=have, source=build.code.source)
+            return {"__sm": (reason,)}
+        floor = self.matrix.driver_floor(build.cuda, host.os)
+        device: tuple[Reason, ...] = ()
+        if self.on_path(build.name):
+            device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
+        driver = rules.driver_reasons(subject, build.cuda, host.driver, floor)
+        return {"__driver": driver, "__sm": self.host_reasons + device}
+
+    def _library_facts(self, library: Library) -> dict[str, tuple[Reason, ...]]:
         facts: dict[str, tuple[Reason, ...]] = {}
+        subject = f"{library.name} {library.version}"
         if library.bad is not None:
             severity, text, source = library.bad
-            facts["__data"] = (
-                Reason(code=f"known-{severity}", subject=subject, need="a sound release", have=text, source=source),
-            )
-        if host.gpus:
-            facts["__sm"] = rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
+            need = "a release that is not known to be bad"
+            facts["__data"] = (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
+        if self.host.gpus:
+            facts["__sm"] = rules.device_reasons(subject, library.code, self.host.gpus, self.host.driver_cuda)
         return facts
 
 

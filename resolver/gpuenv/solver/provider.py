@@ -33,6 +33,7 @@ class Provider(AbstractProvider[Need, Node, str]):
         for constraint in constraints:
             self.constraints.setdefault(constraint.name, []).append(constraint.specifier)
         self.contains = shelf.environment.contains
+        self._needed: dict[int, tuple[Need, ...]] = {}  # by id: candidates live as long as their shelf
         self._extra_nodes: dict[tuple[str, str, str], Candidate] = {}
 
     # -- what resolvelib asks --
@@ -73,7 +74,9 @@ class Provider(AbstractProvider[Need, Node, str]):
     ) -> Sequence[Node] | Callable[[], Iterator[Node]]:
         needs = list(requirements[identifier])
         if identifier[0] == "_":
-            return () if any(self._blocked(need) for need in needs) else (Token(identifier, "host"),)
+            # A token that resolvelib gave up is no choice any more, or it would be chosen for ever.
+            given_up = next(iter(incompatibilities[identifier]), None) is not None
+            return () if given_up or any(self._blocked(need) for need in needs) else (Token(identifier, "host"),)
         if identifier[0] == "=":
             values = {need.value for need in needs if isinstance(need, AgreeNeed)}
             excluded = {token.value for token in incompatibilities[identifier] if isinstance(token, Token)}
@@ -101,20 +104,26 @@ class Provider(AbstractProvider[Need, Node, str]):
     def get_dependencies(self, candidate: Node) -> Iterable[Need]:
         if isinstance(candidate, Token):
             return ()
-        if candidate.needs is None:
-            candidate.needs = tuple(self._needs(candidate))
-        return candidate.needs
+        return self.needs(candidate)
+
+    def needs(self, candidate: Candidate) -> tuple[Need, ...]:
+        """What a candidate asks for on this host, its extras counted in."""
+        key = id(candidate)
+        if key not in self._needed:
+            self._needed[key] = tuple(self._needs(candidate))
+        return self._needed[key]
 
     # -- how it is answered --
 
     def _blocked(self, need: Need) -> bool:
-        assert isinstance(need, FactNeed)
-        return any(not (self.lenient and tolerable(reason)) for reason in need.reasons)
+        reasons = need.reasons if isinstance(need, FactNeed) else ()
+        return any(not (self.lenient and tolerable(reason)) for reason in reasons)
 
     def _meets(self, need: Need, candidate: Candidate) -> bool:
         if isinstance(need, ExactNeed):
             return candidate.wheel is need.wheel
-        assert isinstance(need, DistNeed)
+        if not isinstance(need, DistNeed):
+            return False
         version = candidate.version
         yanked = candidate.wheel.yanked is not None
         if yanked and not (need.specifier.startswith("==") and "*" not in need.specifier):

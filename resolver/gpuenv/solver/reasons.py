@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..environment import parse_requirement
+from ..environment import parse_requirement, version_key
 from ..errors import Change, Explanation, GpuEnvError, Reason
 from ..model import Host, Plan, Python, Rejection, Request, parse_release
 from .candidates import Candidate, DistNeed, FactNeed, Need, Shelf
@@ -56,23 +56,21 @@ def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[
     """Newer builds that the data knows and that would run here, but of which the index has no wheel that fits."""
     if chosen.build is None:
         return
-    newest = _key(chosen.build.version)
-    have = {candidate.build.local for candidate in shelf.candidates(root.name) if candidate.build}
-    for build in shelf.matrix.builds(root.name, shelf.host.platform):
-        if build.local in have or (shelf.host.gpus and build.cuda is None) or _key(build.version) <= newest:
+    newest = version_key(chosen.build.version)
+    have = {(one.build.version, one.build.variant) for one in shelf.candidates(root.name) if one.build}
+    python, platform = shelf.host.python, shelf.host.platform
+    need = f"a wheel for cp{python.version[0]}{python.version[1]}{'t' * python.free_threaded} on {platform}"
+    for build in shelf.matrix.builds(root.name, platform):
+        if (build.version, build.variant) in have or version_key(build.version) <= newest:
             continue
-        if not shelf.environment.contains(root.specifier, build.version, True):
+        foreign = shelf.request.default_index_only and build.index != "default"
+        if foreign or not shelf.environment.contains(root.specifier, build.version, True):
             continue
-        have.add(build.local)
-        source = build.code.source
-        python = f"cp{shelf.host.python.version[0]}{shelf.host.python.version[1]}"
-        reason = Reason(
-            code="no-wheel",
-            subject=f"{root.name} {build.local}",
-            need=f"a wheel for {python} on {shelf.host.platform}",
-            have="none in the package index data",
-            source=source,
-        )
+        if any(reasons for reasons in shelf.build_facts(build).values()):
+            continue
+        have.add((build.version, build.variant))
+        subject, source = f"{root.name} {build.local}", build.code.source
+        reason = Reason(code="no-wheel", subject=subject, need=need, have="none in the index data", source=source)
         yield Rejection(name=root.name, version=build.local, reasons=(reason,))
 
 
@@ -80,13 +78,7 @@ def _label(candidate: Candidate) -> str:
     return candidate.build.local if candidate.build else candidate.version
 
 
-def _key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
-
-
-def explain(
-    request: Request, host: Host, shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | None
-) -> Explanation:
+def explain(shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | None) -> Explanation:
     """The whole refusal: what the resolver ran into, then every fact against every build that was asked for."""
     reasons: list[Reason] = []
     names = [root for root in roots if isinstance(root, DistNeed)]
@@ -94,7 +86,7 @@ def explain(
         reasons += [reason for reason in _root_reasons(shelf, root) if reason not in reasons]
     reasons += [reason for reason in _conflict_reasons(failure) if reason not in reasons]
     subject = " and ".join(map(str, names))
-    changes = tuple(smallest_changes(request, host, shelf, retry)) if retry is not None else ()
+    changes = tuple(smallest_changes(shelf, retry)) if retry is not None else ()
     return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
 
 
@@ -142,12 +134,10 @@ def _conflict_reasons(failure: Any) -> Iterator[Reason]:
         yield Reason(code="conflict", subject=subject, need=str(cause.requirement), have=have)
 
 
-def smallest_changes(request: Request, host: Host, shelf: Shelf, retry: Retry | None) -> Iterator[Change]:
+def smallest_changes(shelf: Shelf, retry: Retry) -> Iterator[Change]:
     """Single changes that were solved and work: a newer driver, a wider range, another index, another Python."""
-    if retry is None:
-        return
     done: set[str] = set()  # of each kind only the smallest
-    for kind, text, changed_request, changed_host in _single_changes(request, host, shelf):
+    for kind, text, changed_request, changed_host in _single_changes(shelf.request, shelf.host, shelf):
         if kind in done:
             continue
         try:
@@ -182,16 +172,16 @@ def _single_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tupl
 
 def _driver_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tuple[str, str, Request, Host]]:
     matrix, driver = shelf.matrix, parse_release(host.driver or "0.0")
-    floors = {row[0] for major in (11, 12, 13) if (row := matrix.driver_floor((major, 0), host.os))}
-    ordered = sorted(floors, key=parse_release)
+    rows = [matrix.driver_floor((major, 0), host.os) for major in (11, 12, 13)]
+    ordered = sorted((row[0] for row in rows if row is not None), key=parse_release)
     for release in ordered:
         if parse_release(release) > driver:
             newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
             yield "driver", f"driver {release} or newer", request, newer
     capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    for branch in sorted({row[0] for one in capabilities if (row := matrix.last_branch(one))}):
-        if driver[0] > branch:
-            release = next((one for one in reversed(ordered) if parse_release(one)[0] <= branch), None)
-            if release is not None:
-                older = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
-                yield "driver", f"a driver of branch R{branch}, the last one for this GPU", request, older
+    drops = [matrix.last_branch(one) for one in capabilities]
+    for branch in sorted({drop[0] for drop in drops if drop is not None}):
+        known = [one for one in ordered if parse_release(one)[0] <= branch]
+        if driver[0] > branch and known:
+            older = host.replace(driver=known[-1], driver_cuda=matrix.driver_cuda(known[-1]))
+            yield "driver", f"a driver of branch R{branch}, the last one for this GPU", request, older
