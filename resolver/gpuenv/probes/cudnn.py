@@ -1,0 +1,205 @@
+"""Loads a cuDNN as a framework would and says what was loaded, from where, and what it answers.
+
+Options: {"folder": the folder of the libcudnn.so.N that the environment has, "device": null or {"ordinal": n}}.
+
+How it opens them: the main library by its path, which is what torch's DT_RPATH and jax's preloading amount to; then
+cuDNN itself opens its sub-libraries by name, and there glibc asks LD_LIBRARY_PATH before the libraries' own DT_RUNPATH
+($ORIGIN). Each sub-library that the files themselves name (DT_NEEDED, and names in their text) is then opened as
+cuDNN's own loader does it: the full name (libcudnn_ops.so.9.20.0) over all folders first, the short one after that.
+
+Answers {"main", "major", "named": {name: [files that name it]}, "shipped": [name], "absent": [name],
+"loads": [{"name", "path" | null, "failure" | null}], "version", "cudart", "checks": {function: status},
+"mapped": [path], "device": {"ordinal", "status", "status_name", "text"} | null}.
+
+Runs on Python 3.9 and later; standard library only; touches no GPU unless "device" is given.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import re
+import sys
+
+NAME = re.compile(rb"libcudnn(?:_[a-z0-9_]+)?\.so(?:\.[0-9]+)?(?![A-Za-z0-9_])")
+CHECKS = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
+
+
+def step(text):
+    sys.stderr.write("gpuenv-step: " + text + "\n")
+    sys.stderr.flush()
+
+
+def stem(name):
+    return name.split(".so", 1)[0]
+
+
+def read_names(folder, major):
+    """({stem: [files that name it]}, {stem: file name that is there}, names of VersionCheck functions)."""
+    named, shipped, checks = {}, {}, set()
+    for name in sorted(os.listdir(folder)):
+        if re.fullmatch(r"libcudnn(_[a-z0-9_]+)?\.so\.%d(\.[0-9]+)*" % major, name) is None:
+            continue
+        path = os.path.join(folder, name)
+        if not os.path.exists(path) or os.path.getsize(path) == 0:
+            continue
+        # The short name is the one that is asked for in the end; a folder may have the full one beside it.
+        shipped[stem(name)] = min(name, shipped.get(stem(name), name), key=len)
+        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for found in NAME.finditer(data):
+                text = found.group().decode()
+                if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(".so.%d" % major):
+                    continue
+                named.setdefault(stem(text), set()).add(name)
+            if stem(name) == "libcudnn":
+                checks.update(text.decode() for text in CHECKS.findall(data))
+    return {key: sorted(value) for key, value in sorted(named.items())}, shipped, sorted(checks)
+
+
+def mapped():
+    """The files of /proc/self/maps whose name starts with libcudnn, in the order of the table."""
+    paths = {}
+    with open("/proc/self/maps") as table:
+        for line in table:
+            parts = line.rstrip("\n").split(None, 5)
+            if len(parts) == 6 and os.path.basename(parts[5]).startswith("libcudnn"):
+                paths[parts[5].replace("\\012", "\n")] = None
+    return list(paths)
+
+
+def text_of(function):
+    function.restype = ctypes.c_char_p
+    return function
+
+
+def full_version(number):
+    """(9, 20, 0) of 92000, (8, 9, 7) of 8907: cudnn_version.h."""
+    if number >= 90000:
+        return (number // 10000, number // 100 % 100, number % 100)
+    return (number // 1000, number // 100 % 10, number % 100)
+
+
+def open_member(name, folder, full):
+    """(library's path or name, failure) by the search that cuDNN's own loader makes for `name`."""
+    wanted = [name + ".so.%d.%d.%d" % full, name + ".so.%d" % full[0]]
+    folders = [entry or "." for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    folders = folders if os.environ.get("LD_LIBRARY_PATH") else []
+    failure = "no file of that name"
+    for file in wanted:
+        for place in [os.path.join(entry, file) for entry in folders + [folder]] + [file]:
+            if os.sep in place and not os.path.exists(place):
+                continue
+            step("open " + place)
+            try:
+                ctypes.CDLL(place, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+            except OSError as error:
+                if os.sep in place or "cannot open shared object file" not in str(error):
+                    failure = str(error)
+                continue
+            return place, None
+    return None, failure
+
+
+def call_checks(library, names):
+    """The status of each ...VersionCheck function: each compares the versions of the libraries it depends on."""
+    answers = {}
+    for name in names:
+        if hasattr(library, name):
+            step("call " + name)
+            answers[name] = int(getattr(library, name)())
+    return answers
+
+
+def create(library, ordinal):
+    """Makes a cuDNN handle on the device: the driver's primary context, then cudnnCreate."""
+    step("open libcuda.so.1")
+    driver = ctypes.CDLL("libcuda.so.1")
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    for name, arguments in [
+        ("cuInit", (0,)),
+        ("cuDeviceGet", (ctypes.byref(device), ordinal)),
+        ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
+        ("cuCtxSetCurrent", (context,)),
+    ]:
+        step("call " + name)
+        status = getattr(driver, name)(*arguments)
+        if status != 0:
+            text = ctypes.c_char_p()
+            if hasattr(driver, "cuGetErrorName"):
+                driver.cuGetErrorName(status, ctypes.byref(text))
+            return {"ordinal": ordinal, "status": None, "status_name": "", "text": "%s gave %d %s" % (
+                name, status, (text.value or b"").decode())}
+    step("call cudnnCreate")
+    handle = ctypes.c_void_p()
+    status = int(library.cudnnCreate(ctypes.byref(handle)))
+    answer = {"ordinal": ordinal, "status": status, "status_name": "", "text": ""}
+    if status == 0:
+        library.cudnnDestroy(handle)
+        return answer
+    answer["status_name"] = (text_of(library.cudnnGetErrorString)(status) or b"").decode()
+    if hasattr(library, "cudnnGetLastErrorString"):
+        buffer = ctypes.create_string_buffer(2048)
+        library.cudnnGetLastErrorString(buffer, ctypes.c_size_t(len(buffer)))
+        answer["text"] = buffer.value.decode(errors="replace")
+    return answer
+
+
+def probe(options):
+    folder = options["folder"]
+    mains = [name for name in os.listdir(folder) if re.fullmatch(r"libcudnn\.so\.[0-9]+", name)]
+    if not mains:
+        return {"failure": "no libcudnn.so.N in " + folder}
+    main = max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))
+    major = int(main.rsplit(".", 1)[1])
+    answer = {"main": os.path.join(folder, main), "major": major, "version": None, "cudart": None, "checks": {}}
+    step("read the names in " + folder)
+    named, shipped, checks = read_names(folder, major)
+    answer.update(named=named, shipped=sorted(shipped), absent=sorted(set(named) - set(shipped)), device=None)
+    answer["loads"] = []
+    try:
+        step("open " + answer["main"])
+        library = ctypes.CDLL(answer["main"], mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+        step("call cudnnGetVersion")
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        answer["version"] = int(library.cudnnGetVersion())
+        if hasattr(library, "cudnnGetCudartVersion"):
+            step("call cudnnGetCudartVersion")
+            library.cudnnGetCudartVersion.restype = ctypes.c_size_t
+            answer["cudart"] = int(library.cudnnGetCudartVersion())
+    except (OSError, AttributeError) as error:
+        answer["loads"].append({"name": "libcudnn", "path": answer["main"], "failure": str(error)})
+        answer["mapped"] = mapped()
+        return answer
+    answer["checks"] = call_checks(library, checks)
+    for name in sorted(set(named) | set(shipped)):
+        there = [path for path in mapped() if stem(os.path.basename(path)) == name]
+        if there:
+            answer["loads"].append({"name": name, "path": there[0], "failure": None})
+        elif name != "libcudnn":
+            place, failure = open_member(name, folder, full_version(answer["version"]))
+            answer["loads"].append({"name": name, "path": place, "failure": failure})
+    # A check that ran before a sub-library was there may see more now.
+    answer["checks"].update(call_checks(library, checks))
+    if options.get("device") is not None:
+        try:
+            answer["device"] = create(library, int(options["device"]["ordinal"]))
+        except (OSError, AttributeError) as error:
+            answer["device"] = {"ordinal": None, "status": None, "status_name": "", "text": str(error)}
+    answer["mapped"] = mapped()
+    return answer
+
+
+def main():
+    try:
+        answer = probe(json.loads(sys.argv[1]))
+    except Exception as error:
+        answer = {"failure": "%s: %s" % (type(error).__name__, error)}
+    step("done")
+    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    # Not an ordinary exit: the libraries' destructors are not what is examined here.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
