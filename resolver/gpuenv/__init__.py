@@ -48,6 +48,7 @@ from .model import (
 )
 
 if TYPE_CHECKING:
+    from .index.combined import Source
     from .index.snapshot import Snapshot
     from .matrix import DataMatrix
 
@@ -227,19 +228,37 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, Index]:
 
     The snapshot supplies packages only while the default index is pip's own: it knows where that one keeps its files.
     """
-    from .index import Cache, CombinedIndex, FindLinks, Transport, cache_folder, default_index, open_index
+    from .index.cache import Cache, cache_folder
+    from .index.combined import CombinedIndex, Later, open_index
+    from .index.defaults import default_index
     from .index.snapshot import Snapshot
 
     cache = Cache(cache_folder())
     found = default_index(cache)
     folder = os.path.join(_matrix().folder, "snapshot")
     snapshot = Snapshot(folder, found.file_store, default_index=found.url)
-    transport = Transport(cert=found.cert)
-    common = {"transport": transport, "cache": cache, "offline": options.offline, "refresh": options.refresh}
-    live = {**common, "exclude_newer": options.exclude_newer}
-    links = FindLinks(options.find_links, **common) if options.find_links else None  # type: ignore[arg-type]  # as named
-    default = open_index(options.index_url or found.url, **live)  # type: ignore[arg-type]  # as named
-    extra = [open_index(url, **live) for url in options.extra_index_urls]  # type: ignore[arg-type]  # as named
+
+    def source(url: str | None) -> Source:
+        """An index by its URL; None is the folders of --find-links."""
+        from .index.links import FindLinks
+        from .index.transport import Transport
+
+        transport, offline, refresh = Transport(cert=found.cert), options.offline, options.refresh
+        if url is None:
+            return FindLinks(options.find_links, transport=transport, cache=cache, offline=offline, refresh=refresh)
+        newest = options.exclude_newer
+        return open_index(
+            url, transport=transport, cache=cache, offline=offline, refresh=refresh, exclude_newer=newest
+        )
+
+    def later(url: str) -> Source:
+        return Later(url, lambda: source(url))
+
     builtin = options.index_url is None and found.builtin and not options.refresh
-    index = CombinedIndex(default=default, find_links=links, snapshot=snapshot if builtin else None, extra=extra)
+    index = CombinedIndex(
+        default=later(options.index_url or found.url),
+        find_links=source(None) if options.find_links else None,
+        snapshot=snapshot if builtin else None,
+        extra=[source(url) for url in options.extra_index_urls],
+    )
     return snapshot, index

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -22,8 +22,18 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the con
 FORMATS = ("pylock", "requirements")
 
 
+class _Formatter(HelpFormatter):
+    """Of a fixed width: asking the terminal for its own imports shutil on every start."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=110, max_help_position=34)
+
+
 class _Parser(ArgumentParser):
     """Bad usage is one line, as every other error is."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from .errors import InputError, Reason
-from .model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Wheel, host_from_plain, parse_release, show_pair, to_plain
+from .model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Wheel, host_from_plain, parse_pair, parse_release, show_pair, to_plain
 
 FORMAT = 1
 _KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}
@@ -101,14 +101,35 @@ def _document(lock: Lock) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """As `to_plain`, without the nulls that TOML does not have."""
-    return _without_none(to_plain(value))
+    """As `to_plain`, without the nulls that TOML does not have, and with pairs as people write them: "13.2"."""
+    return _readable(to_plain(value))
 
 
-def _without_none(data: Any) -> Any:
+def _readable(data: Any) -> Any:
     if isinstance(data, dict):
-        return {key: _without_none(item) for key, item in data.items() if item is not None}
-    return [_without_none(item) for item in data] if isinstance(data, list) else data
+        return {key: _readable(item) for key, item in data.items() if item is not None}
+    if isinstance(data, list):
+        if len(data) == 2 and all(type(item) is int for item in data):  # noqa: PLR2004
+            return f"{data[0]}.{data[1]}"
+        return [_readable(item) for item in data]
+    return data
+
+
+def _paired(data: Any, where: str) -> Any:
+    """The inverse of `_readable` for a host."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be a table")
+    fields = dict(data)
+    for name in ("glibc", "driver_cuda", "compute_capability"):
+        if name in fields:
+            fields[name] = list(_numbers(fields[name], f"{where}.{name}"))
+    if "python" in fields and isinstance(fields["python"], dict) and "version" in fields["python"]:
+        version = list(_numbers(fields["python"]["version"], f"{where}.python.version"))
+        fields["python"] = {**fields["python"], "version": version}
+    if isinstance(fields.get("gpus"), list):
+        # A device of unknown compute capability has none in TOML.
+        fields["gpus"] = [{"compute_capability": None, **_paired(gpu, f"{where}.gpus")} for gpu in fields["gpus"]]
+    return fields
 
 
 def _marker(needs: Needs) -> str:
@@ -225,7 +246,7 @@ def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
         pins=tuple(pins),
         needs=Needs(**_fields(Needs, tool.get("needs"), "needs")),
         choices=tuple(Choice(**_fields(Choice, one, "choices")) for one in _list(tool, "choices")),
-        host=host_from_plain(tool.get("host")),
+        host=host_from_plain(_paired(tool.get("host"), "tool.gpuenv.host")),
         frameworks=tuple(map(str, _list(tool, "frameworks"))),
         requirements=tuple(map(str, _list(tool, "requirements"))),
         data=_text(tool, "data"),
@@ -277,9 +298,12 @@ def _fields(cls: Any, data: object, where: str) -> dict[str, Any]:
 
 
 def _numbers(value: object, where: str) -> tuple[int, int]:
-    if not (isinstance(value, list) and len(value) == 2 and all(type(one) is int for one in value)):
-        raise ValueError(f"{where} must be two numbers, not {value!r}")
-    return value[0], value[1]
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        return parse_pair(value)
+    except ValueError:
+        raise ValueError(f"{where} must be of the form \"X.Y\", not {value!r}") from None
 
 
 # ---- does it fit? -------------------------------------------------------------------------------------------------
