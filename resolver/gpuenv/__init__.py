@@ -135,15 +135,19 @@ def describe(
     )
 
 
-def solve(request: Request, host: Host, options: IndexOptions | None = None) -> Plan:
-    """One consistent environment for the request on the host. NoSolutionError explains why there is none."""
+def solve(request: Request, host: Host, options: IndexOptions | None = None, *, changes: bool = True) -> Plan:
+    """One consistent environment for the request on the host.
+
+    NoSolutionError explains why there is none; with `changes` it also carries the smallest changes that help.
+    """
     from . import solver
     from .environment import TargetEnvironment
 
     matrix = _matrix()
     snapshot, index = _indexes(options or IndexOptions())
-    plan = solver.solve(request, host, matrix, index, lambda one: TargetEnvironment(one, snapshot.answers))
-    return plan
+    return solver.solve(
+        request, host, matrix, index, lambda one: TargetEnvironment(one, snapshot.answers), changes=changes
+    )
 
 
 def lock(plan: Plan) -> Lock:

@@ -190,16 +190,25 @@ def write(path: str, text: str) -> None:
 
 def read(path: str) -> Lock:
     """The lock in a file. InputError says what is wrong with it and where."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}", hint="make one with gpuenv solve") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+    return loads(text, path)
+
+
+def loads(text: str, path: str) -> Lock:
+    """The lock in a text; `path` is only for messages. InputError as `read`."""
     import tomllib
 
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
     try:
-        with open(path, "rb") as file:
-            data = tomllib.load(file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}", hint="make one with gpuenv solve") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
     try:
         Pylock.from_dict(data)
@@ -207,8 +216,8 @@ def read(path: str) -> Lock:
         raise InputError(f"{path}: is not a valid lock: {error}") from None
     tool = data.get("tool", {}).get("gpuenv")
     if not isinstance(tool, dict):
-        raise InputError(f"{path}: has no [tool.gpuenv], so what it needs of a host is not known",
-                         hint="make it again with gpuenv solve")  # fmt: skip
+        what = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
+        raise InputError(what, hint="make it again with gpuenv solve")
     try:
         return _from_tables(data, tool)
     except (ValueError, TypeError, KeyError) as error:

@@ -1,0 +1,194 @@
+"""Solves from the shipped snapshot and matrix: replayed cases, checks that no plan breaks a rule, and laws."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gpuenv
+from gpuenv import lockfile, matrix, rules
+from gpuenv.model import Host, Plan, Request, parse_release
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "solve.json").read_text())
+DATA = matrix.load()
+
+
+def host_of(case: dict[str, Any]) -> Host:
+    return gpuenv.describe(
+        gpus=case["gpu"],
+        driver=case.get("driver"),
+        python=case.get("python", "3.12"),
+        platform=case.get("platform", "linux-x86_64"),
+        glibc=case.get("glibc", "2.39"),
+    )
+
+
+def request_of(case: dict[str, Any]) -> Request:
+    return Request(
+        frameworks=tuple(case["framework"]),
+        requirements=tuple(case.get("requirements", ())),
+        default_index_only=case.get("default_index_only", False),
+    )
+
+
+def contradictions(plan: Plan) -> list[str]:
+    """The rules against a finished plan, asked of the data again and not of the solver."""
+    host, found = plan.host, []
+    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    platform = host.platform
+    torch = DATA.build("torch", versions["torch"], platform)
+    assert torch is not None
+    if host.gpus:
+        assert torch.cuda is not None
+        floor = DATA.driver_floor(torch.cuda, host.os)
+        assert floor is not None
+        if host.driver and parse_release(host.driver) < parse_release(floor[0]):
+            found.append(f"R1: {host.driver} < {floor[0]}")
+        libraries = [DATA.library(name, version, platform) for name, version in versions.items()]
+        codes = [torch.code, *(library.code for library in libraries if library)]
+        for gpu in host.gpus:
+            how = rules.serves_all(codes, gpu.compute_capability, host.driver_cuda)
+            if how is None or (how == "unknown" and not plan.warnings):
+                found.append(f"R2: {gpu.name}: {how}")
+            if host.driver and (last := DATA.last_branch(gpu.compute_capability or (0, 0))):
+                if rules.driver_branch(host.driver) > last[0]:
+                    found.append(f"R7: {gpu.name}")
+    found += [f"R5: {reason.subject}" for reason in rules.slot_reasons(versions, DATA)]
+    majors = {name[-4:] for name in versions if name[-5:-2] == "-cu"}
+    if len(majors) > 1:
+        found.append(f"CUDA majors {majors}")
+    if host.glibc and plan.needs.glibc and plan.needs.glibc > host.glibc:
+        found.append("R8: glibc")
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_cases(case: dict[str, Any]) -> None:
+    if "refused" in case:
+        with pytest.raises(gpuenv.NoSolutionError) as refusal:
+            gpuenv.solve(request_of(case), host_of(case))
+        explanation = refusal.value.explanation
+        assert set(case["refused"]) <= {reason.code for reason in explanation.reasons}
+        assert all(reason.need and reason.have and reason.subject for reason in explanation.reasons)
+        assert set(case.get("changes", ())) <= {change.change for change in explanation.changes}
+        return
+    plan = gpuenv.solve(request_of(case), host_of(case))
+    assert contradictions(plan) == []
+    choice = plan.choices[0]
+    assert choice.version == case["torch"]
+    assert choice.variant == case.get("variant", choice.variant)
+    assert choice.cudnn == case.get("cudnn", choice.cudnn)
+    versions = {pin.wheel.name: pin.wheel.version.partition("+")[0] for pin in plan.pins}
+    assert {name: versions[name] for name in case.get("pins", {})} == case.get("pins", {})
+    codes = {reason.code for item in plan.skipped for reason in item.reasons}
+    if "skipped" in case:
+        assert set(case["skipped"]) <= codes and (codes or not case["skipped"])
+    assert {reason.code for reason in plan.warnings} == set(case.get("warnings", ()))
+    assert all(pin.wheel.sha256 and len(pin.wheel.sha256) == 64 for pin in plan.pins)
+    if case.get("default_index_only"):
+        assert len({pin.wheel.index for pin in plan.pins}) == 1
+
+
+GPUS = ["P100", "GTX 1080 Ti", "V100", "T4", "A100", "RTX 3090", "RTX 4090", "H100", "B200", "RTX 5090"]
+DRIVERS = ["470.57.02", "525.60.13", "535.54.03", "550.54.14", "570.26", "580.65.06", "595.45.04", "610.43.02"]
+PYTHONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+hosts = st.fixed_dictionaries(
+    {
+        "framework": st.just(["torch"]),
+        "gpu": st.lists(st.sampled_from(GPUS), min_size=1, max_size=2),
+        "driver": st.sampled_from(DRIVERS),
+        "python": st.sampled_from(PYTHONS),
+        "default_index_only": st.booleans(),
+    }
+)
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+def solved(case: dict[str, Any]) -> Plan | None:
+    try:
+        return gpuenv.solve(request_of(case), host_of(case), changes=False)
+    except gpuenv.NoSolutionError:
+        return None
+
+
+@quick
+@given(hosts)
+def test_no_plan_breaks_a_rule_and_a_lock_reads_back_the_same(case: dict[str, Any]) -> None:
+    plan = solved(case)
+    if plan is None:
+        return
+    assert contradictions(plan) == []
+    lock = gpuenv.lock(plan)
+    text = lockfile.dumps(lock)
+    assert lockfile.loads(text, "pylock.toml") == lock
+    assert lockfile.dumps(gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))) == text
+    assert lockfile.fit(lock, plan.host) == ()
+
+
+@quick
+@given(hosts, st.sampled_from(DRIVERS))
+def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str) -> None:
+    older, newer = sorted((case["driver"], driver), key=parse_release)
+    dropped = any(
+        (last := DATA.last_branch(gpu.compute_capability or (0, 0))) and rules.driver_branch(newer) > last[0]
+        for gpu in host_of(case).gpus
+    )
+    before, after = solved({**case, "driver": older}), solved({**case, "driver": newer})
+    if before is not None and not dropped:
+        assert after is not None
+        assert [int(n) for n in after.choices[0].version.split(".")] >= [
+            int(n) for n in before.choices[0].version.split(".")
+        ]
+
+
+@quick
+@given(hosts)
+def test_a_refusal_is_one_that_the_data_bears_out(case: dict[str, Any]) -> None:
+    """No torch build with a wheel for this interpreter runs on the host, tried one by one."""
+    if solved(case) is not None:
+        return
+    builds = [build for build in DATA.builds("torch", "linux-x86_64") if build.cuda is not None]
+    for build in builds:
+        if case["default_index_only"] and build.index != "default":
+            continue
+        assert solved({**case, "framework": [f"torch=={build.local}"]}) is None
+
+
+def test_the_order_of_requirements_does_not_matter() -> None:
+    base = {"framework": ["torch"], "gpu": ["H100"], "driver": "580.65.06"}
+    one = solved({**base, "requirements": ["sympy<1.14", "networkx<3.4", "torchvision"]})
+    other = solved({**base, "requirements": ["torchvision", "networkx<3.4", "sympy<1.14"]})
+    assert one is not None and other is not None
+    assert one.pins == other.pins
+
+
+def test_a_lock_says_what_a_host_lacks() -> None:
+    case = CASES[0]
+    lock = gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))
+    fits = {
+        "platform": host_of({**case, "platform": "linux-aarch64"}),
+        "python": host_of({**case, "python": "3.11"}),
+        "glibc": host_of({**case, "glibc": "2.17"}),
+        "driver-floor": host_of({**case, "driver": "550.54.14"}),
+        "driver-unknown": host_of({**case, "driver": None}),
+        "device": host_of({**case, "gpu": ["V100"]}),
+        "no-gpu": host_of({**case, "gpu": ["none"], "driver": None}),
+    }
+    for code, host in fits.items():
+        assert code in {reason.code for reason in lockfile.fit(lock, host)}
+    assert lockfile.fit(lock, host_of({**case, "gpu": ["B200"], "driver": "595.45.04"})) == ()
+
+
+def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
+    from packaging.pylock import Pylock
+
+    case = CASES[0]
+    lock = gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))
+    import tomllib
+
+    parsed = Pylock.from_dict(tomllib.loads(lockfile.dumps(lock)))
+    parsed.validate()
+    assert len(parsed.packages) == len(lock.pins)
