@@ -151,14 +151,12 @@ def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
 
 
 def error_lines(error: GpuEnvError) -> list[str]:
-    """One line, its hint, and the reasons where the error carries some."""
-    lines = [f"gpuenv: {error.message}"]
+    """One line, its hint included, and the reasons where the error carries some."""
+    lines = [f"gpuenv: {error.message}" + (f"; {error.hint}" if error.hint else "")]
     if isinstance(error, NoSolutionError):
         lines += explanation_lines(error.explanation)
     elif isinstance(error, HostMismatchError):
         lines += [f"  {reason_text(reason)}" for reason in error.reasons]
-    if error.hint:
-        lines.append(f"  {error.hint}")
     return lines
 
 

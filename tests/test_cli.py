@@ -1,0 +1,132 @@
+"""The command line as users meet it: real processes, exit statuses, one line for a mistake, nothing written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
+SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
+
+
+def run(args: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "COLUMNS")
+    base = {key: value for key, value in os.environ.items() if key not in dropped}
+    root = Path(__file__).parent.parent / "resolver"
+    base |= {"PYTHONPATH": str(root), "GPUENV_CACHE_DIR": str(folder.parent / "cache"), **environment}
+    command = [sys.executable, "-m", "gpuenv", *args]
+    return subprocess.run(command, cwd=folder, env=base, capture_output=True, text=True, timeout=120, check=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def lock_text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("lock") / "work"
+    folder.mkdir()
+    assert run([*SOLVE, "--glibc", "2.28"], folder).returncode == 0
+    return (folder / "pylock.toml").read_text()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_mistakes(case: dict[str, Any], tmp_path: Path, lock_text: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name, text in case.get("files", {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    if "edit" in case:
+        old, new = case["edit"]
+        assert old in lock_text
+        (folder / "pylock.toml").write_text(lock_text.replace(old, new))
+    before = contents(folder)
+    done = run(case["args"], folder)
+    assert done.returncode == case["status"], done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert 1 <= len(lines) <= case.get("lines", 1), done.stderr
+    for text in case["says"]:
+        assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert contents(folder) == before
+
+
+def test_solve_writes_the_same_bytes_twice_and_needs_no_network(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    dead = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+    first = run([*SOLVE, "-o", "pylock.one.toml"], folder, **dead)
+    second = run([*SOLVE, "-o", "pylock.two.toml", "--offline"], folder)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert (folder / "pylock.one.toml").read_bytes() == (folder / "pylock.two.toml").read_bytes()
+    assert "torch 2.15.0" in first.stdout
+
+
+def test_solve_json_is_the_contract(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = run([*SOLVE[:-4], "--driver", "550.54.14", "--python", "3.12", "--json"], folder)
+    document = json.loads(done.stdout)
+    assert document["lock"] == "pylock.toml"
+    assert document["frameworks"]["torch"]["version"] == "2.13.0"
+    assert document["frameworks"]["torch"]["cuda"] == "12.6"
+    assert document["frameworks"]["torch"]["cudnn"] == "9.10.2.21"
+    assert document["packages"] > 20 and document["download_bytes"] > 10**9
+    reason = document["skipped"][0]["reasons"][0]
+    assert set(reason) == {"code", "subject", "need", "have", "source"}
+    assert (reason["code"], reason["have"]) == ("driver-floor", "driver 550.54.14")
+
+
+def test_a_refusal_under_json_is_one_document(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = run(["solve", "--framework", "torch", "--gpu", "V100", "--driver", "595.45.04", "--json"], folder)
+    assert done.returncode == 3
+    document = json.loads(done.stdout)
+    assert document["possible"] is False
+    assert document["reasons"] and document["smallest_changes"]
+
+
+def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    if os.geteuid() == 0:
+        # root may write anywhere: a file in the folder's place refuses root too
+        (folder / "sub").write_text("")
+        done = run([*SOLVE, "-o", "sub/pylock.toml"], folder)
+    else:
+        folder.chmod(0o555)
+        done = run(SOLVE, folder)
+        folder.chmod(0o755)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert not (folder / "pylock.toml").exists()
+
+
+def test_requirements_format_pins_hashes(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    done = run([*SOLVE, "--format", "requirements"], folder)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    names = [line for line in lines if line and not line.startswith((" ", "#"))]
+    hashes = [line for line in lines if line.startswith("    --hash=sha256:")]
+    assert len(names) == len(hashes) > 20
+    assert any(line.startswith("torch==2.15.0 ") for line in names)
+    assert contents(folder) == {}
+
+
+def test_detect_without_a_gpu_and_back_through_a_file(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
+    done = run(["detect", *flags, "-o", "host.json"], folder)
+    assert done.returncode == 0, done.stderr
+    solved = run(["solve", "--framework", "torch", "--host", "host.json"], folder)
+    assert "torch 2.15.0" in solved.stdout
