@@ -1,0 +1,172 @@
+"""One index made of several, each package name bound to one of them: no other can supply it, whatever its version.
+
+That is what keeps a stranger's package on an extra index from taking the place of one's own (dependency confusion),
+and a version of the default index from mixing with a framework's own builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import InputError
+from ..model import Environment, Index, Requirement, Wheel
+
+if TYPE_CHECKING:
+    from .cache import Cache
+    from .links import FindLinks
+    from .live import SimpleIndex
+    from .transport import Transport
+
+NOWHERE = ""  # the label of a name that no index has
+
+
+class Source(Index, Protocol):
+    """An index that can be named: `label` is shown to people."""
+
+    label: str
+
+
+class Later:
+    """A source that is opened when it is first asked: a solve from the snapshot loads no network code."""
+
+    def __init__(self, label: str, opener: Callable[[], Source]) -> None:
+        self.label = label
+        self._opener = opener
+        self._opened: Source | None = None
+
+    def opened(self) -> Source:
+        """The source itself."""
+        if self._opened is None:
+            self._opened = self._opener()
+        return self._opened
+
+    def has(self, name: str) -> bool:
+        """As model.Index says."""
+        return self.opened().has(name)
+
+    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+        """As model.Index says."""
+        return self.opened().wheels(name, environment)
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """As model.Index says."""
+        return self.opened().dependencies(wheel)
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """As SimpleIndex.prefetch, where the source has it."""
+        prefetch = getattr(self.opened(), "prefetch", None)
+        if prefetch is not None:
+            prefetch(names)
+
+
+class CombinedIndex:
+    """Binds every name to the first of these that has it, and remembers which:
+
+    1. `pinned[name]`, whether it has the name or not (a framework's own index, for that framework's packages);
+    2. `find_links`;
+    3. `snapshot` (under the label "snapshot"), which needs no network;
+    4. `default`;
+    5. `extra`, in order.
+
+    Later ones are asked only for names that no earlier one has. `bound` says where each name asked for came from.
+    """
+
+    def __init__(
+        self,
+        *,
+        default: Source | None = None,
+        pinned: Mapping[str, Source] | None = None,
+        find_links: Source | None = None,
+        snapshot: Index | None = None,
+        extra: Sequence[Source] = (),
+    ) -> None:
+        self._pinned = dict(pinned or {})
+        self._local: list[tuple[str, Index]] = []
+        if find_links is not None:
+            self._local.append((find_links.label, find_links))
+        if snapshot is not None:
+            self._local.append(("snapshot", snapshot))
+        self._remote: list[tuple[str, Source]] = [(one.label, one) for one in (default, *extra) if one is not None]
+        self._sources: dict[str, tuple[str, Index | None]] = {}
+
+    def bind(self, name: str) -> str:
+        """The label of the index that supplies `name`, "" if none has it. May ask indexes; raises as they do."""
+        return self._source(name)[0]
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """{name: label} of every name that was asked for, sorted."""
+        return {name: self._sources[name][0] for name in sorted(self._sources)}
+
+    def source(self, name: str) -> Index | None:
+        """The index that supplies `name`, None if none has it."""
+        return self._source(name)[1]
+
+    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+        """As model.Index says, from the one index that the name is bound to."""
+        source = self._source(name)[1]
+        return () if source is None else source.wheels(name, environment)
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """As model.Index says, from the index that `wheel.name` is bound to."""
+        source = self._source(wheel.name)[1]
+        if source is None:
+            raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")
+        return source.dependencies(wheel)
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Ask at once for the pages that these names need from an index over the network. Raises nothing of theirs.
+
+        Only the first index that would be asked is: the default one, or the one that a name is pinned to.
+        """
+        wanted: dict[int, tuple[Source, list[str]]] = {}
+        for name in dict.fromkeys(names):
+            source = self._pinned.get(name)
+            if source is None and self._remote and name not in self._sources and self._local_source(name) is None:
+                source = self._remote[0][1]
+            if source is not None:
+                wanted.setdefault(id(source), (source, []))[1].append(name)
+        for source, missing in wanted.values():
+            prefetch = getattr(source, "prefetch", None)
+            if prefetch is not None:
+                prefetch(missing)
+
+    def _source(self, name: str) -> tuple[str, Index | None]:
+        found = self._sources.get(name)
+        if found is None:
+            found = self._sources[name] = self._find(name)
+        return found
+
+    def _find(self, name: str) -> tuple[str, Index | None]:
+        if (pinned := self._pinned.get(name)) is not None:
+            return pinned.label, pinned
+        if (local := self._local_source(name)) is not None:
+            return local
+        for label, source in self._remote:
+            if source.has(name):
+                return label, source
+        return NOWHERE, None
+
+    def _local_source(self, name: str) -> tuple[str, Index] | None:
+        return next(((label, source) for label, source in self._local if source.has(name)), None)
+
+
+def open_index(
+    url: str,
+    *,
+    transport: Transport,
+    cache: Cache,
+    offline: bool = False,
+    refresh: bool = False,
+    exclude_newer: str | None = None,
+) -> SimpleIndex | FindLinks:
+    """The index at a URL of --index-url or --extra-index-url: over HTTP, or a folder (file://, PEP 503 or flat)."""
+    from .links import FindLinks
+    from .live import SimpleIndex
+
+    if url.startswith("file://"):
+        return FindLinks([url], transport=transport, cache=cache, offline=offline, refresh=refresh, index=url)
+    return SimpleIndex(
+        url, transport=transport, cache=cache, offline=offline, refresh=refresh, exclude_newer=exclude_newer
+    )
