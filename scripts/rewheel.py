@@ -1,0 +1,110 @@
+"""Makes wheels again out of installed distributions, as their RECORD lists the files.
+
+    python scripts/rewheel.py --dest wheels torch torchvision
+
+For hosts without a network that hold the frameworks already: the wheels go into a folder for `gpuenv solve
+--find-links`. The distributions named and everything that they require are taken from the interpreter that runs this.
+Files are stored, not compressed: the wheels are read once. Scripts outside the library folder are left out (entry
+points make them again), and so is bytecode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import hashlib
+import io
+import os
+import sys
+import time
+import zipfile
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+LEFT_OUT = ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD")
+
+
+def closure(names: list[str]) -> dict[str, Distribution]:
+    """The distributions and all that they require here, by normalized name. Extras named in a requirement count."""
+    found: dict[str, Distribution] = {}
+    asked: set[tuple[str, str]] = set()
+    queue = [Requirement(name) for name in names]
+    while queue:
+        requirement = queue.pop()
+        name = canonicalize_name(requirement.name)
+        try:
+            dist = found.setdefault(name, distribution(name))
+        except PackageNotFoundError:
+            sys.exit(f"{name} is required but not installed")
+        for extra in {"", *requirement.extras}:
+            if (name, extra) in asked:
+                continue
+            asked.add((name, extra))
+            for text in dist.requires or ():
+                need = Requirement(text)
+                environment = {**default_environment(), "extra": extra}
+                if need.marker is None or need.marker.evaluate(environment):
+                    queue.append(need)
+    return found
+
+
+def file_name(dist: Distribution) -> str:
+    """name-version-tags.whl, the tags from the WHEEL file."""
+    tags = [line[5:].split("-") for line in (dist.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
+    sets = [".".join(dict.fromkeys(tag[part] for tag in tags)) for part in range(3)]
+    name = canonicalize_name(dist.metadata["Name"]).replace("-", "_")
+    return f"{name}-{dist.version}-{'-'.join(sets)}.whl"
+
+
+def digest(path: str) -> str:
+    """The hash of a file as RECORD writes it."""
+    with open(path, "rb") as file:
+        value = hashlib.file_digest(file, "sha256").digest()
+    return "sha256=" + base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def build(dist: Distribution, dest: str) -> str:
+    """Writes the wheel of one distribution and returns its path."""
+    path = os.path.join(dest, file_name(dist))
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")
+    info = ""
+    with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_STORED, strict_timestamps=False) as wheel:
+        for entry in dist.files or ():
+            name = entry.as_posix()
+            if name.endswith("/RECORD"):
+                info = name
+            if name.startswith("..") or name.endswith(".pyc") or entry.name in LEFT_OUT:
+                continue
+            source = os.fspath(entry.locate())
+            wheel.write(source, name)
+            # RECORD's own hash where it has one: what verify will compare with is then what the publisher wrote.
+            known = f"{entry.hash.mode}={entry.hash.value}" if entry.hash else digest(source)
+            rows.writerow((name, known, os.path.getsize(source)))
+        if not info:
+            sys.exit(f"{dist.metadata['Name']} has no RECORD")
+        rows.writerow((info, "", ""))
+        wheel.writestr(info, record.getvalue())
+    os.replace(path + ".tmp", path)
+    return path
+
+
+def main() -> None:
+    """Makes the wheels and says how long it took."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--dest", required=True)
+    parser.add_argument("name", nargs="+")
+    arguments = parser.parse_args()
+    os.makedirs(arguments.dest, exist_ok=True)
+    start = time.perf_counter()
+    paths = [build(dist, arguments.dest) for _, dist in sorted(closure(arguments.name).items())]
+    size = sum(map(os.path.getsize, paths))
+    print(f"{len(paths)} wheels, {size / 1e9:.2f} GB, {time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
