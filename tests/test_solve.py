@@ -53,9 +53,9 @@ def contradictions(plan: Plan) -> list[str]:
             how = rules.serves_all(codes, gpu.compute_capability, host.driver_cuda)
             if how is None or (how == "unknown" and not plan.warnings):
                 found.append(f"R2: {gpu.name}: {how}")
-            if host.driver and (last := DATA.last_branch(gpu.compute_capability or (0, 0))):
-                if rules.driver_branch(host.driver) > last[0]:
-                    found.append(f"R7: {gpu.name}")
+            last = DATA.last_branch(gpu.compute_capability or (0, 0))
+            if host.driver and last and rules.driver_branch(host.driver) > last[0]:
+                found.append(f"R7: {gpu.name}")
     found += [f"R5: {reason.subject}" for reason in rules.slot_reasons(versions, DATA)]
     majors = {name[-4:] for name in versions if name[-5:-2] == "-cu"}
     if len(majors) > 1:

@@ -159,7 +159,7 @@ def _detect_flags(parser: ArgumentParser) -> None:
 
 def _seconds(text: str) -> float:
     value = float(text)
-    if not 0 < value < 1e6:  # noqa: PLR2004  also refuses nan
+    if not 0 < value < 1e6:
         raise ValueError
     return value
 
@@ -232,7 +232,7 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int
         )
     except gpuenv.HostMismatchError as error:
         if not described and not host.gpus:
-            error.hint = "to install for another host (an image, a login node) name it: --host FILE, or --gpu and --driver"
+            error.hint = "to install for another host (an image, a login node) name it: --gpu and --driver, or --host"
         raise
     if arguments.no_verify:
         if arguments.json:

@@ -37,6 +37,10 @@ _LAST_MINOR = 99  # ranks leave room for glibc 2.0 to 2.99
 _PLATFORM_SLOTS = 1000  # more than the platforms of one interpreter and ABI
 _BUILD_SLOTS = 1000  # ranks leave room for build numbers up to 999
 
+_PRE_WORDS = ("a", "b", "rc")
+_FINAL = (len(_PRE_WORDS), 0)  # where a release that is no pre-release stands among those
+
+Plain = tuple[tuple[int, ...], tuple[int, int], int, str]
 VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
 Fit = tuple[int, int]  # the least glibc 2.N, the rank of the tag: smaller is better
 
@@ -53,26 +57,32 @@ def normalize_name(name: str) -> str:
 
 
 def _release(text: str) -> tuple[int, ...] | None:
-    """The numbers of a plain release ("2.15.0") without trailing zeros; None for anything else."""
-    if not text.isascii():
-        return None
+    """The numbers of "2.15.0" without trailing zeros; None for anything else."""
     parts = text.split(".")
-    for part in parts:
-        if not part.isdigit():
-            return None
+    if not (text.isascii() and all(map(str.isdigit, parts))):
+        return None
     numbers = [int(part) for part in parts]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
 
 
-def _plain(version: str) -> tuple[tuple[int, ...], str] | None:
-    """(release, local part) of a plain release with at most a one-word local part; None for anything else."""
-    public, plus, local = version.partition("+")
-    release = _release(public)
-    if release is None or (plus and not (local.isascii() and local.isalnum() and local.islower())):
+def _plain(text: str) -> Plain | None:
+    """(release, pre-release, post-release, local part) of a version in the usual spelling; None for anything else."""
+    public, plus, local = text.partition("+")
+    if plus and not (local.isascii() and local.isalnum() and local.islower()):
         return None
-    return release, local
+    public, dot, post = public.partition(".post")
+    number, pre = public.rstrip("0123456789"), _FINAL
+    for rank, word in enumerate(_PRE_WORDS):
+        if number.endswith(word) and len(number) < len(public):
+            pre = rank, int(public[len(number) :])
+            public = number.removesuffix(word)
+            break
+    release = _release(public)
+    if release is None or (dot and not (post.isascii() and post.isdigit())):
+        return None
+    return release, pre, int(post) if dot else -1, local
 
 
 def _version(text: str) -> Version:
@@ -88,16 +98,16 @@ def version_key(text: str) -> VersionKey:
     """A key that orders versions as PEP 440 does. InputError for a text that is not a version."""
     plain = _plain(text)
     if plain is not None:
-        local = ((-1, plain[1]),) if plain[1] else ()
-        return 0, plain[0], (3, 0), -1, float("inf"), local
+        release, pre, post, local = plain
+        return 0, release, pre, post, float("inf"), ((-1, local),) if local else ()
     version = _version(text)
     release = version.release
     while len(release) > 1 and release[-1] == 0:
         release = release[:-1]
     if version.pre is not None:
-        pre = ("a", "b", "rc").index(version.pre[0]), version.pre[1]
+        pre = _PRE_WORDS.index(version.pre[0]), version.pre[1]
     else:
-        pre = (-1, 0) if version.post is None and version.dev is not None else (3, 0)
+        pre = (-1, 0) if version.post is None and version.dev is not None else _FINAL
     segments = version.local.split(".") if version.local else []
     return (
         version.epoch,
@@ -109,36 +119,43 @@ def version_key(text: str) -> VersionKey:
     )
 
 
-def _clause(text: str) -> tuple[str, tuple[int, ...], int] | None:
-    """(operator, release, how many numbers were written) of a plain clause; ".*" adds "*" to the operator."""
+def _clause(text: str) -> tuple[str, Plain, int] | None:
+    """(operator, version, how many numbers were written) of a plain clause; ".*" adds "*" to the operator."""
     operator = text[:2] if text[1:2] == "=" else text[:1]
     if operator not in (">=", "<=", "==", "!=", "~=", "<", ">"):
         return None
     version = text[len(operator) :]
-    if version.endswith(".*") and operator in ("==", "!="):
-        operator, version = operator + "*", version[:-2]
-    release = _release(version)
+    whole = operator in ("==", "!=")  # a local part and ".*" have a meaning only there
+    if version.endswith(".*") and whole:
+        operator, version, whole = operator + "*", version[:-2], False
+    bound = _plain(version)
     written = version.count(".") + 1
-    if release is None or (operator == "~=" and written < 2):  # noqa: PLR2004
+    if bound is None or bound[2] >= 0 or (bound[3] and not whole) or (operator == "~=" and written < 2):
         return None
-    return operator, release, written
+    if bound[1] != _FINAL and operator not in (">=", "<=", "==", "!="):
+        return None  # the rules for pre-releases of the bound itself are packaging's business
+    return operator, bound, written
 
 
 def _prefix(release: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (release + (0,) * length)[:length]
 
 
-def _matches(release: tuple[int, ...], operator: str, bound: tuple[int, ...], written: int) -> bool:
-    """Whether a plain release satisfies a plain clause (both without trailing zeros, so tuples compare as PEP 440)."""
+def _matches(found: Plain, operator: str, bound: Plain, written: int) -> bool:
+    """Whether a release satisfies a plain clause. Releases have no trailing zeros, so tuples compare as PEP 440 says.
+
+    A local part of `found` is passed over where the bound has none, and "> 1.0" does not admit 1.0.post1.
+    """
     if operator in ("==*", "!=*"):
-        return (_prefix(release, written) == _prefix(bound, written)) is (operator == "==*")
+        return (_prefix(found[0], written) == _prefix(bound[0], written)) is (operator == "==*")
     if operator == "~=":
-        return release >= bound and _prefix(release, written - 1) == _prefix(bound, written - 1)
+        return found[0] >= bound[0] and _prefix(found[0], written - 1) == _prefix(bound[0], written - 1)
     if operator in ("==", "!="):
-        return (release == bound) is (operator == "==")
+        same = found[:3] == bound[:3] and bound[3] in ("", found[3])
+        return same is (operator == "==")
     if operator in (">=", "<="):
-        return release >= bound if operator == ">=" else release <= bound
-    return release > bound if operator == ">" else release < bound
+        return found[:3] >= bound[:3] if operator == ">=" else found[:3] <= bound[:3]
+    return found[0] > bound[0] if operator == ">" else found[0] < bound[0]
 
 
 def contains(specifier: str, version: str, pre: bool) -> bool:
@@ -147,10 +164,10 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     A local part of the version counts only where the specifier has one. InputError for nonsense.
     """
     plain = _plain(version)
-    if plain is not None:
-        clauses = [_clause(clause) for clause in specifier.split(",")] if specifier else []
+    if plain is not None and plain[1] == _FINAL:
+        clauses = [_clause(clause.strip()) for clause in specifier.split(",")] if specifier else []
         if None not in clauses:
-            return all(_matches(plain[0], *clause) for clause in clauses if clause)
+            return all(_matches(plain, *clause) for clause in clauses if clause)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
@@ -163,28 +180,42 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
 
 def is_prerelease(version: str) -> bool:
     """Whether PEP 440 calls the version an alpha, beta, candidate or development release."""
-    return _plain(version) is None and _version(version).is_prerelease
+    plain = _plain(version)
+    return _version(version).is_prerelease if plain is None else plain[1] != _FINAL
 
 
 # ---- requirements ---------------------------------------------------------------------------------------------
 
 
-def _plain_requirement(text: str) -> Requirement | None:
-    """Parses `name[extra,...]clause,...`, with no space and no marker; None for anything else."""
+def _split(text: str) -> tuple[str, tuple[str, ...], str]:
+    """(name, extras, specifier) of `name[extra,...]specifier`, as they stand."""
     end = next((at for at, char in enumerate(text) if not (char.isalnum() or char in "-_.")), len(text))
     name, rest = text[:end], text[end:]
-    if not (text.isascii() and name and name[0].isalnum() and name[-1].isalnum()):
+    if not rest.startswith("["):
+        return name, (), rest
+    inside, _, rest = rest[1:].partition("]")
+    return name, tuple(inside.split(",")), rest
+
+
+def _is_name(text: str) -> bool:
+    return (
+        text.isascii()
+        and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
+        and (text[0].isalnum() and text[-1].isalnum())
+    )
+
+
+def _plain_requirement(text: str) -> Requirement | None:
+    """Parses `name[extra,...]clause,...`, with no space and no marker; None for anything else."""
+    name, extras, specifier = _split(text)
+    clauses = specifier.split(",") if specifier else []
+    if not (all(map(_is_name, (name, *extras))) and text.count("]") == bool(extras) and all(map(_clause, clauses))):
         return None
-    extras: tuple[str, ...] = ()
-    if rest.startswith("["):
-        inside, bracket, rest = rest[1:].partition("]")
-        extras = tuple(sorted({normalize_name(extra) for extra in inside.split(",")}))
-        if not (bracket and all(extra.replace("-", "").isalnum() and extra.strip("-") == extra for extra in extras)):
-            return None
-    clauses = rest.split(",") if rest else []
-    if not all(_clause(clause) for clause in clauses):
-        return None
-    return Requirement(name=normalize_name(name), extras=extras, specifier=",".join(sorted(set(clauses))))
+    return Requirement(
+        name=normalize_name(name),
+        extras=tuple(sorted(set(map(normalize_name, extras)))),
+        specifier=",".join(sorted(set(clauses))),
+    )
 
 
 def parse_requirement(text: str) -> Requirement:
@@ -213,12 +244,10 @@ def parse_requirement(text: str) -> Requirement:
 
 
 def parse_stored_requirement(text: str) -> Requirement:
-    """Like `parse_requirement`, for a text that scripts/build_snapshot.py wrote: its marker needs no parsing."""
+    """Like `parse_requirement`, for a text that scripts/build_snapshot.py wrote: all of it is normalized already."""
     head, semicolon, marker = text.partition("; ")
-    plain = _plain_requirement(head)
-    if plain is None:
-        return parse_requirement(text)
-    return plain.replace(marker=marker) if semicolon else plain
+    name, extras, specifier = _split(head)
+    return Requirement(name=name, extras=extras, specifier=specifier, marker=marker if semicolon else None)
 
 
 # ---- tags and markers by packaging ----------------------------------------------------------------------------
@@ -379,7 +408,7 @@ class TargetEnvironment:
         best = self._ranks[tags]
         if best is None:
             return None
-        build = parts[2] if len(parts) == 6 else ""  # noqa: PLR2004
+        build = parts[2] if len(parts) == 6 else ""
         number = build[: next((at for at, char in enumerate(build) if not char.isdigit()), len(build))]
         return best * _BUILD_SLOTS + _BUILD_SLOTS - 1 - min(int(number or 0), _BUILD_SLOTS - 1)
 
@@ -401,6 +430,8 @@ class TargetEnvironment:
     def marker(self, text: str, extras: Sequence[str]) -> bool:
         """Whether a marker holds on the target with any of the extras ((): with none). InputError for nonsense."""
         key = text, tuple(map(normalize_name, extras))
+        if text.startswith('extra == "') and text.count('"') == 2:
+            return normalize_name(text[10:-1]) in key[1]
         if key not in self._answered:
             known = None
             if self._answers:

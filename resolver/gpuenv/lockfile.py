@@ -10,7 +10,21 @@ import os
 from typing import Any
 
 from .errors import InputError, Reason
-from .model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Wheel, host_from_plain, parse_pair, parse_release, show_pair, to_plain
+from .model import (
+    Choice,
+    Gpu,
+    Host,
+    Lock,
+    Needs,
+    Pin,
+    Plan,
+    Wheel,
+    host_from_plain,
+    parse_pair,
+    parse_release,
+    show_pair,
+    to_plain,
+)
 
 FORMAT = 1
 _KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}
@@ -109,7 +123,7 @@ def _readable(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _readable(item) for key, item in data.items() if item is not None}
     if isinstance(data, list):
-        if len(data) == 2 and all(type(item) is int for item in data):  # noqa: PLR2004
+        if len(data) == 2 and all(type(item) is int for item in data):
             return f"{data[0]}.{data[1]}"
         return [_readable(item) for item in data]
     return data
@@ -146,7 +160,8 @@ def requirements_text(lock: Lock) -> str:
 
     Packages of an index other than the default are named by URL, so that no other index can supply them.
     """
-    lines = [f"# gpuenv {lock.digest[:16]}: driver >= {lock.needs.driver or 'none'}, Python {show_pair(lock.needs.python)}"]
+    python = show_pair(lock.needs.python)
+    lines = [f"# gpuenv {lock.digest[:16]}: Python {python}, driver >= {lock.needs.driver or 'none'}"]
     default = _default_index(lock)
     for pin in lock.pins:
         wheel = pin.wheel

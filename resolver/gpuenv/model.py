@@ -215,7 +215,8 @@ class Index(Protocol):
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
         """Every wheel of `name`, newest version first; () for a name that the index does not have.
 
-        With an environment, wheels that do not fit it may be left out. Wheels of one version stand together. Sdists are not listed. Raises errors.PackageIndexError.
+        With an environment, wheels that do not fit it may be left out. Wheels of one version stand together. Sdists
+        are not listed. Raises errors.PackageIndexError.
         """
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:

@@ -103,6 +103,10 @@ class CombinedIndex:
         """The index that supplies `name`, None if none has it."""
         return self._source(name)[1]
 
+    def has(self, name: str) -> bool:
+        """As model.Index says: whether any of the indexes has the name."""
+        return self._source(name)[1] is not None
+
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
         """As model.Index says, from the one index that the name is bound to."""
         source = self._source(name)[1]
