@@ -1,0 +1,138 @@
+"""The compiled answers and index.json of the snapshot, from its package files (a part of build_snapshot.py)."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from gpuenv.environment import (
+    FIRST_FREE_THREADED,
+    PLATFORMS,
+    PYTHONS,
+    TargetEnvironment,
+    fits,
+    interpreter_tag,
+    normalize_name,
+    tag_orders,
+)
+from gpuenv.model import Host, Python
+
+# These differ between machines of one kind, so no answer is compiled for them.
+OPEN = ("platform_release", "platform_version", "implementation_version")
+MICROS = range(41)  # an answer that depends on the micro release of Python is not compiled either
+
+
+def host(platform: str, version: tuple[int, int], free_threaded: bool = False, micro: int = 0) -> Host:
+    """The target that an answer is compiled for."""
+    python = Python(version=version, free_threaded=free_threaded, full_version=f"{version[0]}.{version[1]}.{micro}")
+    if platform == "win-amd64":
+        return Host(os="windows", machine="x86_64", python=python)
+    return Host(os="linux", machine=platform.partition("-")[2], python=python)
+
+
+def packages(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path relative to the snapshot, content) of each package file, in a fixed order."""
+    for path in sorted(glob.glob(os.path.join(folder, "*", "*.json"))):
+        with open(path, encoding="utf-8") as file:
+            yield os.path.relpath(path, folder).replace(os.sep, "/"), json.load(file)
+
+
+def tag_triples(folder: str) -> list[str]:
+    """Every tag triple of the snapshot's wheels."""
+    return sorted({"-".join(row[1][:-4].split("-")[-3:]) for _, data in packages(folder) for row in data["files"]})
+
+
+def marker_texts(folder: str) -> list[str]:
+    """Every marker of the snapshot's requirements."""
+    requires = {text for _, data in packages(folder) for row in data["metadata"] for text in row}
+    return sorted({text.partition("; ")[2] for text in requires} - {""})
+
+
+def compile_fits(triples: list[str]) -> dict[str, list[list[int] | None]]:
+    """Environment -> for each triple what Answers wants: null or [glibc, rank, glibc, rank, ...]."""
+    found: dict[str, list[list[int] | None]] = {}
+    for version in PYTHONS:
+        for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
+            orders = tag_orders(version, free_threaded)
+            for platform in PLATFORMS:
+                target = host(platform, version, free_threaded)
+                rows = ([n for fit in fits(target, orders, tags) for n in fit] or None for tags in triples)
+                found[f"{interpreter_tag(version, free_threaded)}-{platform}"] = list(rows)
+    return found
+
+
+def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[str, int] | None:
+    """Extra -> bits; None if the answer is not the same for all targets of one kind. `targets`: a list for each bit."""
+    if any(word in marker for word in OPEN):
+        return None
+    extras = {normalize_name(a or b) for a, b in re.findall(r'extra == "([^"]+)"|"([^"]+)" == extra', marker)}
+    mentions = len(re.findall(r"\bextra\b", re.sub(r'"[^"]*"', "", marker)))
+    if mentions != len(re.findall(r'\bextra == "[^"]+"|"[^"]+" == extra\b', marker)):  # some other comparison
+        return None
+    found = {}
+    for extra in ("", *sorted(extras)):
+        found[extra] = 0
+        for bit, same in enumerate(targets):
+            answers = {target.marker(marker, (extra,) if extra else ()) for target in same}
+            if len(answers) > 1:
+                return None
+            found[extra] |= answers.pop() << bit
+    return {extra: bits for extra, bits in found.items() if not extra or bits != found[""]}
+
+
+def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
+    """Marker -> extra -> bits, as Answers wants them."""
+    targets = [
+        [TargetEnvironment(host(platform, version, micro=micro)) for micro in MICROS]
+        for version in PYTHONS
+        for platform in PLATFORMS
+    ]
+    firsts = [same[:1] for same in targets]
+    found = {marker: compile_marker(marker, targets if "full" in marker else firsts) for marker in markers}
+    return {marker: bits for marker, bits in found.items() if bits is not None}
+
+
+def rows(items: Iterator[str]) -> str:
+    """One item a line."""
+    return "\n" + ",\n".join(items) + "\n"
+
+
+def dump(data: dict[str, Any]) -> str:
+    """The compiled answers, an environment, a marker or a triple on each line."""
+    parts = []
+    for key, value in data.items():
+        if isinstance(value, dict):
+            inner = rows(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in value.items())
+            parts.append(f"{json.dumps(key)}:{{{inner}}}")
+        else:
+            parts.append(f"{json.dumps(key)}:[{rows(map(json.dumps, value))}]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def compile_all(folder: str, date: str | None) -> None:
+    """Writes compiled.json and index.json. `date` None keeps the date that the snapshot has."""
+    from build_snapshot import write
+
+    triples = tag_triples(folder)
+    answers = {
+        "tags": triples,
+        "markers": compile_markers(marker_texts(folder)),
+        "fits": compile_fits(triples),
+    }
+    write(os.path.join(folder, "compiled.json"), dump(answers))
+    if date is None:
+        with open(os.path.join(folder, "index.json"), encoding="utf-8") as file:
+            date = json.load(file)["date"]
+    digest = hashlib.sha256()
+    counts: dict[str, dict[str, int]] = {}
+    for path, data in packages(folder):
+        with open(os.path.join(folder, path), "rb") as file:
+            digest.update(path.encode() + b"\0" + file.read())
+        counts[path.removesuffix(".json")] = {"versions": len(data["versions"]), "files": len(data["files"])}
+    index = {"date": date, "version": f"{date}+{digest.hexdigest()[:12]}", "packages": counts}
+    write(os.path.join(folder, "index.json"), json.dumps(index, indent=1) + "\n")
