@@ -1,0 +1,159 @@
+"""Installing locks: real uv and real pip, real environments, tiny wheels on file URLs."""
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gpuenv import lockfile
+from gpuenv.backends import backend, wheels
+from gpuenv.errors import InputError, InstallError
+from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
+
+VERSION = (sys.version_info[0], sys.version_info[1])
+
+
+def make_wheel(folder: Path, name: str, version: str, body: str = "") -> Wheel:
+    """A wheel with one module, its hash and its URL."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": body or f"version = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = ""
+    with zipfile.ZipFile(path, "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+            record += f"{file},sha256={digest},{len(text)}\n"
+        wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Wheel(name=name, version=version, filename=path.name, url=path.as_uri(), sha256=sha256)
+
+
+def make_lock(*wheels_: Wheel, python: tuple[int, int] = VERSION) -> Lock:
+    return Lock(
+        pins=tuple(Pin(wheel=wheel) for wheel in wheels_),
+        needs=Needs(python=python, platform="linux-x86_64"),
+        choices=(),
+        host=Host(python=Python(version=python)),
+        frameworks=(),
+        digest="d" * 64,
+    )
+
+
+def installed(target: Path) -> dict[str, str]:
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    done = subprocess.run([wheels.interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(params=["uv", "pip"])
+def installer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_new_environment_holds_exactly_the_lock(tmp_path: Path, installer: str) -> None:
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0"))
+    said: list[str] = []
+    python = backend("wheels").sync(lock, str(tmp_path / "env"), installer=installer, progress=said.append)
+    assert installed(tmp_path / "env") == {"alpha": "1.0", "beta": "2.0"}
+    assert subprocess.run([python, "-c", "import alpha, beta"], check=False).returncode == 0
+    assert any(installer in line for line in said)
+
+
+def test_a_second_sync_changes_what_changed_and_removes_what_is_gone(tmp_path: Path, installer: str) -> None:
+    alpha, beta = make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0")
+    env = tmp_path / "env"
+    wheels.sync(make_lock(alpha, beta), str(env), installer=installer)
+    wheels.sync(make_lock(make_wheel(tmp_path, "alpha", "1.1")), str(env), installer=installer)
+    assert installed(env) == {"alpha": "1.1"}
+
+
+def test_an_environment_of_the_user_keeps_what_it_has(tmp_path: Path, installer: str) -> None:
+    env = tmp_path / "env"
+    wheels.sync(make_lock(make_wheel(tmp_path, "mine", "1.0")), str(env), installer=installer)
+    (env / wheels.MARK).unlink()
+    wheels.sync(make_lock(make_wheel(tmp_path, "alpha", "1.0")), str(env), installer=installer)
+    assert installed(env) == {"mine": "1.0", "alpha": "1.0"}
+
+
+def test_a_wrong_hash_is_refused_and_nothing_is_left(tmp_path: Path, installer: str) -> None:
+    good = make_wheel(tmp_path, "alpha", "1.0")
+    bad = good.replace(sha256="0" * 64)
+    with pytest.raises(InstallError, match="wrong hash") as error:
+        wheels.sync(make_lock(bad), str(tmp_path / "env"), installer=installer)
+    assert "alpha-1.0-py3-none-any.whl" in error.value.message
+    assert good.sha256 is not None and good.sha256 in error.value.message
+    assert error.value.exit_status == 4
+    assert not (tmp_path / "env").exists()
+
+
+def test_a_missing_file_is_said_and_nothing_is_left(tmp_path: Path, installer: str) -> None:
+    gone = make_wheel(tmp_path, "alpha", "1.0")
+    (tmp_path / gone.filename).unlink()
+    with pytest.raises(InstallError):
+        wheels.sync(make_lock(gone), str(tmp_path / "env"), installer=installer)
+    assert not (tmp_path / "env").exists()
+
+
+def test_folders_that_cannot_be_targets(tmp_path: Path) -> None:
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
+    with pytest.raises(InputError, match="no virtual environment"):
+        wheels.sync(lock, str(tmp_path))
+    with pytest.raises(InputError, match="does not exist"):
+        wheels.sync(lock, str(tmp_path / "no" / "where"))
+    env = tmp_path / "env"
+    wheels.sync(lock, str(env), installer="uv")
+    with pytest.raises(InputError, match="is for Python"):
+        wheels.sync(make_lock(*[pin.wheel for pin in lock.pins], python=(3, 9)), str(env))
+
+
+def test_an_interpreter_that_is_not_the_locks(tmp_path: Path) -> None:
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), python=(3, 99))
+    with pytest.raises(InputError, match=r"3\.99"):
+        wheels.sync(lock, str(tmp_path / "env"))
+    with pytest.raises(InputError, match="--python"):
+        wheels.sync(lock, str(tmp_path / "env"), python=sys.executable)
+    assert not (tmp_path / "env").exists()
+
+
+def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: str) -> None:
+    """The installer waits for a file that never comes: a pipe in the wheel's place."""
+    wheel = make_wheel(tmp_path, "alpha", "1.0")
+    (tmp_path / wheel.filename).unlink()
+    os.mkfifo(tmp_path / wheel.filename)
+    (tmp_path / "pylock.toml").write_text(lockfile.dumps(make_lock(wheel)))
+    root = Path(__file__).parent.parent / "resolver"
+    code = (
+        "import sys; from gpuenv.backends import wheels; from gpuenv import read_lock\n"
+        "wheels.sync(read_lock('pylock.toml'), 'env', installer=sys.argv[1])"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, installer],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "env" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(child.pid, signal.SIGINT)
+    try:
+        assert child.wait(60) != 0
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+    assert not (tmp_path / "env").exists()
