@@ -7,6 +7,7 @@ decide: such an answer is never "fine", and a caller treats it as a warning or a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from .errors import Reason
 from .model import Code, ComputeCapability, CudaVersion, Gpu, Host, Matrix, parse_pair, parse_release, show_pair
@@ -29,6 +30,7 @@ _FIRST_BRANCH_BY_FIVES = 450  # before it there were 418, 396, 387
 _RANK = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 
+@cache
 def parse_target(target: str) -> tuple[ComputeCapability, str]:
     """"90a" -> ((9, 0), "a"), "100f" -> ((10, 0), "f"), "86" -> ((8, 6), ""). ValueError for anything else."""
     suffix = target[-1:] if target[-1:] in ("a", "f") else ""

@@ -99,7 +99,7 @@ def _glibc(text: str, kind: str) -> tuple[int, int]:
         version = parse_pair(text)
     except ValueError:
         version = (0, 0)
-    if version[0] != 2:  # noqa: PLR2004  glibc has been 2.x since 1997
+    if version[0] != 2:
         raise InputError(f"--glibc {text!r} is not a glibc version", hint="give it as in ldd --version, such as 2.28")
     return version
 

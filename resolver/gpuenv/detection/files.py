@@ -24,7 +24,7 @@ def _is_text(value: object) -> bool:
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(it) is int and it >= 0 for it in value)  # noqa: PLR2004
+    return isinstance(value, list) and len(value) == 2 and all(type(it) is int and it >= 0 for it in value)
 
 
 def _is_size(value: object) -> bool:
@@ -37,7 +37,7 @@ def _is_flag(value: object) -> bool:
 
 def _is_sources(value: object) -> bool:
     pairs = value if isinstance(value, list) else [None]
-    return all(isinstance(it, list) and len(it) == 2 and all(map(_is_text, it)) for it in pairs)  # noqa: PLR2004
+    return all(isinstance(it, list) and len(it) == 2 and all(map(_is_text, it)) for it in pairs)
 
 
 def _or_null(test: Callable[[object], bool]) -> Callable[[object], bool]:

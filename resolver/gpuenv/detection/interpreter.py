@@ -162,6 +162,6 @@ def _ask(executable: str, source: str, env: Mapping[str, str]) -> Target:
         python = _python(full, "t" in flags, executable)
     except (OSError, subprocess.TimeoutExpired, StopIteration, ValueError) as error:
         raise InputError(f"{executable} does not answer as a Python interpreter", hint=_HINT) from error
-    if python.version[0] != 3:  # noqa: PLR2004
+    if python.version[0] != 3:
         raise InputError(f"{executable} is Python {python.full_version}, and only Python 3 is served", hint=_HINT)
     return Target(python=python, source=f"{source}: asked {executable}", libc=libc)

@@ -276,7 +276,7 @@ class _Session:
         if not text:
             return "unknown"
         major, _, rest = text.partition(".")
-        return rest if rest.count(".") and len(major) < 3 else str(text)  # noqa: PLR2004
+        return rest if rest.count(".") and len(major) < 3 else str(text)
 
 
 def _text(value: str | bytes) -> str:

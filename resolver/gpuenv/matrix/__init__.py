@@ -98,7 +98,7 @@ class DataMatrix:
 
     def _framework(self, name: str, fields: dict[str, Any] | None) -> Framework:
         if fields is None:  # a file newer than tables.json
-            import tomllib  # noqa: PLC0415  10 ms, and rarely needed
+            import tomllib
 
             path = os.path.join(self.folder, "frameworks", name + ".toml")
             with open(path, "rb") as file:
@@ -172,6 +172,9 @@ class DataMatrix:
         """By marketing name, as people and drivers write it; None for an unknown or an ambiguous one."""
         key = gpu_key(gpu)
         pair = None if key in self._ambiguous else self._gpus.get(key) or self._gpus.get("quadro" + key)
+        if pair is None and key[:1].isdigit():  # "1080 Ti", "4090": said without the family
+            families = {tuple(self._gpus[family + key]) for family in ("gtx", "rtx") if family + key in self._gpus}
+            pair = families.pop() if len(families) == 1 else None
         return (pair[0], pair[1]) if pair else None
 
     def capabilities(self) -> Sequence[ComputeCapability]:
@@ -184,7 +187,7 @@ class DataMatrix:
 
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
         """Known names like `text`, best first, for a hint."""
-        from difflib import get_close_matches  # noqa: PLC0415  only for a hint
+        from difflib import get_close_matches
 
         names = {gpu_key(name): name for name in self._names}
         return [names[key] for key in get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)]
