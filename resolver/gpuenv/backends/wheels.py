@@ -250,10 +250,12 @@ def _failure(output: str, what: str, tool: str, status: int, lock: Lock | None) 
 
 
 def _last_line(output: str) -> str:
-    """The most telling line: the last that names an error, else the last of all."""
+    """The most telling words: the last line that names an error, with the cause that uv gives last."""
     lines = [line.strip(" \u2570\u251c\u2500\u25b6\xd7") for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith(("error", "caused by", "failed"))]
-    return (errors or lines or ["it said nothing"])[-1][:400]
+    errors = [line for line in lines if line.lower().startswith(("error", "failed"))]
+    causes = [line for line in lines if line.lower().startswith(("cause", "caused by"))]
+    told = [*errors[-1:], *causes[-1:]] or lines[-1:] or ["it said nothing"]
+    return ": ".join(part.partition(": ")[2] or part for part in told)[:400]
 
 
 def _write_mark(lock: Lock, target: str) -> None:

@@ -1,0 +1,118 @@
+"""The whole path over a live index on loopback: solve, lock, sync; and what a bad index ends in."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from index_server import File, IndexServer, make_wheel
+from test_cli import contents, run
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def fill(server: IndexServer) -> None:
+    server.add("alpha", "1.0", ["beta>=1"])
+    server.add("alpha", "2.0", ["beta>=2 ; python_version >= '3.8'", "gamma ; sys_platform == 'win32'"])
+    server.add("beta", "1.0")
+    server.add("beta", "2.5")
+    server.add("beta", "3.0", yanked="broken")
+
+
+@pytest.mark.parametrize("style", ["json", "html", "plain"])
+@pytest.mark.parametrize("metadata", ["hashed", None])
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_solve_and_sync_from_a_live_index(tmp_path: Path, style: str, metadata: str | None, installer: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with IndexServer(style, metadata=metadata) as server:
+        fill(server)
+        flags = ["--gpu", "none", "--python", HERE]
+        solved = run(["solve", "alpha", *flags, "--index-url", server.url], folder)
+        assert solved.returncode == 0, solved.stderr
+        text = (folder / "pylock.toml").read_text()
+        assert 'version = "2.5"' in text and 'version = "2.0"' in text and "gamma" not in text
+        assert f'index = "{server.url}' in text
+        again = run(["solve", "alpha", *flags, "--index-url", server.url, "-o", "pylock.b.toml", "--offline"], folder)
+        assert again.returncode == 0, again.stderr
+        assert (folder / "pylock.b.toml").read_text() == text
+        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer]
+        synced = run([*command, *flags], folder)
+        assert synced.returncode == 0, synced.stderr
+    assert (folder / "env" / "pyvenv.cfg").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("/simple/alpha/", "500"),
+        ("/simple/alpha/", "503"),
+        ("/simple/alpha/", "403"),
+        ("/simple/alpha/", "cut"),
+        ("/simple/alpha/", "drop"),
+        ("/simple/alpha/", "nonsense"),
+        ("/files/alpha", "500"),
+        ("/files/alpha", "cut"),
+        ("/files/alpha", "tampered"),
+    ],
+)
+def test_a_bad_index_is_one_line_and_status_4(tmp_path: Path, path: str, fault: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with IndexServer() as server:
+        fill(server)
+        server.faults[path] = [fault, "always"]
+        done = run(["solve", "alpha", "--gpu", "none", "--index-url", server.url], folder)
+    assert done.returncode == 4, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "127.0.0.1" in done.stderr or "alpha-2.0" in done.stderr
+    assert contents(folder) == {}
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path: Path, installer: str) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    flags = ["--gpu", "none", "--python", HERE]
+    with IndexServer() as server:
+        fill(server)
+        assert run(["solve", "beta", *flags, "--index-url", server.url], folder).returncode == 0
+        before = contents(folder)
+        name, other = make_wheel("beta", "2.5", padding=9)
+        server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
+        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *flags]
+        done = run(command, folder, UV_CACHE_DIR=str(tmp_path / "uv"), PIP_NO_CACHE_DIR="1")
+    assert done.returncode == 4, done.stderr
+    assert "beta-2.5" in done.stderr.splitlines()[-1]
+    assert contents(folder) == before
+
+
+def test_a_package_comes_from_one_index_only(tmp_path: Path) -> None:
+    """The default index has 2.0; a newer one on an extra index never wins, and a name it alone has comes from it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with IndexServer() as mine, IndexServer() as other:
+        fill(mine)
+        other.add("alpha", "99.0")
+        other.add("delta", "1.0", ["alpha"])
+        flags = ["--gpu", "none", "--index-url", mine.url, "--extra-index-url", other.url]
+        done = run(["solve", "delta", *flags], folder)
+        assert done.returncode == 0, done.stderr
+        text = (folder / "pylock.toml").read_text()
+    assert '"99.0"' not in text
+    assert 'name = "alpha"\nversion = "2.0"' in text
+    assert other.base in text and mine.base in text
+
+
+def test_find_links_serve_before_the_index(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    (folder / "links").mkdir(parents=True)
+    with IndexServer() as server:
+        fill(server)
+        file = server.add("alpha", "1.5", ["beta"])
+        (folder / "links" / file.filename).write_bytes(file.data)
+        flags = ["--gpu", "none", "--index-url", server.url, "--find-links", "links"]
+        done = run(["solve", "alpha", *flags], folder)
+        assert done.returncode == 0, done.stderr
+        text = (folder / "pylock.toml").read_text()
+    assert 'name = "alpha"\nversion = "1.5"' in text
+    assert "file://" in text
