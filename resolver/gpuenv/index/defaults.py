@@ -204,7 +204,7 @@ def _uv_configuration() -> tuple[list[_Setting], list[tuple[str, str]], list[str
         urls += [one["index-url"] for one in (table, table.get("pip")) if isinstance(one, dict) and "index-url" in one]
         settings += [_Setting(url=url, source=path) for url in urls if isinstance(url, str)]
         ignored += [(path, f"index = {_shown(one['url'])}") for one in indexes if one.get("default") is not True]
-        ignored += [(path, f"{key} = {_shown(str(table[key]))}") for key in _PIP_IGNORED if table.get(key)]
+        ignored += [(path, f"{key} = {_shown(_words(table[key]))}") for key in _PIP_IGNORED if table.get(key)]
     return settings, ignored, files
 
 
@@ -236,6 +236,10 @@ def _read_toml(path: str) -> dict[str, Any]:
 
 def _tables(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _unnamed(text: str) -> str:

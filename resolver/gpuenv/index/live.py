@@ -60,7 +60,7 @@ class SimpleIndex:
         """
         return self._look(name) is not None
 
-    def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:  # noqa: ARG002  all
+    def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
         """As model.Index says. A name that the index does not have (404) gives ()."""
         return self._look(name) or ()
 

@@ -14,9 +14,7 @@ from ..model import Wheel
 from .cache import Cache
 from .transport import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport, shown, split_credentials
 
-ACCEPT = (
-    "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
-)
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
 FRESH = 600.0  # seconds that a page is taken as it is, where the index says nothing else
 LONGEST_FRESH = 86400.0
 OFFLINE_HINT = "run once without --offline, or give the wheels with --find-links"
@@ -320,6 +318,6 @@ def identify(filename: str) -> tuple[str, str] | None:
 
 def _hash(text: object) -> str | None:
     """A sha256 as 64 lower-case hex digits, else None."""
-    if isinstance(text, str) and len(text) == 64 and not set(text.lower()) - set("0123456789abcdef"):  # noqa: PLR2004
+    if isinstance(text, str) and len(text) == 64 and not set(text.lower()) - set("0123456789abcdef"):
         return text.lower()
     return None

@@ -1,0 +1,277 @@
+"""A package index on loopback that can misbehave in every way that the client has to survive, and tiny wheels."""
+
+import base64
+import hashlib
+import io
+import json
+import re
+import socket
+import sys
+import threading
+import zipfile
+from collections.abc import Sequence
+from html import escape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+JSON_TYPE = "application/vnd.pypi.simple.v1+json"
+HTML_TYPE = "application/vnd.pypi.simple.v1+html"
+
+
+class File(NamedTuple):
+    """A file of a project, with what its page says of it."""
+
+    filename: str
+    data: bytes
+    requires_python: str | None = None
+    yanked: str | None = None
+    upload_time: str | None = None
+
+
+def make_wheel(
+    name: str,
+    version: str,
+    requires: Sequence[str] = (),
+    *,
+    tag: str = "py3-none-any",
+    requires_python: str | None = None,
+    padding: int = 0,
+    metadata: str | None = None,
+) -> tuple[str, bytes]:
+    """(file name, content) of a wheel. `padding` bytes of its content stand before its metadata."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Python: {requires_python}"] if requires_python else []
+    lines += [f"Requires-Dist: {one}" for one in requires]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        if padding:
+            archive.writestr(f"{name}/padding.bin", hashlib.shake_128(stem.encode()).digest(padding))
+        archive.writestr(f"{stem}.dist-info/METADATA", metadata or "\n".join([*lines, "", "A description."]))
+        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{stem}-{tag}.whl", buffer.getvalue()
+
+
+class IndexServer:
+    """`with IndexServer() as server:` then `server.add(...)`; `server.url` is the index.
+
+    `style` json, html or plain (HTML that is served as text/html whatever is asked for). `ranges`: whether ranges of
+    files are answered. `metadata` None, "hashed", "unhashed" or "missing" (announced and not there). `faults` maps the
+    start of a path to what its next answers are, one each, or to one answer and "always": a status ("500"), "cut"
+    (half of the body), "drop" (no answer), "slow" (never answers), "nonsense", "denied" (403 as a bucket says it),
+    "tampered" (another body of the same length), or "" (a good answer). `asked` are the requests, in order.
+    """
+
+    def __init__(self, style: str = "json", *, ranges: bool = True, metadata: str | None = "hashed") -> None:
+        self.style, self.ranges, self.metadata = style, ranges, metadata
+        self.etag = True
+        self.sizes = True
+        self.headers: dict[str, str] = {}
+        self.user: tuple[str, str] | None = None
+        self.faults: dict[str, list[str]] = {}
+        self.projects: dict[str, list[File]] = {}
+        self.raw: dict[str, tuple[str, bytes]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.sent = 0
+        self.errors: list[BaseException | None] = []
+        self.stopped = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.owner = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> "IndexServer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stopped.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        assert not self.errors, self.errors
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/simple"
+
+    def url_with(self, credentials: str) -> str:
+        return self.url.replace("://", f"://{credentials}@")
+
+    def add(self, name: str, version: str, requires: Sequence[str] = (), **options: Any) -> File:
+        """Put a wheel on the index; `yanked`, `upload_time` and `requires_python` go onto its page."""
+        page = {key: options.pop(key) for key in ("yanked", "upload_time") if key in options}
+        filename, data = make_wheel(name, version, requires, **options)
+        file = File(filename, data, options.get("requires_python"), **page)
+        self.projects.setdefault(name, []).append(file)
+        return file
+
+    def add_file(self, name: str, filename: str, data: bytes = b"") -> None:
+        self.projects.setdefault(name, []).append(File(filename, data))
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.asked]
+
+    def fault(self, path: str) -> str:
+        for start, answers in self.faults.items():
+            if path.startswith(start) and answers:
+                if answers[-1] == "always":
+                    return answers[0]
+                return answers.pop(0)
+        return ""
+
+    def answer(self, path: str) -> tuple[str, bytes] | None:
+        """(content type, body) of a good answer."""
+        if path in self.raw:
+            return self.raw[path]
+        if found := re.fullmatch(r"/simple/([^/]+)/", path):
+            files = self.projects.get(found[1])
+            return None if files is None else self._page(found[1], files)
+        for file in (file for files in self.projects.values() for file in files):
+            if path == f"/files/{file.filename}":
+                return "application/octet-stream", file.data
+            if path == f"/files/{file.filename}.metadata" and self.metadata in ("hashed", "unhashed"):
+                return "application/octet-stream", _metadata(file.data)
+        return None
+
+    def _page(self, name: str, files: list[File]) -> tuple[str, bytes]:
+        if self.style == "json":
+            rows = [self._json_row(file) for file in files]
+            meta = {"api-version": "1.1"}
+            return JSON_TYPE, json.dumps({"meta": meta, "name": name, "files": rows}).encode()
+        kind = "text/html; charset=utf-8" if self.style == "plain" else HTML_TYPE
+        return kind, ("<!DOCTYPE html><html><body>" + "\n".join(map(self._anchor, files)) + "</body></html>").encode()
+
+    def _json_row(self, file: File) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "filename": file.filename,
+            "url": f"../../files/{quote(file.filename)}",
+            "hashes": {"sha256": hashlib.sha256(file.data).hexdigest()},
+            "yanked": False if file.yanked is None else file.yanked or True,
+        }
+        row |= {"size": len(file.data)} if self.sizes else {}
+        row |= {"requires-python": file.requires_python} if file.requires_python else {}
+        row |= {"upload-time": file.upload_time} if file.upload_time else {}
+        if self.metadata and zipfile.is_zipfile(io.BytesIO(file.data)):
+            row["core-metadata"] = self._hash(file) or True
+        return row
+
+    def _anchor(self, file: File) -> str:
+        href = f"../../files/{quote(file.filename)}#sha256={hashlib.sha256(file.data).hexdigest()}"
+        attributes = {"href": href}
+        if file.requires_python:
+            attributes["data-requires-python"] = file.requires_python
+        if file.yanked is not None:
+            attributes["data-yanked"] = file.yanked
+        if file.upload_time:
+            attributes["data-upload-time"] = file.upload_time
+        if self.metadata and zipfile.is_zipfile(io.BytesIO(file.data)):
+            known = self._hash(file)
+            attributes["data-core-metadata"] = f"sha256={known['sha256']}" if known else "true"
+        text = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
+        return f"<a {text}>{escape(file.filename)}</a>"
+
+    def _hash(self, file: File) -> dict[str, str] | None:
+        return {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()} if self.metadata == "hashed" else None
+
+
+def _metadata(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA")))
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    owner: IndexServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):  # a client that hangs up is what these tests are about
+            self.owner.errors.append(error)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+    def do_HEAD(self) -> None:
+        """uv asks so before it takes a file by ranges."""
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        owner = self.server.owner
+        path = unquote(self.path.partition("?")[0])
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        owner.asked.append((path, headers))
+        if owner.user is not None:
+            expected = "Basic " + base64.b64encode(":".join(owner.user).encode()).decode()
+            if headers.get("authorization") != expected:
+                return self._send(401, {"WWW-Authenticate": 'Basic realm="index"'}, b"no")
+        fault = owner.fault(path)
+        if fault.isdigit():
+            return self._send(int(fault), owner.headers, b"<Error><Code>Whatever</Code></Error>")
+        if fault == "denied":
+            return self._send(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+        if fault == "slow":
+            owner.stopped.wait(20)
+        if fault in ("drop", "slow"):
+            return self._hang_up()
+        answer = owner.answer(path)
+        if answer is None:
+            return self._send(404, {}, b"not here")
+        return self._good(path, headers, fault, answer)
+
+    def _good(self, path: str, headers: dict[str, str], fault: str, answer: tuple[str, bytes]) -> None:
+        owner, (kind, body) = self.server.owner, answer
+        if fault == "tampered":
+            body = bytes(byte ^ 1 for byte in body)
+        if fault == "nonsense":
+            body = b'{"this": "is no page"}'
+        if path.startswith("/files/"):
+            return self._file(owner, headers, fault, kind, body)
+        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+        extra = {"Content-Type": kind, **owner.headers} | ({"ETag": tag} if owner.etag else {})
+        if owner.etag and headers.get("if-none-match") == tag:
+            return self._send(304, extra, b"")
+        return self._send(200, extra, body, cut=fault == "cut")
+
+    def _file(self, owner: IndexServer, headers: dict[str, str], fault: str, kind: str, body: bytes) -> None:
+        extra = {"Content-Type": kind}
+        span = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", ""))
+        if span is None or not owner.ranges:
+            return self._send(200, extra, body, cut=fault == "cut")
+        if span[1]:
+            start, end = int(span[1]), min(int(span[2]) if span[2] else len(body), len(body) - 1)
+        else:
+            start, end = max(0, len(body) - int(span[2])), len(body) - 1
+        extra["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
+        return self._send(206, extra, body[start : end + 1], cut=fault == "cut")
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if status != 304:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[: len(body) // 2] if cut else body)
+            self.server.owner.sent += len(body)
+        if cut:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)

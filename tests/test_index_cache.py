@@ -1,0 +1,127 @@
+"""The cache: what is put is got, damage is a miss, and processes do not disturb one another."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuenv.index.cache import FORMAT, Cache, cache_folder
+
+HOME = os.path.join(os.path.expanduser("~"), ".cache", "gpuenv")
+FOLDERS = [
+    ({}, HOME),
+    ({"XDG_CACHE_HOME": "/x/cache"}, "/x/cache/gpuenv"),
+    ({"XDG_CACHE_HOME": "relative"}, HOME),
+    ({"XDG_CACHE_HOME": "/x/cache", "GPUENV_CACHE_DIR": "/own"}, "/own"),
+    ({"GPUENV_CACHE_DIR": ""}, HOME),
+    ({"GPUENV_CACHE_DIR": "own"}, os.path.abspath("own")),
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize(("environ", "folder"), FOLDERS)
+def test_the_folder(environ: dict[str, str], folder: str) -> None:
+    assert cache_folder(environ) == folder
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(), st.dictionaries(st.text(), json_values, max_size=4), st.binary())
+def test_what_is_put_is_got(tmp_path: Path, key: str, header: dict[str, Any], body: bytes) -> None:
+    cache = Cache(str(tmp_path))
+    assert cache.put("pages", key, header, body)
+    assert cache.get("pages", key) == (header, body)
+    assert Path(cache.path("pages", key)).parent == tmp_path / f"v{FORMAT}" / "pages"
+    assert cache.get("files", key) is None
+    cache.remove("pages", key)
+    assert cache.get("pages", key) is None
+    assert list((tmp_path / f"v{FORMAT}" / "pages").iterdir()) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(), min_size=2, max_size=8, unique=True))
+def test_keys_do_not_meet(tmp_path: Path, keys: list[str]) -> None:
+    cache = Cache(str(tmp_path))
+    for key in keys:
+        cache.put("pages", key, {}, key.encode("utf-8", "surrogatepass"))
+    assert [cache.get("pages", key) for key in keys] == [({}, key.encode("utf-8", "surrogatepass")) for key in keys]
+
+
+def damages(data: bytes) -> list[bytes]:
+    flipped = [data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :] for at in range(len(data))]
+    return [data[:size] for size in range(len(data))] + flipped + [data + b"x", b"\0" * len(data)]
+
+
+def test_every_damage_is_a_miss_and_heals(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    cache.put("pages", "key", {"etag": '"1"'}, b"a body\nof two lines")
+    path = Path(cache.path("pages", "key"))
+    whole = path.read_bytes()
+    for data in damages(whole):
+        path.write_bytes(data)
+        assert cache.get("pages", "key") is None, data
+        assert not path.exists()
+    assert cache.put("pages", "key", {}, b"new")
+    assert cache.get("pages", "key") == ({}, b"new")
+
+
+def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    cache.put("pages", "one", {}, b"1")
+    os.rename(cache.path("pages", "one"), cache.path("pages", "two"))
+    assert cache.get("pages", "two") is None
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    cache = Cache(str(tmp_path / "file" / "cache"))
+    assert cache.put("pages", "key", {}, b"") is False
+    assert cache.get("pages", "key") is None
+    cache.remove("pages", "key")
+
+
+def test_nothing_of_a_failed_write_is_left(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    path = Path(cache.path("pages", "key"))
+    path.mkdir(parents=True)  # a folder cannot be replaced by a file
+    assert cache.put("pages", "key", {}, b"body") is False
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_folder_is_the_users_own(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path / "cache"))
+    cache.put("pages", "key", {}, b"")
+    assert os.stat(cache.folder).st_mode & 0o077 == 0
+
+
+WORKER = """
+import sys
+from gpuenv.index.cache import Cache
+cache, number = Cache(sys.argv[1]), int(sys.argv[2])
+for turn in range(150):
+    body = bytes([number]) * (1000 * number + turn)
+    assert cache.put("pages", "shared", {"number": number, "turn": turn}, body)
+    header, body = cache.get("pages", "shared")
+    assert body == bytes([header["number"]]) * (1000 * header["number"] + header["turn"]), header
+    assert cache.put("pages", f"own-{number}-{turn}", {}, body)
+"""
+
+
+def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), str(number)], env=environ)
+        for number in range(1, 5)
+    ]
+    assert [worker.wait() for worker in workers] == [0, 0, 0, 0]
+    names = {path.name for path in (tmp_path / f"v{FORMAT}" / "pages").iterdir()}
+    assert names == {"shared"} | {f"own-{number}-{turn}" for number in range(1, 5) for turn in range(150)}

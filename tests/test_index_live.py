@@ -1,0 +1,724 @@
+"""The live index against a real server on loopback: pages, dependencies, failures, cache, folders, binding."""
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.version import Version
+
+from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
+from gpuenv.index import Cache, CombinedIndex, FindLinks, SimpleIndex, Transport, open_index
+from gpuenv.index.live import parse_cutoff
+from gpuenv.index.metadata import requirements
+from gpuenv.index.pages import Row, newest_first, parse
+from gpuenv.index.transport import shown, split_credentials
+from gpuenv.model import Requirement, Wheel
+from index_server import IndexServer, make_wheel
+
+PAGES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "index_pages.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    monkeypatch.setattr("gpuenv.index.transport.BACK_OFF", 0.001)
+
+
+@pytest.fixture
+def server() -> Iterator[IndexServer]:
+    with IndexServer() as one:
+        yield one
+
+
+@pytest.fixture
+def transport() -> Iterator[Transport]:
+    with Transport(read=5.0) as one:
+        yield one
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(str(tmp_path / "cache"))
+
+
+def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> SimpleIndex:
+    return SimpleIndex(options.pop("url", server.url), transport=transport, cache=cache, **options)
+
+
+# ---- pages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", PAGES, ids=lambda case: case["case"])
+def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
+    body = case["body"].encode("latin-1" if case.get("latin") else "utf-8")
+    if "error" in case:
+        with pytest.raises(ValueError, match=case["error"]):
+            parse(body, case["type"], case["url"])
+        return
+    rows = parse(body, case["type"], case["url"])
+    if case["rows"] is None:
+        assert rows is None
+        return
+    assert rows is not None
+    assert [{key: getattr(row, key) for key in want} for row, want in zip(rows, case["rows"], strict=True)] == case[
+        "rows"
+    ]
+
+
+@pytest.mark.parametrize("style", ["json", "html", "plain"])
+def test_wheels_come_newest_first_with_all_that_the_page_says(
+    server: IndexServer, transport: Transport, cache: Cache, style: str
+) -> None:
+    server.style = style
+    server.add("demo", "1.9")
+    newest = server.add(
+        "demo", "1.10", requires_python=">=3.9", yanked="bad & worse", upload_time="2026-01-02T03:04:05Z"
+    )
+    server.add("demo", "1.10rc1")
+    server.add("demo", "1.10", tag="cp312-cp312-win_amd64")
+    server.add_file("demo", "demo-3.0.tar.gz")
+    server.add_file("demo", "other-9.0-py3-none-any.whl")
+    wheels = index_of(server, transport, cache).wheels("demo")
+    assert [wheel.version for wheel in wheels] == ["1.10", "1.10", "1.10rc1", "1.9"]
+    assert wheels[1] == Wheel(
+        name="demo",
+        version="1.10",
+        filename=newest.filename,
+        url=f"{server.base}/files/{newest.filename}",
+        sha256=hashlib.sha256(newest.data).hexdigest(),
+        size=len(newest.data) if style == "json" else None,
+        requires_python=">=3.9",
+        yanked="bad & worse",
+        upload_time="2026-01-02T03:04:05Z",
+        index=server.url,
+        metadata=wheels[1].metadata,
+    )
+    assert server.paths() == ["/simple/demo/"]
+
+
+def test_names_that_the_index_does_not_have(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    server.faults["/simple/bucket/"] = ["denied", "always"]
+    index = index_of(server, transport, cache)
+    for name in ("nothing", "bucket"):
+        assert (index.has(name), index.wheels(name)) == (False, ())
+    assert index.wheels("../escape") == ()
+    assert server.paths() == ["/simple/nothing/", "/simple/bucket/", "/simple/-/escape/"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(["1.0", "1.0.post1", "1.0a1", "2!0.1", "1.10", "1.9", "1.9+cu126", "1.9+cu130", "0.1.dev3"]),
+        unique=True,
+    )
+)
+def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
+    rows = [Row("a", version, f"a-{version}-{tag}.whl", "", None) for tag in "ba" for version in versions]
+    found = newest_first(rows)
+    assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
+    assert [row.filename[-5] for row in found] == ["a", "b"] * len(versions)
+
+
+# ---- dependencies ----------------------------------------------------------------------------------------------
+
+REQUIRES = (
+    "Numpy>=1.26 ; python_version>='3.9'",
+    "nvidia_cudnn.cu12[Extra_A, b] == 9.10.2.21",
+    "x @ https://h.example/x",
+)
+EXPECTED = (
+    Requirement(name="numpy", specifier=">=1.26", marker='python_version >= "3.9"'),
+    Requirement(name="nvidia-cudnn-cu12", extras=("b", "extra-a"), specifier="==9.10.2.21"),
+    Requirement(name="x", url="https://h.example/x"),
+)
+WAYS = {  # (metadata, ranges, sizes, padding): requests for files, most bytes
+    "metadata file with its hash": ("hashed", False, True, 300_000, [".metadata"], 10_000),
+    "metadata file without a hash": ("unhashed", False, True, 300_000, [".metadata"], 10_000),
+    "metadata file that is not there": ("missing", True, True, 300_000, [".metadata", ""], 100_000),
+    "the end of the wheel, size known": (None, True, True, 300_000, [""], 100_000),
+    "the end of the wheel, size unknown": (None, True, False, 300_000, [""], 100_000),
+    "a wheel smaller than a block": (None, True, True, 0, [""], 10_000),
+    "a server without ranges": (None, False, True, 300_000, ["", ""], 700_000),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_dependencies_are_found_with_the_least_traffic(
+    server: IndexServer, transport: Transport, cache: Cache, way: tuple[Any, ...]
+) -> None:
+    server.metadata, server.ranges, server.sizes, padding, requests, most = way
+    file = server.add("demo", "1.0", REQUIRES, padding=padding)
+    (wheel,) = index_of(server, transport, cache).wheels("demo")
+    before = server.sent
+    assert index_of(server, transport, cache).dependencies(wheel) == EXPECTED
+    assert server.paths()[1:] == [f"/files/{file.filename}{end}" for end in requests]
+    assert server.sent - before <= most
+    asked = len(server.asked)
+    assert index_of(server, transport, cache, offline=True).dependencies(wheel) == EXPECTED  # kept by its hash
+    assert len(server.asked) == asked
+
+
+def test_metadata_far_from_the_end_of_the_wheel_is_one_more_range(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    import io
+    import zipfile
+
+    server.metadata = None
+    filename, data = make_wheel("demo", "1.0", REQUIRES)
+    buffer = io.BytesIO(data)
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr("demo/data.bin", hashlib.shake_128(b"").digest(400_000))
+    server.add_file("demo", filename, buffer.getvalue())
+    index = index_of(server, transport, cache)
+    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
+    ranges = [headers["range"] for path, headers in server.asked if path.startswith("/files/")]
+    assert len(ranges) == 2
+    assert ranges[1].startswith("bytes=0-")
+
+
+@pytest.mark.parametrize("part", [".metadata", ""], ids=["metadata file", "wheel"])
+def test_a_wrong_hash_is_refused(server: IndexServer, transport: Transport, cache: Cache, part: str) -> None:
+    server.metadata, server.ranges = "hashed" if part else None, False
+    file = server.add("demo", "1.0", REQUIRES)
+    server.faults[f"/files/{file.filename}{part}"] = ["tampered", "always"]
+    index = index_of(server, transport, cache)
+    (wheel,) = index.wheels("demo")
+    with pytest.raises(PackageIndexError) as caught:
+        index.dependencies(wheel)
+    expected = wheel.metadata if part else wheel.sha256
+    assert f"{file.filename}{part} of {server.url} has the wrong hash: expected sha256 {expected}, got " in str(
+        caught.value
+    )
+    assert cache.get("metadata", wheel.sha256 or "") is None
+
+
+DAMAGED = {
+    "no zip": (b"not a wheel", "it is not a readable wheel"),
+    "no metadata": (b"PK\x05\x06" + b"\0" * 18, "it has 0 METADATA files"),
+    "metadata of nothing": (make_wheel("demo", "1.0", metadata="hello")[1], "serves as its metadata is none"),
+    "a requirement of nothing": (make_wheel("demo", "1.0", ["?!"])[1], "has the unreadable requirement '?!'"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), DAMAGED.values(), ids=DAMAGED)
+def test_damaged_wheels_are_named(
+    server: IndexServer, transport: Transport, cache: Cache, data: bytes, message: str
+) -> None:
+    server.metadata = None
+    server.add_file("demo", "demo-1.0-py3-none-any.whl", data)
+    index = index_of(server, transport, cache)
+    with pytest.raises(PackageIndexError, match=r"^demo-1.0-py3-none-any.whl: ") as caught:
+        index.dependencies(index.wheels("demo")[0])
+    assert message in str(caught.value)
+
+
+def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
+    data = b"Metadata-Version: 2.1\nName: a\nRequires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
+    assert requirements(data, "a.whl") == (
+        Requirement(name="numpy", specifier=">=1.16"),
+        Requirement(name="six", specifier="==1.*"),
+    )
+
+
+# ---- failures --------------------------------------------------------------------------------------------------
+
+GOOD = "GOOD"
+FAULTS = {
+    "one 500": (["500"], 2, GOOD),
+    "two 503": (["503", "503"], 3, GOOD),
+    "three 502": (["502"] * 3, 3, "answers 502"),
+    "one 429": (["429"], 2, GOOD),
+    "one cut connection": (["cut"], 2, GOOD),
+    "cut connections": (["cut"] * 3, 3, "cut the connection in the middle of its answer"),
+    "one dropped connection": (["drop"], 2, GOOD),
+    "dropped connections": (["drop"] * 3, 3, "cannot be reached"),
+    "nonsense": (["nonsense"], 1, "answers with no package page (its JSON is not what PEP 691 says)"),
+    "unauthorized": (["401"], 1, "answers 401"),
+    "forbidden": (["403"], 1, "answers 403"),
+    "teapot": (["418"], 1, "answers 418"),
+    "gone": (["410"], 1, ""),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS.values(), ids=FAULTS)
+def test_failures_are_tried_again_where_that_helps_and_said_in_one_line(
+    server: IndexServer, transport: Transport, cache: Cache, case: tuple[list[str], int, str]
+) -> None:
+    faults, tries, outcome = case
+    server.add("demo", "1.0")
+    server.faults["/simple/demo/"] = list(faults)
+    server.headers = {"Retry-After": "0"}
+    index = index_of(server, transport, cache, url=server.url_with("me:hunter2"))
+    if outcome == GOOD:
+        assert [wheel.version for wheel in index.wheels("demo")] == ["1.0"]
+    elif not outcome:
+        assert index.wheels("demo") == ()
+    else:
+        with pytest.raises(PackageIndexError) as caught:
+            index.wheels("demo")
+        message = str(caught.value)
+        assert message.startswith(f"index {server.url} failed for demo: {server.url}/demo/ ")
+        assert outcome in message
+        assert "\n" not in message
+        assert "hunter2" not in message + caught.value.hint + repr(caught.value.context)
+        with pytest.raises(PackageIndexError):  # remembered, not asked again
+            index.wheels("demo")
+    assert len(server.asked) == tries
+
+
+def test_retry_after_is_honoured_up_to_a_limit(
+    server: IndexServer, transport: Transport, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("gpuenv.index.transport.time.sleep", waits.append)
+    server.add("demo", "1.0")
+    server.faults["/simple/demo/"] = ["429", "503"]
+    server.headers = {"Retry-After": "7"}
+    index_of(server, transport, cache).wheels("demo")
+    server.headers = {"Retry-After": "3600"}
+    server.faults["/simple/demo/"] = ["429"]
+    index_of(server, transport, cache, refresh=True).wheels("demo")
+    server.headers = {"Retry-After": "Thu, 01 Jan 2015 00:00:00 GMT"}
+    server.faults["/simple/demo/"] = ["429"]
+    index_of(server, transport, cache, refresh=True).wheels("demo")
+    server.headers = {"Retry-After": "soon"}
+    server.faults["/simple/demo/"] = ["429"]
+    index_of(server, transport, cache, refresh=True).wheels("demo")
+    assert waits[:4] == [7.0, 7.0, 30.0, 0.0]
+    assert 0 < waits[4] < 1
+
+
+def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: Cache) -> None:
+    server.add("demo", "1.0")
+    server.faults["/simple/demo/"] = ["slow", "always"]
+    with Transport(read=0.1) as transport, pytest.raises(PackageIndexError, match=r"sent nothing for 0\.1 s"):
+        index_of(server, transport, cache).wheels("demo")
+    assert len(server.asked) == 1
+
+
+def test_a_dead_index(transport: Transport, cache: Cache) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
+        with pytest.raises(PackageIndexError) as caught:
+            SimpleIndex(url, transport=transport, cache=cache).wheels("demo")
+    assert str(caught.value) == f"index {url} failed for demo: {url}/demo/ cannot be reached (Connection refused)"
+
+
+def test_redirects_that_lead_nowhere(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    server.faults["/simple/demo/"] = ["302", "always"]
+    server.headers = {"Location": f"{server.url}/demo/"}
+    with pytest.raises(PackageIndexError, match=r"cannot be asked: TooManyRedirects"):
+        index_of(server, transport, cache).wheels("demo")
+
+
+# ---- credentials -----------------------------------------------------------------------------------------------
+
+
+def test_credentials_are_sent_and_kept_out_of_everything(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    server.user = ("me@work", "p:w/d")
+    server.metadata = None
+    server.add("demo", "1.0", REQUIRES)
+    index = index_of(server, transport, cache, url=server.url_with("me%40work:p%3Aw%2Fd"))
+    (wheel,) = index.wheels("demo")
+    assert index.dependencies(wheel) == EXPECTED
+    assert (wheel.index, index.url, index.label) == (server.url,) * 3
+    assert "work" not in repr(wheel)
+    kept = b"".join(path.read_bytes() for path in Path(cache.folder).rglob("*") if path.is_file())
+    assert kept
+    assert not any(secret in kept for secret in (b"me@work", b"me%40", b"p:w/d", b"p%3A"))
+
+
+def test_credentials_of_netrc(
+    server: IndexServer, transport: Transport, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server.user = ("joe", "secret")
+    server.add("demo", "1.0")
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login joe password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    assert len(index_of(server, transport, cache).wheels("demo")) == 1
+
+
+def test_credentials_go_to_no_other_host(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    with IndexServer(metadata=None) as other:
+        other.add("demo", "1.0", REQUIRES)
+        page = other.answer("/simple/demo/")
+        assert page is not None
+        server.raw["/simple/demo/"] = (page[0], page[1].replace(b"../..", other.base.encode()))
+        index = index_of(server, transport, cache, url=server.url_with("me:hunter2"))
+        assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
+        assert "authorization" in server.asked[0][1]
+        assert all("authorization" not in headers for _, headers in other.asked)
+
+
+def test_of_two_logins_of_a_host_the_nearer_is_sent(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    transport.login(f"{server.base.replace('://', '://a:1@')}/one")
+    transport.login(f"{server.base.replace('://', '://b:2@')}/two")
+    assert transport._auth(f"{server.base}/two/demo/") == ("b", "2")
+    assert transport._auth(f"{server.base}/one/demo/") == ("a", "1")
+    assert transport._auth("http://127.0.0.1:1/one/demo/") is None
+
+
+secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=12)
+
+
+@given(secret, secret, secret)
+def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) -> None:
+    text = shown(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
+    assert text == "https://****@index.example:8080/simple/"
+    assert split_credentials(f"https://{user}:{password}@h/simple") == ("https://h/simple", (user, password))
+
+
+# ---- cache, offline, dates -------------------------------------------------------------------------------------
+
+FRESHNESS = {  # headers of the index, refresh: whether the second process asks, and what it says
+    "ten minutes by default": ({}, False, False),
+    "as the index says": ({"Cache-Control": "max-age=60, public"}, False, False),
+    "not at all": ({"Cache-Control": "max-age=0"}, False, True),
+    "to be asked each time": ({"Cache-Control": "no-cache"}, False, True),
+    "not to be kept": ({"Cache-Control": "no-store"}, False, True),
+    "refresh": ({}, True, True),
+}
+
+
+@pytest.mark.parametrize("case", FRESHNESS.values(), ids=FRESHNESS)
+def test_pages_are_kept_as_long_as_they_are_fresh(
+    server: IndexServer, transport: Transport, cache: Cache, case: tuple[dict[str, str], bool, bool]
+) -> None:
+    headers, refresh, asks = case
+    server.headers = headers
+    server.add("demo", "1.0")
+    first = index_of(server, transport, cache).wheels("demo")
+    second = index_of(server, transport, cache, refresh=refresh).wheels("demo")
+    assert first == second
+    assert len(server.asked) == 1 + asks
+    if asks:
+        assert ("if-none-match" in server.asked[1][1]) == (headers.get("Cache-Control") != "no-store")
+
+
+def test_a_changed_page_takes_the_place_of_the_kept_one(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    server.add("demo", "1.0")
+    index_of(server, transport, cache).wheels("demo")
+    server.add("demo", "1.1")
+    assert [one.version for one in index_of(server, transport, cache).wheels("demo")] == ["1.0"]
+    assert [one.version for one in index_of(server, transport, cache, refresh=True).wheels("demo")] == ["1.1", "1.0"]
+    assert [one.version for one in index_of(server, transport, cache, offline=True).wheels("demo")] == ["1.1", "1.0"]
+
+
+def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    server.metadata = None
+    server.add("demo", "1.0")
+    online = index_of(server, transport, cache)
+    (wheel,) = online.wheels("demo")
+    assert online.wheels("missing") == ()
+    asked = len(server.asked)
+    offline = index_of(server, transport, cache, offline=True)
+    assert offline.wheels("demo") == (wheel,)
+    assert (offline.wheels("missing"), offline.has("missing")) == ((), False)
+    with pytest.raises(OfflineError, match=r"failed for other: its page is not in the cache and --offline is on"):
+        offline.wheels("other")
+    with pytest.raises(OfflineError, match=r"dependencies of demo-1.0-py3-none-any.whl are not in the cache"):
+        offline.dependencies(wheel)
+    assert len(server.asked) == asked
+
+
+def test_a_name_that_was_missing_is_asked_for_again(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    assert index_of(server, transport, cache).wheels("demo") == ()
+    server.add("demo", "1.0")
+    assert len(index_of(server, transport, cache).wheels("demo")) == 1
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "versions"),
+    [
+        ("2026-01-01", ["1"]),
+        ("2026-01-02", ["2", "1"]),
+        ("2026-01-02T03:04:05Z", ["1"]),
+        ("2026-01-02T03:04:06Z", ["2", "1"]),
+        ("2026-01-02T05:04:06+02:00", ["2", "1"]),
+        ("2025-01-01", []),
+    ],
+)
+def test_newer_files_and_those_of_unknown_age_are_left_out(
+    server: IndexServer, transport: Transport, cache: Cache, cutoff: str, versions: list[str]
+) -> None:
+    server.add("demo", "1", upload_time="2026-01-01T00:00:00.123456Z")
+    server.add("demo", "2", upload_time="2026-01-02T03:04:05Z")
+    server.add("demo", "3")
+    server.add("dated", "1", upload_time="2026-01-01T00:00:00Z")
+    index = index_of(server, transport, cache, exclude_newer=cutoff)
+    assert [one.version for one in index.wheels("demo")] == versions
+    assert index.has("demo")  # so no later index may supply the name
+    index.wheels("dated")
+    assert index.undated == {"demo"}
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-01-02T"])
+def test_dates_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match=r"--exclude-newer '.*' is neither a date"):
+        parse_cutoff(text)
+
+
+def test_prefetch_asks_each_page_once_and_leaves_failures_for_later(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    names = [f"demo{number}" for number in range(12)]
+    for name in names:
+        server.add(name, "1.0", REQUIRES)
+    server.faults["/simple/demo11/"] = ["418", "always"]
+    index = index_of(server, transport, cache)
+    index.prefetch([*names, *names])
+    assert sorted(server.paths()) == sorted(f"/simple/{name}/" for name in names)
+    wheels = [wheel for name in names[:-1] for wheel in index.wheels(name)]
+    index.prefetch_dependencies(wheels)
+    assert len(server.asked) == 12 + 11
+    assert {index.dependencies(wheel) for wheel in wheels} == {EXPECTED}
+    assert len(server.asked) == 12 + 11
+    with pytest.raises(PackageIndexError, match=r"answers 418"):
+        index.wheels("demo11")
+
+
+def test_a_wheel_is_located_by_its_name_and_hash(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    server.add("demo", "1.0")
+    index = index_of(server, transport, cache)
+    (wheel,) = index.wheels("demo")
+    elsewhere = wheel.replace(url="https://elsewhere.example/x.whl", index="")
+    assert index.locate(elsewhere) == wheel
+    assert index.locate(elsewhere.replace(sha256="0" * 64)) is None
+    assert index.locate(elsewhere.replace(filename="demo-2.0-py3-none-any.whl")) is None
+
+
+# ---- folders ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of wheels, a folder in the layout of PEP 503, and a page."""
+    flat, simple = tmp_path / "flat one", tmp_path / "simple"
+    (simple / "demo").mkdir(parents=True)
+    flat.mkdir()
+    for version in ("1.0", "2.0+local"):
+        filename, data = make_wheel("demo", version, REQUIRES, requires_python=">=3.9")
+        (flat / filename).write_bytes(data)
+    (flat / "demo-3.0.tar.gz").write_bytes(b"")
+    (flat / make_wheel("other", "1.0")[0]).write_bytes(make_wheel("other", "1.0")[1])
+    links = [f'<a href="../../flat%20one/demo-{version}-py3-none-any.whl">' for version in ("1.0", "2.0%2Blocal", "9")]
+    (simple / "demo" / "index.html").write_text("".join(links))
+    (tmp_path / "page.html").write_text("".join(link.replace("../../", "") for link in links))
+    (tmp_path / "bare" / "demo").mkdir(parents=True)
+    (tmp_path / "bare" / "demo" / "demo-1.0-py3-none-any.whl").write_bytes(
+        (flat / "demo-1.0-py3-none-any.whl").read_bytes()
+    )
+    return tmp_path
+
+
+PLACES = {
+    "folder": ("{}/flat one", ["2.0+local", "1.0"]),
+    "folder, relative": ("flat one", ["2.0+local", "1.0"]),
+    "folder URL": ("file://{}/flat%20one", ["2.0+local", "1.0"]),
+    "PEP 503": ("{}/simple", ["2.0+local", "1.0"]),
+    "PEP 503 URL": ("file://{}/simple/", ["2.0+local", "1.0"]),
+    "PEP 503 without pages": ("{}/bare", ["1.0"]),
+    "page": ("{}/page.html", ["2.0+local", "1.0"]),
+    "page URL": ("file://{}/page.html", ["2.0+local", "1.0"]),
+    "wheel": ("{}/flat one/demo-1.0-py3-none-any.whl", ["1.0"]),
+}
+
+
+@pytest.mark.parametrize(("place", "versions"), PLACES.values(), ids=PLACES)
+def test_find_links_reads_folders_pages_and_wheels(
+    folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch, place: str, versions: list[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    links = FindLinks([place.format(folder)], cache=cache)
+    wheels = links.wheels("demo")
+    assert [wheel.version for wheel in wheels] == versions
+    for wheel in wheels:
+        data = next(folder.rglob(wheel.filename)).read_bytes()
+        assert (wheel.sha256, wheel.size, wheel.index) == (hashlib.sha256(data).hexdigest(), len(data), "")
+        assert wheel.url.startswith("file:///")
+    assert wheels[-1].requires_python == ">=3.9"
+    assert links.dependencies(wheels[-1]) == EXPECTED
+    assert (links.has("demo"), links.has("nothing"), links.wheels("nothing")) == (True, False, ())
+
+
+def test_find_links_over_http(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    server.metadata = None
+    files = [server.add("demo", "1.0", REQUIRES), server.add("other", "2.0")]
+    anchors = "".join(f'<a href="files/{file.filename}">x</a>' for file in files)
+    server.raw["/links.html"] = ("text/html", anchors.encode())
+    links = FindLinks([f"{server.base}/links.html"], transport=transport, cache=cache)
+    assert [one.url for one in links.wheels("demo")] == [f"{server.base}/files/{files[0].filename}"]
+    assert [one.version for one in links.wheels("other")] == ["2.0"]
+    assert links.dependencies(links.wheels("demo")[0]) == EXPECTED
+    assert server.paths().count("/links.html") == 1
+    direct = FindLinks([f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache)
+    assert [one.version for one in direct.wheels("demo")] == ["1.0"]
+    with pytest.raises(InputError, match=r"nothing.html is not there"):
+        FindLinks([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("{}/nowhere", "nowhere does not exist"),
+        ("file://{}/nowhere", "nowhere does not exist"),
+        ("ftp://host.example/x", "only file://, http:// and https:// can be read"),
+        ("{}/flat one/demo-3.0.tar.gz", "is not a folder, a wheel or an HTML page"),
+        ("{}/bad.whl", "has a name that is no wheel's"),
+        ("{}/future.html", "it speaks version 3.0 of the simple API"),
+    ],
+)
+def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
+    (folder / "bad.whl").write_bytes(b"")
+    (folder / "future.html").write_text('<meta name="pypi:repository-version" content="3.0">')
+    with pytest.raises(InputError) as caught:
+        FindLinks([place.format(folder)], cache=cache).has("demo")
+    assert str(caught.value).startswith("--find-links ")
+    assert message in str(caught.value)
+
+
+def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(folder: Path, cache: Cache) -> None:
+    (folder / "flat one" / "other-2.0-py3-none-any.whl").write_bytes(b"torn")
+    links = FindLinks([str(folder / "flat one")], cache=cache)
+    assert len(links.wheels("demo")) == 2
+    with pytest.raises(PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable wheel"):
+        links.wheels("other")
+
+
+def test_the_hash_of_a_file_is_kept_until_the_file_changes(
+    folder: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "flat one" / "other-1.0-py3-none-any.whl"
+    first = FindLinks([str(path)], cache=cache).wheels("other")[0]
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", None)  # it would fail if it were called
+        assert FindLinks([str(path)], cache=cache).wheels("other")[0] == first
+    path.write_bytes(make_wheel("other", "1.0", padding=10)[1])
+    assert FindLinks([str(path)], cache=cache).wheels("other")[0].sha256 != first.sha256
+
+
+def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(folder: Path, cache: Cache) -> None:
+    class Fits:
+        def rank(self, filename: str) -> int | None:
+            return 0 if "+local" in filename else None
+
+    (folder / "flat one" / "demo-8.0-py3-none-any.whl").write_bytes(b"never read")
+    links = FindLinks([str(folder / "bare"), str(folder / "flat one")], cache=cache)
+    assert [one.version for one in links.wheels("demo", Fits())] == ["2.0+local"]  # type: ignore[arg-type]
+    assert "/bare/" in next(one for one in links._of("demo") if one.version == "1.0").url
+
+
+def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) -> None:
+    url = f"file://{folder}/simple"
+    index = open_index(url, transport=transport, cache=cache)
+    assert {wheel.index for wheel in index.wheels("demo")} == {url}
+    with pytest.raises(InputError, match=r"not the URL of an index"):
+        open_index("/somewhere", transport=transport, cache=cache)
+
+
+# ---- several indexes -------------------------------------------------------------------------------------------
+
+
+class Shipped:
+    """Stands for the snapshot: an index that costs nothing to ask."""
+
+    label = "shipped"
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+    def wheels(self, name: str, environment: Any = None) -> tuple[Wheel, ...]:
+        filename = f"{name}-1.0-py3-none-any.whl"
+        return (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),) if self.has(name) else ()
+
+    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
+        return ()
+
+
+@pytest.fixture
+def combined(server: IndexServer, folder: Path, transport: Transport, cache: Cache) -> Iterator[Any]:
+    """(combined, default server, extra server): who has what is in the table below."""
+    with IndexServer() as extra:
+        for name in ("demo", "pinned", "ours", "both"):
+            server.add(name, "1.0", REQUIRES)
+        server.add_file("sources", "sources-1.0.tar.gz", b"")
+        for name in ("demo", "pinned", "ours", "both", "sources", "theirs"):
+            extra.add(name, "99.0")
+        yield (
+            CombinedIndex(
+                default=index_of(server, transport, cache),
+                pinned={"pinned": Shipped("pinned"), "absent": Shipped()},
+                find_links=FindLinks([str(folder / "flat one")], cache=cache),
+                snapshot=Shipped("demo", "ours"),
+                extra=[index_of(extra, transport, cache)],
+            ),
+            server,
+            extra,
+        )
+
+
+BINDINGS = {  # name: (who supplies it, version, does the default index hear of it, does the extra one)
+    "pinned": ("shipped", "1.0", False, False),
+    "absent": ("shipped", None, False, False),
+    "demo": ("find-links", "2.0+local", False, False),
+    "ours": ("snapshot", "1.0", False, False),
+    "both": ("default", "1.0", True, False),
+    "sources": ("default", None, True, False),
+    "theirs": ("extra", "99.0", True, True),
+    "nothing": ("", None, True, True),
+}
+
+
+@pytest.mark.parametrize(("name", "want"), BINDINGS.items(), ids=BINDINGS)
+def test_a_name_is_bound_to_one_index(combined: Any, name: str, want: tuple[str, str | None, bool, bool]) -> None:
+    index, server, extra = combined
+    labels = {"default": server.url, "extra": extra.url}
+    who, version, default_asked, extra_asked = want
+    assert index.bind(name) == labels.get(who, who)
+    assert [wheel.version for wheel in index.wheels(name)][:1] == ([version] if version else [])
+    assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
+    assert index.bound == {name: labels.get(who, who)}
+
+
+def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
+    index, _, _ = combined
+    for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("theirs", ())):
+        assert index.dependencies(index.wheels(name)[0]) == expected
+    with pytest.raises(InputError, match=r"no index has nothing"):
+        index.dependencies(Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None))
+
+
+def test_prefetch_asks_the_default_index_for_what_no_local_one_has(combined: Any) -> None:
+    index, server, extra = combined
+    index.prefetch(["pinned", "demo", "ours", "both", "theirs"])
+    assert sorted(server.paths()) == ["/simple/both/", "/simple/theirs/"]
+    assert extra.paths() == []
+    assert index.bind("both") == server.url
+    assert len(server.asked) == 2
+
+
+def test_a_broken_default_index_does_not_leave_its_names_to_others(combined: Any) -> None:
+    index, server, extra = combined
+    server.faults["/simple/"] = ["500", "always"]
+    with pytest.raises(GpuEnvError, match=r"answers 500"):
+        index.bind("theirs")
+    assert extra.asked == []
