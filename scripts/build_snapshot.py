@@ -208,7 +208,7 @@ def supported(filename: str) -> bool:
 
 def read_metadata(remote: RangeFile) -> dict[str, Any]:
     """Requires-Dist and Requires-Python of a remote wheel."""
-    with zipfile.ZipFile(remote) as archive:  # type: ignore[type-var]  # a raw file serves; typeshed asks for IO[bytes]
+    with zipfile.ZipFile(remote) as archive:
         (member,) = (n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
         head = email.parser.HeaderParser().parsestr(archive.read(member).decode("utf-8", "replace"))
     return {"requires": head.get_all("Requires-Dist") or [], "requires_python": head.get("Requires-Python")}
@@ -236,15 +236,15 @@ def possible(marker: str, extras: tuple[str, ...]) -> bool:
     return any(environment.marker(marker, extras) for environment in environments())
 
 
-def group(wheel: dict[str, Any]) -> str:
+def group(wheel: dict[str, Any]) -> tuple[str, str, str]:
     """Wheels of one group are taken to have equal METADATA: a version's wheels for one platform.
 
-    torch and its companions are read file by file (their Requires-Dist has differed between wheels of one version).
+    torch and its companions are read file by file, because theirs has differed between wheels of one version.
     """
-    name, platform = wheel["filename"].split("-")[0], wheel["filename"].rpartition("-")[2]
-    if canonicalize_name(name) in ROOTS:
-        return str(wheel["filename"])
-    return next((p for p in ("aarch64", "x86_64", "win_amd64") if p in platform), "any")
+    name, platform = canonicalize_name(wheel["filename"].split("-")[0]), wheel["filename"].rpartition("-")[2]
+    if name in ROOTS:
+        return name, wheel["version"], wheel["filename"]
+    return name, wheel["version"], next((p for p in ("aarch64", "x86_64", "win_amd64") if p in platform), "any")
 
 
 class Walk:
@@ -280,20 +280,23 @@ class Walk:
                 self.pages.update(zip(new, pool.map(self.registry.files, new), strict=True))
                 for name in names:
                     self.kept[name] |= choose(name, self.pages[name], self.wanted[name])
-                wheels = [wheel for name in names for wheel in self.files(name)]
-                todo = [wheel for wheel in wheels if wheel["sha256"] not in self.facts]
-                print(f"{len(names)} packages, {len(wheels)} files, {len(todo)} to read", flush=True)
-                firsts = {(w["filename"].split("-")[0], w["version"], group(w)): w["sha256"] for w in reversed(wheels)}
-                leading = set(firsts.values())
-                facts = pool.map(lambda w: self.registry.facts(w, w["sha256"] in leading), todo)
-                self.facts.update(zip((wheel["sha256"] for wheel in todo), facts, strict=True))
-            for wheel in wheels:
-                first = firsts[wheel["filename"].split("-")[0], wheel["version"], group(wheel)]
-                wheel["requires"] = self.facts[first]["requires"]
-                wheel["requires_python"] = wheel["requires_python"] or self.facts[first]["requires_python"]
-                wheel["size"] = self.facts[wheel["sha256"]]["size"]
+                self.read([wheel for name in names for wheel in self.files(name)], pool)
             for name in names:
                 self.follow(name)
+
+    def read(self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
+        """Puts size, Requires-Dist and Requires-Python into wheels; METADATA is read once for each group."""
+        firsts = {group(wheel): wheel["sha256"] for wheel in reversed(wheels)}
+        leading = set(firsts.values())
+        todo = [wheel for wheel in wheels if wheel["sha256"] not in self.facts]
+        print(f"{len(self.pages)} packages, {len(wheels)} files, {len(todo)} to read", flush=True)
+        facts = pool.map(lambda wheel: self.registry.facts(wheel, wheel["sha256"] in leading), todo)
+        self.facts.update(zip((wheel["sha256"] for wheel in todo), facts, strict=True))
+        for wheel in wheels:
+            first = self.facts[firsts[group(wheel)]]
+            wheel["requires"] = first["requires"]
+            wheel["requires_python"] = wheel["requires_python"] or first["requires_python"]
+            wheel["size"] = self.facts[wheel["sha256"]]["size"]
 
     def files(self, name: str) -> Iterator[dict[str, Any]]:
         """The wheels of the kept releases."""

@@ -1,9 +1,12 @@
 """The builds of the PyTorch index for the snapshot, from collected facts (a part of build_snapshot.py).
 
 The PyTorch index could not be read when this snapshot was made. What stands here comes from lock files that were
-made against it: each version carries its source. Reading the index itself replaces this when it can be reached. The
-dependencies of a build are the same version's METADATA on the default index with the CUDA libraries and triton
-replaced by the variant's pins; a variant whose pins are not known is left out, because a guess is not an answer.
+made against it: each version carries its source. Reading the index itself replaces this when it can be reached.
+
+The dependencies of a build are the METADATA of the same version on the default index: unchanged where the default
+index has the same variant on that platform, else with the CUDA libraries and triton replaced by the variant's pins.
+Those pins come from lock files too, so a range (cuda-bindings) has become the release that was locked. A variant whose
+pins are not known is left out, because a guess is not an answer. Windows builds carry CUDA inside and need no pins.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from packaging.utils import parse_wheel_filename
 PACKAGES = ("torch", "torchvision", "torchaudio")
 INDEX = "https://download.pytorch.org/whl/{variant}"
 LINUX = 'platform_system == "Linux"'
+PLATFORMS = ("linux_x86_64", "linux_aarch64", "win_amd64")
 CUDA_VARIANT = re.compile(r"\+(cu\d+)$")
 
 
@@ -37,11 +41,10 @@ class Facts:
         with open(os.path.join(folder, "variant_pins.json"), encoding="utf-8") as file:
             self._pins = json.load(file)
         self._rows = [row for row in self._table(folder, "pytorch_index_wheels.tsv") if row["sha256"]]
-        # The variant that the default index's own Linux wheel is: there its METADATA holds unchanged.
         self._defaults = {
-            (row["version"], row["variant"])
+            (row["version"], row["variant"], row["platform"])
             for row in self._table(folder, "torch.tsv")
-            if row["channel"] == "pypi-default" and row["platform"] == "linux_x86_64"
+            if row["channel"] == "pypi-default"
         }
         self._torch: set[str] = set()
 
@@ -73,7 +76,8 @@ class Facts:
                 continue
             filename = urllib.parse.unquote(row["url"].rpartition("/")[2])
             like = self._like(filename, default)
-            requires = self._requires(name, row["version"], variant[1], like) if like else None
+            platform = next((p for p in PLATFORMS if row["platform"].endswith(p.removeprefix("linux_"))), "")
+            requires = self._requires(name, row["version"], platform, like) if like else None
             if like is None or requires is None:
                 continue
             path = urllib.parse.urlsplit(row["url"]).path.removeprefix("/whl/")
@@ -99,14 +103,19 @@ class Facts:
         same = [wheel for wheel in candidates if machine and machine in wheel["filename"]]
         return next(iter(same or candidates), None)
 
-    def _requires(self, name: str, version: str, variant: str, like: dict[str, Any]) -> list[str] | None:
-        public = version.partition("+")[0]
-        if name == "torch":
-            if version not in self._pins:
-                return list(like["requires"]) if (public, variant) in self._defaults else None
-            common = [text for text in like["requires"] if not is_library(Requirement(text).name)]
-            return common + [f"{text}; {LINUX}" for text in self._pins_of(version)]
+    def _requires(self, name: str, version: str, platform: str, like: dict[str, Any]) -> list[str] | None:
+        public, _, variant = version.partition("+")
         parsed = [Requirement(text) for text in like["requires"]]
+        if name == "torch":
+            if platform == "win_amd64" or (public, variant, platform) in self._defaults:
+                return list(like["requires"])  # the pins of Windows wheels have Linux markers
+            if version not in self._pins:
+                return None
+            common = [str(requirement) for requirement in parsed if not is_library(requirement.name)]
+            # Not every interpreter and platform has these two: the default index's markers say which.
+            markers = {r.name: str(r.marker) for r in parsed if r.name in ("triton", "cuda-bindings") and r.marker}
+            pins = self._pins_of(version)
+            return common + [f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins]
         pinned = next((r for r in parsed if r.name == "torch"), None)
         # torchaudio shares torch's version, also where its METADATA has no pin.
         torch = f"{str(pinned.specifier).removeprefix('==') if pinned else public}+{variant}"

@@ -66,6 +66,7 @@ class Snapshot:
         self._labels = ("pytorch", "default") if pytorch else ("default",)
         self._packages: dict[str, _Package] = {}
         self._requirements: dict[tuple[str, int], tuple[Requirement, ...]] = {}
+        self._found: dict[tuple[str, Environment | None], tuple[Wheel, ...]] = {}
         self._answers: Answers | None = None
         index = self._json("index.json")
         try:
@@ -93,11 +94,14 @@ class Snapshot:
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
         """As model.Index has it. With an environment only the wheels whose tags fit it, which is much quicker."""
-        packages = self._of(name)
-        found = [wheel for package in packages for wheel in self._wheels(package, environment)]
-        if len(packages) > 1:  # a stable sort: the PyTorch index first where both have a version
-            found.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
-        return found
+        key = name, environment
+        if key not in self._found:
+            packages = self._of(name)
+            found = [wheel for package in packages for wheel in self._wheels(package, environment)]
+            if len(packages) > 1:  # a stable sort: the PyTorch index first where both have a version
+                found.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
+            self._found[key] = tuple(found)
+        return self._found[key]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """As model.Index has it, for a wheel that this snapshot gave."""
@@ -125,16 +129,23 @@ class Snapshot:
         return self._packages[path]
 
     def _wheels(self, package: _Package, environment: Environment | None) -> list[Wheel]:
-        found = []
+        lines = []
+        fit: dict[str, bool] = {}  # one tag triple serves many wheels of a package
         try:
             for text in package.lines:
-                # The file name is the first string of the line; names of wheels have no quotes and no escapes.
-                if environment is None or environment.rank(text.split('"', 2)[1]) is not None:
-                    found.append(self._wheel(package, json.loads(text)))
+                if environment is not None:
+                    # The file name is the first string of the line; names of wheels have no quotes and no escapes.
+                    filename = text.split('"', 2)[1]
+                    tags = filename[filename.rfind("-", 0, filename.rfind("-", 0, filename.rfind("-"))) :]
+                    if tags not in fit:
+                        fit[tags] = environment.rank(filename) is not None
+                    if not fit[tags]:
+                        continue
+                lines.append(text)
+            lines.reverse()
+            return [self._wheel(package, row) for row in json.loads(f"[{','.join(lines)}]")]
         except (ValueError, IndexError, TypeError):
-            raise self._damaged(package.path, f"the wheel after {len(found)} others cannot be read") from None
-        found.reverse()
-        return found
+            raise self._damaged(package.path, "a wheel cannot be read") from None
 
     def _wheel(self, package: _Package, row: list[Any]) -> Wheel:
         version, filename, location, sha256, size, python, yanked, upload_time, metadata = row
@@ -160,10 +171,10 @@ class Snapshot:
 
     def _text(self, path: str) -> str:
         try:
-            with open(os.path.join(self.folder, path), encoding="ascii", newline="\n") as file:
+            with open(os.path.join(self.folder, path), encoding="utf-8", newline="\n") as file:
                 return file.read()
         except (OSError, UnicodeError) as error:
-            raise self._damaged(path, getattr(error, "strerror", None) or "it is not ASCII") from None
+            raise self._damaged(path, getattr(error, "strerror", None) or "it is not UTF-8") from None
 
     def _json(self, path: str) -> Any:
         try:
