@@ -151,27 +151,26 @@ def _pip_configuration() -> tuple[list[tuple[str, str, str]], list[str]]:
         configuration.load()
     except PipError as error:
         raise InputError(f"pip's configuration cannot be read: {' '.join(str(error).split())}", hint=_HINT) from None
-    files = [os.path.abspath(path) for _, paths in configuration.iter_config_files() for path in paths]
+    by_kind = {kind: [os.path.abspath(path) for path in paths] for kind, paths in configuration.iter_config_files()}
     by_section: dict[str, list[tuple[str, str, str]]] = {"global": [], "install": [], ":env:": []}
     for kind in OVERRIDE_ORDER:
-        for full, where, text in _values(kind, configuration.get_values_in_config(kind)):
+        files = " or ".join(path for path in by_kind.get(kind, ()) if os.path.exists(path))
+        for full, where, text in _values(configuration.get_values_in_config(kind), files):
             section, _, key = full.partition(".")
             if section in by_section and text:  # pip takes an empty value for none
                 by_section[section].append((key, where, text))
-    return [value for section in by_section.values() for value in section], files
+    return [value for section in by_section.values() for value in section], [
+        path for paths in by_kind.values() for path in paths
+    ]
 
 
-def _values(kind: object, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(key, where, value): pip 26 keeps the values by file, earlier ones by key alone."""
+def _values(values: Mapping[str, Any], files: str) -> Iterator[tuple[str, str, str]]:
+    """(key, where, value): newer releases of pip keep the values by file, older ones by key alone."""
     for name, value in values.items():
-        if isinstance(value, Mapping):
-            for key, text in value.items():
-                where = f"PIP_{key.rpartition('.')[2].upper().replace('-', '_')}" if name == ":env:" else name
-                yield key, where, str(text)
-        else:
-            env = name.startswith(":env:.")
-            where = f"PIP_{name[6:].upper().replace('-', '_')}" if env else f"pip's {kind} configuration"
-            yield name, where, str(value)
+        inner, where = (value, name) if isinstance(value, Mapping) else ({name: value}, files)
+        for key, text in inner.items():
+            variable = key.startswith(":env:.")
+            yield key, f"PIP_{key[6:].upper().replace('-', '_')}" if variable else where, str(text)
 
 
 def _from_environment() -> list[_Setting]:
