@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
-from gpuenv.index import Cache, CombinedIndex, FindLinks, SimpleIndex, Transport, open_index
+from gpuenv.index import Cache, CombinedIndex, FindLinks, Later, SimpleIndex, Transport, open_index
 from gpuenv.index.live import parse_cutoff
 from gpuenv.index.metadata import requirements
 from gpuenv.index.pages import Row, newest_first, parse
@@ -697,6 +697,23 @@ def test_a_name_is_bound_to_one_index(combined: Any, name: str, want: tuple[str,
     assert [wheel.version for wheel in index.wheels(name)][:1] == ([version] if version else [])
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
     assert index.bound == {name: labels.get(who, who)}
+
+
+def test_a_later_source_is_opened_when_it_is_asked(server: IndexServer, transport: Transport, cache: Cache) -> None:
+    opened: list[str] = []
+
+    def opener() -> SimpleIndex:
+        opened.append("now")
+        return index_of(server, transport, cache)
+
+    server.add("demo", "1.0", REQUIRES)
+    later = Later(server.url_with("me:hunter2"), opener)
+    index = CombinedIndex(default=later, snapshot=Shipped("ours"))
+    assert (index.bind("ours"), opened) == ("snapshot", [])
+    index.prefetch(["demo", "ours"])
+    assert index.bind("demo") == server.url.replace("://", "://****@")
+    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
+    assert opened == ["now"]
 
 
 def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:

@@ -31,6 +31,10 @@ class Later:
     """A source that is opened when it is first asked: a solve from the snapshot loads no network code."""
 
     def __init__(self, label: str, opener: Callable[[], Source]) -> None:
+        if "@" in label or "?" in label:  # a URL with credentials or a token
+            from .transport import shown
+
+            label = shown(label)
         self.label = label
         self._opener = opener
         self._opened: Source | None = None
