@@ -212,7 +212,29 @@ def verify(
         for one in names
         if one is not None and (pinned is None or one.distribution in pinned) and (not only or one.name in only)
     ]
-    return verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+    checks = verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+    return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
+
+
+def _host_checks(lock: Lock, host: Host, device: bool) -> list[Check]:
+    """The drift between what the lock needs and the host as it is now; without `device` only what needs no GPU."""
+    from . import lockfile
+
+    found = lockfile.fit(lock, host)
+    if not device:
+        found = tuple(reason for reason in found if reason.code in ("platform", "python", "glibc", "glibc-unknown"))
+    if not found:
+        what = "this host fulfils what the lock needs" + ("" if device else ", its GPU and driver not asked")
+        return [Check(name="host", subject="", status="pass", evidence=what)]
+    return [
+        Check(
+            name="host",
+            subject=reason.code,
+            status="unknown" if reason.code.endswith("-unknown") else "fail",
+            evidence=f"needs {reason.need}; have {reason.have}",
+        )
+        for reason in found
+    ]
 
 
 def _matrix() -> DataMatrix:

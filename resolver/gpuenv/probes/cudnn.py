@@ -14,31 +14,39 @@ Answers {"main", "major", "named": {name: [files that name it]}, "shipped": [nam
 Runs on Python 3.9 and later; standard library only; touches no GPU unless "device" is given.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import mmap
 import os
 import re
 import sys
+from typing import Any
 
 NAME = re.compile(rb"libcudnn(?:_[a-z0-9_]+)?\.so(?:\.[0-9]+)?(?![A-Za-z0-9_])")
+NINE = 90000
 CHECKS = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
 
 
-def step(text):
+def step(text: str) -> None:
+    """Says on stderr what comes next, so that a crash can be told together with where it happened."""
     sys.stderr.write("gpuenv-step: " + text + "\n")
     sys.stderr.flush()
 
 
-def stem(name):
+def stem(name: str) -> str:
+    """libcudnn_ops of libcudnn_ops.so.9.20.0."""
     return name.split(".so", 1)[0]
 
 
-def read_names(folder, major):
+def read_names(folder: str, major: int) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
     """({stem: [files that name it]}, {stem: file name that is there}, names of VersionCheck functions)."""
-    named, shipped, checks = {}, {}, set()
+    named: dict[str, set[str]] = {}
+    shipped: dict[str, str] = {}
+    checks: set[str] = set()
     for name in sorted(os.listdir(folder)):
-        if re.fullmatch(r"libcudnn(_[a-z0-9_]+)?\.so\.%d(\.[0-9]+)*" % major, name) is None:
+        if re.fullmatch(rf"libcudnn(_[a-z0-9_]+)?\.so\.{major}(\.[0-9]+)*", name) is None:
             continue
         path = os.path.join(folder, name)
         if not os.path.exists(path) or os.path.getsize(path) == 0:
@@ -48,7 +56,7 @@ def read_names(folder, major):
         with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             for found in NAME.finditer(data):
                 text = found.group().decode()
-                if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(".so.%d" % major):
+                if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(f".so.{major}"):
                     continue
                 named.setdefault(stem(text), set()).add(name)
             if stem(name) == "libcudnn":
@@ -56,37 +64,32 @@ def read_names(folder, major):
     return {key: sorted(value) for key, value in sorted(named.items())}, shipped, sorted(checks)
 
 
-def mapped():
+def mapped() -> list[str]:
     """The files of /proc/self/maps whose name starts with libcudnn, in the order of the table."""
-    paths = {}
+    paths: dict[str, None] = {}
     with open("/proc/self/maps") as table:
         for line in table:
-            parts = line.rstrip("\n").split(None, 5)
-            if len(parts) == 6 and os.path.basename(parts[5]).startswith("libcudnn"):
-                paths[parts[5].replace("\\012", "\n")] = None
+            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
+            if os.path.basename(path).startswith("libcudnn"):
+                paths[path] = None
     return list(paths)
 
 
-def text_of(function):
-    function.restype = ctypes.c_char_p
-    return function
-
-
-def full_version(number):
+def full_version(number: int) -> tuple[int, int, int]:
     """(9, 20, 0) of 92000, (8, 9, 7) of 8907: cudnn_version.h."""
-    if number >= 90000:
+    if number >= NINE:
         return (number // 10000, number // 100 % 100, number % 100)
     return (number // 1000, number // 100 % 10, number % 100)
 
 
-def open_member(name, folder, full):
+def open_member(name: str, folder: str, full: tuple[int, int, int]) -> tuple[str | None, str | None]:
     """(library's path or name, failure) by the search that cuDNN's own loader makes for `name`."""
-    wanted = [name + ".so.%d.%d.%d" % full, name + ".so.%d" % full[0]]
+    wanted = [f"{name}.so.{full[0]}.{full[1]}.{full[2]}", f"{name}.so.{full[0]}"]
     folders = [entry or "." for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":")]
     folders = folders if os.environ.get("LD_LIBRARY_PATH") else []
     failure = "no file of that name"
     for file in wanted:
-        for place in [os.path.join(entry, file) for entry in folders + [folder]] + [file]:
+        for place in [*(os.path.join(entry, file) for entry in [*folders, folder]), file]:
             if os.sep in place and not os.path.exists(place):
                 continue
             step("open " + place)
@@ -100,7 +103,7 @@ def open_member(name, folder, full):
     return None, failure
 
 
-def call_checks(library, names):
+def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
     """The status of each ...VersionCheck function: each compares the versions of the libraries it depends on."""
     answers = {}
     for name in names:
@@ -110,33 +113,35 @@ def call_checks(library, names):
     return answers
 
 
-def create(library, ordinal):
+def create(library: ctypes.CDLL, ordinal: int) -> dict[str, Any]:
     """Makes a cuDNN handle on the device: the driver's primary context, then cudnnCreate."""
     step("open libcuda.so.1")
     driver = ctypes.CDLL("libcuda.so.1")
     device, context = ctypes.c_int(), ctypes.c_void_p()
-    for name, arguments in [
+    calls: list[tuple[str, tuple[Any, ...]]] = [
         ("cuInit", (0,)),
         ("cuDeviceGet", (ctypes.byref(device), ordinal)),
         ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
         ("cuCtxSetCurrent", (context,)),
-    ]:
+    ]
+    for name, arguments in calls:
         step("call " + name)
         status = getattr(driver, name)(*arguments)
         if status != 0:
             text = ctypes.c_char_p()
             if hasattr(driver, "cuGetErrorName"):
                 driver.cuGetErrorName(status, ctypes.byref(text))
-            return {"ordinal": ordinal, "status": None, "status_name": "", "text": "%s gave %d %s" % (
-                name, status, (text.value or b"").decode())}
+            said = f"{name} gave {status} {(text.value or b'').decode()}".rstrip()
+            return {"ordinal": ordinal, "status": None, "status_name": "", "text": said}
     step("call cudnnCreate")
     handle = ctypes.c_void_p()
     status = int(library.cudnnCreate(ctypes.byref(handle)))
-    answer = {"ordinal": ordinal, "status": status, "status_name": "", "text": ""}
+    answer: dict[str, Any] = {"ordinal": ordinal, "status": status, "status_name": "", "text": ""}
     if status == 0:
         library.cudnnDestroy(handle)
         return answer
-    answer["status_name"] = (text_of(library.cudnnGetErrorString)(status) or b"").decode()
+    library.cudnnGetErrorString.restype = ctypes.c_char_p
+    answer["status_name"] = (library.cudnnGetErrorString(status) or b"").decode()
     if hasattr(library, "cudnnGetLastErrorString"):
         buffer = ctypes.create_string_buffer(2048)
         library.cudnnGetLastErrorString(buffer, ctypes.c_size_t(len(buffer)))
@@ -144,14 +149,16 @@ def create(library, ordinal):
     return answer
 
 
-def probe(options):
+def probe(options: dict[str, Any]) -> dict[str, Any]:
+    """The answer that this file's first lines describe."""
     folder = options["folder"]
     mains = [name for name in os.listdir(folder) if re.fullmatch(r"libcudnn\.so\.[0-9]+", name)]
     if not mains:
         return {"failure": "no libcudnn.so.N in " + folder}
     main = max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))
     major = int(main.rsplit(".", 1)[1])
-    answer = {"main": os.path.join(folder, main), "major": major, "version": None, "cudart": None, "checks": {}}
+    answer: dict[str, Any] = {"main": os.path.join(folder, main), "major": major, "version": None, "cudart": None}
+    answer["checks"] = {}
     step("read the names in " + folder)
     named, shipped, checks = read_names(folder, major)
     answer.update(named=named, shipped=sorted(shipped), absent=sorted(set(named) - set(shipped)), device=None)
@@ -189,11 +196,12 @@ def probe(options):
     return answer
 
 
-def main():
+def main() -> None:
+    """Runs the probe and prints its one document."""
     try:
         answer = probe(json.loads(sys.argv[1]))
     except Exception as error:
-        answer = {"failure": "%s: %s" % (type(error).__name__, error)}
+        answer = {"failure": f"{type(error).__name__}: {error}"}
     step("done")
     sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
     sys.stdout.flush()

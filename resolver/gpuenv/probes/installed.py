@@ -1,41 +1,51 @@
 """Says what is installed: the interpreter, its distributions, who owns which file, and whether files are unchanged.
 
-Options: {"mode": "survey"} or {"mode": "files", "imports": [NAME], "seconds": limit, "threads": n}.
+Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "imports": [NAME], "seconds": limit, "threads": n}.
 
 survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer"}],
-           "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
+           "imports": {NAME: file or null}, "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
 files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
            "changed": [[dist, path, why]], "extra": [path], "links": [path], "no_record": [dist], "distributions": [..]}
 
 Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
 """
 
+from __future__ import annotations
+
 import base64
 import concurrent.futures
 import csv
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
 import sys
 import sysconfig
 import time
+from typing import Any
 
 CHUNK = 1 << 20
 
 
-def normalize(name):
+Rows = list[list[str]]
+Job = tuple[str, str, str, str, bool, float]
+
+
+def normalize(name: str) -> str:
+    """PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def is_library(path):
+def is_library(path: str) -> bool:
+    """libx.so, libx.so.9, x.cpython-312-x86_64-linux-gnu.so."""
     return re.search(r"\.so(\.[0-9]+)*$", path) is not None
 
 
-def distributions():
+def distributions() -> list[tuple[str, str, str, Rows | None, str]]:
     """(name, version, folder, rows, installer), the first of each name on sys.path, as an import would find it."""
-    seen = {}
+    seen: dict[str, tuple[str, str, str, Rows | None, str]] = {}
     for dist in importlib.metadata.distributions():
         name = dist.metadata["Name"]
         if not name or normalize(name) in seen:
@@ -44,13 +54,14 @@ def distributions():
         record = dist.read_text("RECORD")
         rows = None
         if record is not None:
-            rows = [(row + ["", ""])[:3] for row in csv.reader(record.splitlines()) if row]
+            rows = [[*row, "", ""][:3] for row in csv.reader(record.splitlines()) if row]
         installer = (dist.read_text("INSTALLER") or "").strip()
         seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer)
     return sorted(seen.values(), key=lambda item: item[0])
 
 
-def interpreter():
+def interpreter() -> dict[str, Any]:
+    """What runs this script."""
     return {
         "version": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,
@@ -63,8 +74,19 @@ def interpreter():
     }
 
 
-def survey():
-    owners, libraries, listed = {}, [], []
+def find(name: str) -> str | None:
+    """The file that `import name` would run, not run; None if there is none."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return None if spec is None else spec.origin or name
+
+
+def survey(imports: list[str]) -> dict[str, Any]:
+    """The answer of mode "survey"."""
+    owners: dict[str, list[list[str]]] = {}
+    libraries, listed = [], []
     for name, version, folder, rows, installer in distributions():
         listed.append({"name": name, "version": version, "folder": folder, "installer": installer})
         for path, digest, _ in rows or ():
@@ -75,10 +97,12 @@ def survey():
             if is_library(path):
                 libraries.append([full, name])
     shared = [[path, claims] for path, claims in sorted(owners.items()) if len(claims) > 1]
-    return {"interpreter": interpreter(), "distributions": listed, "libraries": libraries, "shared": shared}
+    answer: dict[str, Any] = {"interpreter": interpreter(), "distributions": listed, "libraries": libraries}
+    answer.update(shared=shared, imports={name: find(name) for name in imports})
+    return answer
 
 
-def sha256(path, deadline):
+def sha256(path: str, deadline: float) -> str | None:
     """The digest as RECORD spells it; None when the time is over."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
@@ -92,7 +116,7 @@ def sha256(path, deadline):
     return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
-def check_file(job):
+def check_file(job: Job) -> tuple[str, str, str, str, int]:
     """(kind, distribution, path, text, bytes) of one row of a RECORD; kind: ok, sized, left, missing, changed."""
     name, path, digest, size, hashed, deadline = job
     try:
@@ -100,23 +124,24 @@ def check_file(job):
     except OSError:
         return ("missing", name, path, "", 0)
     if size.isdigit() and found != int(size):
-        return ("changed", name, path, "%d bytes, not %s" % (found, size), 0)
-    if not hashed:
-        return ("sized", name, path, "", 0)
+        return ("changed", name, path, f"{found} bytes, not {size}", 0)
     try:
-        have = sha256(path, deadline)
+        have = sha256(path, deadline) if hashed else digest
     except OSError as error:
-        return ("changed", name, path, "cannot be read: %s" % error.strerror, 0)
-    if have is None:
-        return ("left", name, path, "", 0)
-    if have != digest:
-        return ("changed", name, path, "its sha256 is not the recorded one", found)
-    return ("ok", name, path, "", found)
+        return ("changed", name, path, f"cannot be read: {error.strerror}", 0)
+    if have is not None and have != digest:
+        return ("changed", name, path, "its sha256 is not the recorded one", 0)
+    return ("left" if have is None else "ok" if hashed else "sized", name, path, "", found)
 
 
-def jobs_for(found, imports, deadline):
+def jobs_for(
+    found: list[tuple[str, str, str, Rows | None, str]], imports: list[str], deadline: float
+) -> tuple[list[Job], set[str], set[str], list[str], list[str]]:
     """The rows to check: whole distributions of NVIDIA's by hash, the shared libraries of frameworks by size."""
-    jobs, folders, owned, chosen, bare = [], set(), set(), [], []
+    jobs: list[Job] = []
+    folders: set[str] = set()
+    owned: set[str] = set()
+    chosen, bare = [], []
     for name, _, folder, rows, _ in found:
         nvidia = name.startswith("nvidia-")
         if rows is None:
@@ -138,9 +163,10 @@ def jobs_for(found, imports, deadline):
     return jobs, folders, owned, chosen, bare
 
 
-def extras(folders, owned):
+def extras(folders: set[str], owned: set[str]) -> tuple[list[str], list[str]]:
     """(files, links into the same folder) that lie beside NVIDIA's libraries and are in nobody's RECORD."""
-    extra, links = [], []
+    extra: list[str] = []
+    links: list[str] = []
     for folder in sorted(folders):
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             path = os.path.join(folder, name)
@@ -151,12 +177,13 @@ def extras(folders, owned):
     return extra, links
 
 
-def files(options):
+def files(options: dict[str, Any]) -> dict[str, Any]:
+    """The answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
-    jobs, folders, owned, chosen, bare = jobs_for(distributions(), options.get("imports", ()), deadline)
+    jobs, folders, owned, chosen, bare = jobs_for(distributions(), options.get("imports", []), deadline)
     # The largest first, so that one big file does not run alone at the end.
     jobs.sort(key=lambda job: -(int(job[3]) if job[3].isdigit() else 0))
-    answer = {"hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0, "missing": [], "changed": []}
+    answer: dict[str, Any] = {"hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0, "missing": [], "changed": []}
     with concurrent.futures.ThreadPoolExecutor(int(options.get("threads", 4))) as pool:
         for kind, name, path, text, size in pool.map(check_file, jobs):
             if kind == "ok":
@@ -173,9 +200,10 @@ def files(options):
     return answer
 
 
-def main():
+def main() -> None:
+    """Answers as the option "mode" asks."""
     options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    answer = files(options) if options.get("mode") == "files" else survey()
+    answer = files(options) if options.get("mode") == "files" else survey(options.get("imports", []))
     sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
     sys.stdout.flush()
 

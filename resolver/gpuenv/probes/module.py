@@ -3,6 +3,8 @@
 Options: {"import_name": NAME}. Runs on Python 3.9 and later; standard library and the framework only.
 """
 
+from __future__ import annotations
+
 import importlib
 import json
 import os
@@ -11,18 +13,19 @@ import sys
 import time
 
 
-def mapped():
+def mapped() -> list[str]:
     """The libraries of NVIDIA's that /proc/self/maps names."""
-    paths = {}
+    paths: dict[str, None] = {}
     with open("/proc/self/maps") as table:
         for line in table:
-            parts = line.rstrip("\n").split(None, 5)
-            if len(parts) == 6 and re.match(r"lib(cu[a-z]+|nv[A-Za-z]+|nccl)[_A-Za-z0-9]*\.so", os.path.basename(parts[5])):
-                paths[parts[5]] = None
+            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
+            if re.match(r"lib(cu[a-z]+|nv[A-Za-z]+|nccl)[_A-Za-z0-9]*\.so", os.path.basename(path)):
+                paths[path] = None
     return list(paths)
 
 
-def main():
+def main() -> None:
+    """Runs the probe and prints its one document."""
     options = json.loads(sys.argv[1])
     sys.stderr.write("gpuenv-step: import " + options["import_name"] + "\n")
     sys.stderr.flush()
@@ -33,7 +36,7 @@ def main():
         answer = {"version": version, "file": getattr(module, "__file__", None), "mapped": mapped()}
         answer["import_s"] = time.perf_counter() - begin
     except Exception as error:
-        answer = {"failure": "%s: %s" % (type(error).__name__, str(error).strip().split("\n")[0])}
+        answer = {"failure": f"{type(error).__name__}: {str(error).strip()}"}
     sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
     sys.stdout.flush()
 
