@@ -1,0 +1,249 @@
+"""The target's answers are packaging's own answers, for usual spellings and for any other."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import packaging._manylinux as manylinux
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from packaging.markers import Marker, default_environment
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from gpuenv.environment import (
+    NEWEST_GLIBC,
+    TargetEnvironment,
+    contains,
+    is_prerelease,
+    marker_environment,
+    normalize_name,
+    parse_requirement,
+    version_key,
+)
+from gpuenv.errors import InputError
+from gpuenv.model import Host, Python
+
+NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
+RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
+SUFFIXES = st.sampled_from(["", "", "", "", "a1", "b2", "rc1", ".post1", ".dev3", "a1.dev2", "-1", ".a1", "alpha", "x"])
+LOCALS = st.sampled_from(["", "", "", "+cu126", "+cu130", "+cpu", "+1", "+cu126.2", "+CU126", "+"])
+VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map("".join)
+OPERATORS = st.sampled_from(["==", "!=", ">=", "<=", ">", "<", "~=", "===", "= ", ""])
+SPACES = st.sampled_from(["", "", "", "", " "])
+CLAUSES = st.tuples(OPERATORS, SPACES, VERSIONS, st.sampled_from(["", "", "", ".*"]), SPACES).map("".join)
+SPECIFIERS = st.lists(CLAUSES, max_size=3).map(",".join)
+NAMES = st.text("aB0-_.", min_size=1, max_size=6)
+
+
+@given(SPECIFIERS, VERSIONS, st.booleans())
+@example(">=2.0.0rc2", "2.0", False)
+@example(">2.9", "2.9+cu128", False)
+@example("<=9.1.0.70", "9.1.0.70.post1", False)
+@example(">9.1.0.70", "9.1.0.70.post1", False)
+@example("~=3.8.0", "3.8", False)
+@example("==2.13.0+cu126", "2.13+cu126", False)
+def test_contains(specifier: str, version: str, pre: bool) -> None:
+    try:
+        expected = SpecifierSet(specifier).contains(Version(version), prereleases=pre)
+    except (InvalidSpecifier, InvalidVersion):
+        with pytest.raises(InputError):
+            contains(specifier, version, pre)
+    else:
+        assert contains(specifier, version, pre) == expected
+
+
+@given(VERSIONS, VERSIONS)
+def test_versions_are_ordered_as_pep_440_orders_them(one: str, other: str) -> None:
+    try:
+        left, right = Version(one), Version(other)
+    except InvalidVersion:
+        with pytest.raises(InputError):
+            version_key(one), version_key(other)
+        return
+    assert (version_key(one) < version_key(other)) == (left < right)
+    assert (version_key(one) == version_key(other)) == (left == right)
+    assert is_prerelease(one) == left.is_prerelease
+
+
+@given(NAMES)
+def test_names(name: str) -> None:
+    assert normalize_name(name) == canonicalize_name(name)
+
+
+@given(
+    NAMES,
+    st.sampled_from(["", "[]", "[a]", "[B_c,a]", "[a", "a]", "[a,,b]", "[-a]", " [a]"]),
+    SPECIFIERS,
+    st.sampled_from(["", "", '; python_version<"3.12"', "; extra=='a' and sys_platform=='linux'", "; nonsense", ";"]),
+)
+@example("torch", "[a]", "@ https://example.org/torch-2.0-py3-none-any.whl", "")
+@example("torch", "", " (>=2)", "")
+def test_requirements(name: str, extras: str, specifier: str, marker: str) -> None:
+    text = name + extras + specifier + marker
+    try:
+        expected = Parsed(text)
+    except InvalidRequirement:
+        with pytest.raises(InputError) as caught:
+            parse_requirement(text)
+        assert "\n" not in str(caught.value)
+        return
+    found = parse_requirement(text)
+    assert found.name == canonicalize_name(expected.name)
+    assert found.extras == tuple(sorted({canonicalize_name(extra) for extra in expected.extras}))
+    assert SpecifierSet(found.specifier) == expected.specifier
+    assert found.specifier == str(expected.specifier)
+    assert found.marker == (str(expected.marker) if expected.marker else None)
+    assert found.url == expected.url
+
+
+HOSTS = st.builds(
+    Host,
+    os=st.sampled_from(["linux", "linux", "windows"]),
+    machine=st.sampled_from(["x86_64", "aarch64"]),
+    glibc=st.sampled_from([None, (2, 4), (2, 5), (2, 17), (2, 28), (2, 39), (2, 60)]),
+    python=st.builds(
+        Python,
+        version=st.integers(8, 17).map(lambda minor: (3, minor)),
+        free_threaded=st.booleans(),
+    ),
+).filter(lambda host: host.python.version >= (3, 13) or not host.python.free_threaded)
+
+INTERPRETERS = st.sampled_from(["cp312", "cp313", "cp38", "cp39.cp312", "py3", "py2.py3", "py310", "pp310", "cp315"])
+ABIS = st.sampled_from(["cp312", "cp313", "cp313t", "cp315t", "abi3", "abi3t", "none", "abi3.abi3t", "cp312.cp313"])
+PLATFORM = st.sampled_from([
+    "any", "linux_x86_64", "linux_aarch64", "win_amd64", "win_arm64", "manylinux1_x86_64", "manylinux2014_x86_64",
+    "manylinux2014_aarch64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_28_aarch64",
+    "manylinux_2_5_aarch64", "manylinux_2_99_x86_64", "manylinux_2_50_x86_64", "musllinux_1_2_x86_64",
+    "macosx_11_0_arm64", "manylinux_2_4_x86_64", "manylinux_3_1_x86_64",
+])  # fmt: skip
+BUILDS = st.sampled_from(["", "", "-1", "-2", "-10", "-2abc"])
+WHEELS = st.tuples(BUILDS, INTERPRETERS, ABIS, st.lists(PLATFORM, min_size=1, max_size=2).map(".".join)).map(
+    lambda parts: f"torch-2.0{parts[0]}-{parts[1]}-{parts[2]}-{parts[3]}.whl"
+)
+
+
+def real_tags(host: Host) -> dict[str, int]:
+    """packaging's tags for a target, best first; its manylinux list is made by itself, for the target's glibc."""
+    if host.os == "windows":
+        platforms = ["win_amd64" if host.machine == "x86_64" else "win_arm64"]
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(manylinux, "_get_glibc_version", lambda: host.glibc or NEWEST_GLIBC)
+            patch.setattr(manylinux, "_have_compatible_abi", lambda *_: True)
+            platforms = [f"linux_{host.machine}", *manylinux.platform_tags([host.machine])]
+    version = host.python.version
+    interpreter = f"cp{version[0]}{version[1]}"
+    abis = [interpreter + "t" * host.python.free_threaded]
+    tags = [*cpython_tags(version, abis, platforms), *compatible_tags(version, interpreter, platforms)]
+    found: dict[str, int] = {}
+    for place, tag in enumerate(tags):
+        found.setdefault(str(tag), place)
+    return found
+
+
+@given(HOSTS, st.lists(WHEELS, min_size=1, max_size=6))
+def test_ranks(host: Host, filenames: list[str]) -> None:
+    """A wheel fits where packaging says so, and two wheels stand as pip would have them."""
+    tags = real_tags(host)
+    environment = TargetEnvironment(host)
+    expected = {}
+    for filename in filenames:
+        _, _, build, found = parse_wheel_filename(filename)
+        places = [tags[str(tag)] for tag in found if str(tag) in tags]
+        assert (environment.rank(filename) is None) == (not places)
+        if places:
+            expected[filename] = (min(places), -(build[0] if build else 0))
+    by_rank = sorted(expected, key=lambda name: (environment.rank(name), name))
+    assert by_rank == sorted(expected, key=lambda name: (expected[name], name))
+
+
+@given(WHEELS)
+def test_the_least_glibc_is_the_first_on_which_the_wheel_fits(filename: str) -> None:
+    def fits(minor: int) -> bool:
+        host = Host(glibc=(2, minor), python=Python(version=(3, 12)))
+        return TargetEnvironment(host).rank(filename) is not None
+
+    least = TargetEnvironment(Host(python=Python(version=(3, 12)))).least_glibc(filename)
+    if least is not None:
+        assert fits(least[1])
+        assert not fits(least[1] - 1)
+    else:
+        assert fits(0) == fits(99)
+
+
+@pytest.mark.parametrize("name", ["torch-2.0.tar.gz", "torch.whl", "torch-2.0-py3-none-any.zip", "a-b-c-d-e-f-g.whl"])
+def test_other_files_fit_nothing(name: str) -> None:
+    assert TargetEnvironment(Host(python=Python(version=(3, 12)))).rank(name) is None
+
+
+MARKERS = [
+    'python_version < "3.13"', 'python_full_version >= "3.12.4"', 'platform_machine == "AMD64"',
+    'platform_machine in "x86_64 aarch64"', 'sys_platform == "linux" and extra == "cuda"', 'extra == "Some_Extra"',
+    'os_name == "nt" or implementation_name != "cpython"', 'platform_release >= "5"', 'platform_version == ""',
+    'implementation_version >= "3.13"', 'platform_system == "Linux" and platform_machine == "x86_64"',
+]  # fmt: skip
+
+
+@given(HOSTS, st.sampled_from(MARKERS), st.lists(st.sampled_from(["cuda", "some-extra", "Some.Extra"]), max_size=2))
+def test_markers(host: Host, text: str, extras: list[str]) -> None:
+    variables = marker_environment(host)
+    assert {**default_environment(), **variables} == variables  # nothing of this machine is left
+    expected = any(Marker(text).evaluate({**variables, "extra": extra}) for extra in extras or [""])
+    assert TargetEnvironment(host).marker(text, extras) == expected
+
+
+def test_variables_on_windows() -> None:
+    variables = marker_environment(Host(os="windows", python=Python(version=(3, 12), full_version="3.12.4")))
+    assert (variables["platform_machine"], variables["sys_platform"], variables["os_name"]) == ("AMD64", "win32", "nt")
+    assert variables["python_full_version"] == "3.12.4"
+
+
+def test_extras_of_this_process_do_not_count() -> None:
+    environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
+    assert not environment.marker('extra == "cuda"', ())
+    assert environment.marker('extra == "cuda"', ("Other", "CUDA"))
+
+
+@pytest.mark.parametrize("text", ["python_version <", "nonsense == 1", ""])
+def test_a_wrong_marker_is_one_line(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        TargetEnvironment(Host(python=Python(version=(3, 12)))).marker(text, ())
+    assert "\n" not in str(caught.value)
+
+
+@given(SPECIFIERS, st.sampled_from(["3.12", "3.12.4", "3.15.0rc1", "3.15.0b2+local", "3.13.1+"]))
+def test_requires_python(specifier: str, full: str) -> None:
+    """As pip reads it: three numbers, so that a candidate of 3.15 satisfies ">=3.15"."""
+    minor = int(full.split(".")[1])
+    environment = TargetEnvironment(Host(python=Python(version=(3, minor), full_version=full)))
+    try:
+        wanted = SpecifierSet(specifier)
+    except InvalidSpecifier:
+        assume(specifier)
+        with pytest.raises(InputError):
+            environment.accepts_python(specifier)
+        return
+    three = {"3.12": "3.12.0", "3.15.0rc1": "3.15.0", "3.15.0b2+local": "3.15.0", "3.13.1+": "3.13.1"}.get(full, full)
+    assert environment.accepts_python(specifier) == wanted.contains(three)
+    assert environment.accepts_python(None)
+
+
+def test_usual_spellings_import_nothing() -> None:
+    root = Path(__file__).parent.parent
+    program = """
+import sys
+from gpuenv.environment import contains, is_prerelease, parse_requirement, version_key
+assert contains(">=2.5,<3,!=2.9.*", "2.13.0+cu126", False)
+assert parse_requirement("torch[opt-einsum]>=2.5,<3").specifier == "<3,>=2.5"
+assert version_key("2.13.0+cu126") > version_key("2.13.0") and is_prerelease("2.13.0rc1")
+assert "packaging" not in sys.modules
+parse_requirement("torch >= 2.5")
+assert "packaging" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(root / "resolver")})
