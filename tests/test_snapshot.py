@@ -1,0 +1,367 @@
+"""The shipped index snapshot: its invariants, its compiled answers against packaging's own, and its reader."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.markers import Marker
+from packaging.requirements import Requirement as Parsed
+from packaging.specifiers import SpecifierSet
+from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+from pip._internal.models.index import PyPI
+
+from gpuenv.environment import (
+    FIRST_FREE_THREADED,
+    NEWEST_GLIBC,
+    PLATFORMS,
+    PYTHONS,
+    TargetEnvironment,
+    contains,
+    marker_environment,
+)
+from gpuenv.environment.versions import parse_stored_requirement
+from gpuenv.errors import DataError
+from gpuenv.index.snapshot import Snapshot
+from gpuenv.model import Host, Python, Requirement
+from test_environment import real_tags
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "matrix_data" / "snapshot"
+STORE = "https://files.example"
+FILES = sorted(FOLDER.glob("*/*.json"))
+IDS = [f"{path.parent.name}/{path.stem}" for path in FILES]
+ROOTS = ("torch", "torchvision", "torchaudio", "triton")
+
+# Requirements that nothing in the snapshot satisfies on some targets, and why.
+GAPS = {
+    ("torchvision", "0.15.0", "torch"): "a broken release: it asks for torch 2.0.0+cu117, which no index has",
+    ("torchvision", "0.28.0+cu130", "torch"): "the lock files that were read name torch 2.13.0+cu130 up to cp312 only",
+    ("torchvision", "0.29.2", "torch"): "its wheels are for any interpreter; torch 2.14 has none for cp313t",
+}
+
+
+@cache
+def package(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="ascii"))
+
+
+def hosts(micro: int = 0) -> Iterator[Host]:
+    """Every supported target."""
+    for version in PYTHONS:
+        for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
+            for platform in PLATFORMS:
+                full = f"{version[0]}.{version[1]}.{micro}"
+                python = Python(version=version, free_threaded=free_threaded, full_version=full)
+                windows = platform == "win-amd64"
+                machine = "x86_64" if windows else platform.removeprefix("linux-")
+                yield Host(os="windows" if windows else "linux", machine=machine, python=python)
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> Snapshot:
+    return Snapshot(str(FOLDER), STORE)
+
+
+# ---- what stands in the files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_a_package_file_is_whole(path: Path) -> None:
+    data = package(path)
+    assert data["name"] == path.stem == canonicalize_name(data["name"])
+    assert [str(Version(version)) for version in data["versions"]] == data["versions"]
+    assert sorted(set(data["versions"]), key=Version) == data["versions"]
+    assert not any(Version(version).is_prerelease for version in data["versions"])
+    names = [row[1] for row in data["files"]]
+    assert len(set(names)) == len(names)
+    assert {row[0] for row in data["files"]} == set(range(len(data["versions"])))
+    assert {row[8] for row in data["files"]} == set(range(len(data["metadata"])))
+    assert {row[5] for row in data["files"]} - {None} == set(range(len(data["requires_python"])))
+    assert [row[0] for row in data["files"]] == sorted(row[0] for row in data["files"])
+
+
+@pytest.mark.parametrize("path", FILES, ids=IDS)
+def test_every_wheel_is_named_located_and_hashed(path: Path) -> None:
+    default = path.parent.name == "default"
+    data = package(path)
+    for number, filename, location, sha256, size, _, yanked, upload_time, _ in data["files"]:
+        name, version, _, _ = parse_wheel_filename(filename)
+        assert (name, str(version)) == (data["name"], data["versions"][number])
+        assert re.fullmatch(r"[0-9a-f]{64}", sha256)
+        assert re.fullmatch(r"packages/[0-9a-f/]+" if default else r"cu\d+", location)
+        assert (type(size) is int and size > 0) if default else size is None
+        assert yanked is None or isinstance(yanked, str)
+        assert upload_time is None or isinstance(upload_time, str)
+        if not default:
+            assert data["versions"][number].endswith("+" + location)
+            assert data["sources"][data["versions"][number]]
+
+
+def test_no_file_names_a_registry() -> None:
+    for path in [*FILES, FOLDER / "index.json", FOLDER / "compiled.json"]:
+        text = path.read_text(encoding="ascii")
+        assert PyPI.netloc not in text
+        assert PyPI.file_storage_domain not in text
+        urls = set(re.findall(r"https?://[^\"]*", text))
+        assert urls <= {"https://download.pytorch.org/whl/{variant}"}
+
+
+def test_the_index_tells_what_is_there() -> None:
+    index = json.loads((FOLDER / "index.json").read_text(encoding="ascii"))
+    counts = {name: {"versions": len(package(path)["versions"]), "files": len(package(path)["files"])}
+              for name, path in zip(IDS, FILES, strict=True)}  # fmt: skip
+    assert index["packages"] == counts
+    digest = hashlib.sha256()
+    for name, path in sorted(zip(IDS, FILES, strict=True), key=lambda pair: str(pair[1])):
+        digest.update(f"{name}.json".encode() + b"\0" + path.read_bytes())
+    assert index["version"] == f"{index['date']}+{digest.hexdigest()[:12]}"
+
+
+# ---- compiled answers -----------------------------------------------------------------------------------------
+
+
+def test_tags_as_packaging_has_them(snapshot: Snapshot) -> None:
+    """Every tag triple on every supported target, for several glibc: it fits, and ranks, as packaging says."""
+    triples = {"-".join(row[1][:-4].split("-")[-3:]): row[1] for path in FILES for row in package(path)["files"]}
+    parsed = {tags: [str(tag) for tag in parse_tag(tags)] for tags in triples}
+    for host in hosts():
+        for glibc in (None,) if host.os == "windows" else ((2, 17), (2, 27), (2, 28), (2, 35), None):
+            target = host.replace(glibc=glibc)
+            places = real_tags(target)
+            environment = TargetEnvironment(target, snapshot.answers)
+            expected = {}
+            for tags, names in parsed.items():
+                found = [places[name] for name in names if name in places]
+                assert (environment.rank(f"a-1-{tags}.whl") is None) == (not found), (tags, target)
+                if found:
+                    expected[tags] = min(found)
+            by_rank = sorted(expected, key=lambda tags: (environment.rank(f"a-1-{tags}.whl"), tags))
+            assert by_rank == sorted(expected, key=lambda tags: (expected[tags], tags))
+
+
+def test_markers_as_packaging_has_them(snapshot: Snapshot) -> None:
+    """Every marker on every supported target, with none and with each of the extras that it mentions."""
+    texts = {text for path in FILES for row in package(path)["metadata"] for text in row}
+    markers = sorted({text.partition("; ")[2] for text in texts} - {""})
+    parsed = [(text, Marker(text), ["", "other", *re.findall(r'extra == "([^"]+)"', text)]) for text in markers]
+    answered = 0
+    for micro in (0, 7):
+        for host in hosts(micro):
+            variables = marker_environment(host)
+            for text, marker, extras in parsed:
+                for extra in extras if not host.python.free_threaded else ():
+                    known = snapshot.answers.marker(text, host.python.version, host.platform, (extra,) * bool(extra))
+                    answered += known is not None
+                    assert known in (None, marker.evaluate({**variables, "extra": extra})), (text, host, extra)
+    assert answered == 2 * len(PYTHONS) * len(PLATFORMS) * sum(len(extras) for _, _, extras in parsed)
+
+
+def test_requirements_as_packaging_has_them() -> None:
+    for path in FILES:
+        for text in {text for row in package(path)["metadata"] for text in row}:
+            expected = Parsed(text)
+            assert parse_stored_requirement(text) == Requirement(
+                name=canonicalize_name(expected.name),
+                extras=tuple(sorted(expected.extras)),
+                specifier=str(expected.specifier),
+                marker=str(expected.marker) if expected.marker else None,
+            )
+
+
+def test_specifiers_as_packaging_has_them() -> None:
+    """Every specifier in the snapshot against every version of its package, and Requires-Python."""
+    versions: dict[str, set[str]] = {"python": {f"{a}.{b}.{c}" for a, b in PYTHONS for c in (0, 1, 9)}}
+    asked: set[tuple[str, str]] = set()
+    for path in FILES:
+        data = package(path)
+        versions.setdefault(data["name"], set()).update(data["versions"])
+        asked |= {("python", text) for text in data["requires_python"]}
+        found = {parse_stored_requirement(text) for row in data["metadata"] for text in row}
+        asked |= {(requirement.name, requirement.specifier) for requirement in found}
+    for name, specifier in asked:
+        wanted = SpecifierSet(specifier)
+        for version in versions.get(name, ()):
+            assert contains(specifier, version, False) == wanted.contains(version, prereleases=False)
+
+
+# ---- what the snapshot is for ---------------------------------------------------------------------------------
+
+
+def test_the_closure_is_whole(snapshot: Snapshot) -> None:
+    """What a kept wheel of torch's stack needs, on each target where it installs, has a wheel that serves."""
+    gaps = set()
+    for host in hosts(micro=10):
+        environment = TargetEnvironment(host, snapshot.answers)
+        reached = [(wheel, ()) for name in ROOTS for wheel in snapshot.wheels(name, environment)]
+        seen = set()
+        while reached:
+            wheel, extras = reached.pop()
+            if (wheel.metadata, extras) in seen or not environment.accepts_python(wheel.requires_python):
+                continue
+            seen.add((wheel.metadata, extras))
+            for need in snapshot.dependencies(wheel):
+                if need.marker is not None and not environment.marker(need.marker, extras):
+                    continue
+                found = [
+                    candidate
+                    for candidate in snapshot.wheels(need.name, environment)
+                    if environment.contains(need.specifier, candidate.version, False)
+                    and environment.accepts_python(candidate.requires_python)
+                ]
+                reached += [(candidate, need.extras) for candidate in found]
+                if not found:
+                    gaps.add((wheel.name, wheel.version, need.name))
+    assert gaps == set(GAPS)
+
+
+def test_a_solve_needs_no_packaging() -> None:
+    """Walking torch's whole closure from the snapshot imports neither packaging nor a network library."""
+    program = f"""
+import sys
+from gpuenv.environment import TargetEnvironment
+from gpuenv.index.snapshot import Snapshot
+from gpuenv.model import Host, Python
+snapshot = Snapshot({str(FOLDER)!r}, {STORE!r})
+environment = TargetEnvironment(Host(python=Python(version=(3, 12)), glibc=(2, 39)), snapshot.answers)
+todo, seen = [("torch", ())], set()
+while todo:
+    name, extras = todo.pop()
+    if (name, extras) in seen:
+        continue
+    seen.add((name, extras))
+    for wheel in snapshot.wheels(name, environment):
+        assert environment.accepts_python(wheel.requires_python) in (True, False)
+        for need in snapshot.dependencies(wheel):
+            if need.marker is None or environment.marker(need.marker, extras):
+                todo.append((need.name, need.extras))
+                [environment.contains(need.specifier, other, False) for other in snapshot.versions(need.name)]
+assert len(seen) > 40, len(seen)
+print(sorted(set(sys.modules) & {{"packaging", "urllib", "requests", "dataclasses", "inspect", "pathlib", "socket"}}))
+"""
+    reply = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'resolver')!r})\n" + program],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert reply.stdout == "[]\n"
+
+
+# ---- the reader -----------------------------------------------------------------------------------------------
+
+
+def test_wheels_are_those_of_the_files(snapshot: Snapshot) -> None:
+    for name in ("torch", "numpy", "nvidia-cudnn-cu12"):
+        wheels = snapshot.wheels(name)
+        data = [package(path) for path in FILES if path.stem == name]
+        assert sorted(wheel.filename for wheel in wheels) == sorted(row[1] for each in data for row in each["files"])
+        versions = [Version(wheel.version) for wheel in wheels]
+        assert versions == sorted(versions, reverse=True)
+        assert snapshot.versions(name) == list(dict.fromkeys(wheel.version for wheel in wheels))
+        environment = TargetEnvironment(Host(python=Python(version=(3, 12)), glibc=(2, 28)))
+        fitting = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
+        assert 0 < len(fitting) < len(wheels)
+        assert list(snapshot.wheels(name, environment)) == fitting
+
+
+def test_urls_and_indexes() -> None:
+    asked = []
+
+    def store() -> str:
+        asked.append(1)
+        return STORE + "/"
+
+    snapshot = Snapshot(str(FOLDER), store, default_index="https://index.example/simple")
+    assert not asked
+    by_index = {wheel.index: wheel for wheel in snapshot.wheels("torch")}
+    default = by_index["https://index.example/simple"]
+    assert default.url.startswith(f"{STORE}/packages/")
+    assert default.url.endswith(f"/{default.filename}")
+    other = by_index["https://download.pytorch.org/whl/cu126"]
+    assert other.url == f"https://download.pytorch.org/whl/cu126/{other.filename.replace('+', '%2B')}"
+    assert asked == [1]
+
+
+def test_only_the_default_index() -> None:
+    snapshot = Snapshot(str(FOLDER), STORE, pytorch=False)
+    assert {wheel.index for wheel in snapshot.wheels("torch")} == {"default"}
+    assert snapshot.has("torch")
+
+
+@pytest.mark.parametrize("name", ["no-such-package", "../index", "", "torch.json"])
+def test_other_names(snapshot: Snapshot, name: str) -> None:
+    assert not snapshot.has(name)
+    assert list(snapshot.wheels(name)) == []
+    assert snapshot.versions(name) == []
+
+
+def test_builds_of_the_pytorch_index_pin_their_variant(snapshot: Snapshot) -> None:
+    """A companion of a CUDA variant asks for torch of that variant, and torch for CUDA libraries of that major."""
+    environment = TargetEnvironment(Host(python=Python(version=(3, 12))), snapshot.answers)
+    checked = 0
+    for name in ("torch", "torchvision", "torchaudio"):
+        for wheel in snapshot.wheels(name, environment):
+            local = wheel.version.partition("+")[2]
+            if not local:
+                continue
+            needs = [n for n in snapshot.dependencies(wheel) if n.marker is None or environment.marker(n.marker, ())]
+            if name == "torch":
+                cudnn = [need.name for need in needs if need.name.startswith("nvidia-cudnn")]
+                assert cudnn == [f"nvidia-cudnn-{local[:4]}"]
+            else:
+                assert [need.specifier.endswith("+" + local) for need in needs if need.name == "torch"] == [True]
+            checked += 1
+    assert checked > 40
+
+
+DAMAGES = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_text(""),
+    "cut": lambda path: path.write_text(path.read_text()[:-200]),
+    "no JSON": lambda path: path.write_text(path.read_text().replace('"', "'")),
+    "not text": lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("name", ["index.json", "compiled.json", "default/filelock.json"])
+def test_damage_is_one_line(name: str, damage: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "snapshot"
+    shutil.copytree(FOLDER, folder)
+    damage(folder / name)
+    with pytest.raises(DataError) as caught:
+        snapshot = Snapshot(str(folder), STORE)
+        TargetEnvironment(Host(python=Python(version=(3, 12))), snapshot.answers).rank("a-1-py3-none-any.whl")
+        snapshot.wheels("filelock")
+    assert str(folder / name) in str(caught.value) or "compiled answers" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_lines_are_told(tmp_path: Path) -> None:
+    folder = tmp_path / "snapshot"
+    shutil.copytree(FOLDER, folder)
+    path = folder / "default" / "filelock.json"
+    text = path.read_text()
+    path.write_text(text.replace('"metadata":[\n[', '"metadata":[\n{', 1))
+    snapshot = Snapshot(str(folder), STORE)
+    with pytest.raises(DataError):
+        for wheel in snapshot.wheels("filelock"):
+            snapshot.dependencies(wheel)
+    path.write_text(text.replace('"files":[\n[0,', '"files":[\n[1000,', 1))
+    with pytest.raises(DataError):
+        Snapshot(str(folder), STORE).wheels("filelock")
+
+
+def test_the_newest_glibc_is_not_older_than_any_wheel() -> None:
+    """A target of unknown glibc must not lose wheels of the snapshot."""
+    minors = [int(minor) for path in FILES for row in package(path)["files"]
+              for minor in re.findall(r"manylinux_2_(\d+)_", row[1])]  # fmt: skip
+    assert max(minors) <= NEWEST_GLIBC[1]
