@@ -50,6 +50,8 @@ def without_uuids(value: Any) -> Any:
 def planted(folder: str) -> list[dict[str, Any]]:
     """Faults: each is put in, verified, and taken out again."""
     rows = []
+    if not os.path.isdir(os.path.join(folder, "env")):
+        return rows
     libraries = glob.glob(os.path.join(folder, "env", "lib", "python*", "site-packages", "nvidia", "cudnn", "lib"))[0]
     verify = ["verify", "pylock.toml", "--target", "env"]
     victim = os.path.join(libraries, "libcudnn_cnn.so.9")

@@ -76,9 +76,10 @@ def build(dist: Distribution, dest: str) -> str:
     with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_STORED, strict_timestamps=False) as wheel:
         for entry in dist.files or ():
             name = entry.as_posix()
-            if name.endswith("/RECORD"):
+            own = entry.parent.name.endswith(".dist-info") and len(entry.parts) == 2  # not that of a vendored one
+            if own and entry.name == "RECORD":
                 info = name
-            if name.startswith("..") or name.endswith(".pyc") or entry.name in LEFT_OUT:
+            if name.startswith("..") or name.endswith(".pyc") or (own and entry.name in LEFT_OUT):
                 continue
             source = os.fspath(entry.locate())
             wheel.write(source, name)

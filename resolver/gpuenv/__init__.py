@@ -33,7 +33,6 @@ from .model import (
     Choice,
     Gpu,
     Host,
-    Index,
     IndexOptions,
     Lock,
     Needs,
@@ -48,7 +47,7 @@ from .model import (
 )
 
 if TYPE_CHECKING:
-    from .index.combined import Source
+    from .index.combined import CombinedIndex, Source
     from .index.snapshot import Snapshot
     from .matrix import DataMatrix
 
@@ -146,7 +145,13 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
     matrix = _matrix()
     snapshot, index = _indexes(options or IndexOptions())
     return solver.solve(
-        request, host, matrix, index, lambda one: TargetEnvironment(one, snapshot.answers), changes=changes
+        request,
+        host,
+        matrix,
+        index,
+        lambda one: TargetEnvironment(one, snapshot.answers),
+        widen=index.widen,
+        changes=changes,
     )
 
 
@@ -199,7 +204,7 @@ def verify(
 
     `only` names the frameworks to check; () checks all that the lock has, or all that are installed.
     """
-    from . import verification
+    from . import proof
 
     matrix = _matrix()
     for name in only:
@@ -212,7 +217,7 @@ def verify(
         for one in names
         if one is not None and (pinned is None or one.distribution in pinned) and (not only or one.name in only)
     ]
-    checks = verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+    checks = proof.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
     return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
 
 
@@ -249,7 +254,7 @@ def _matrix() -> DataMatrix:
 _loaded: DataMatrix | None = None
 
 
-def _indexes(options: IndexOptions) -> tuple[Snapshot, Index]:
+def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
     """The snapshot (its compiled answers serve every solve) and what a solve reads from.
 
     The snapshot supplies packages only while the default index is pip's own: it knows where that one keeps its files.
@@ -280,11 +285,13 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, Index]:
     def later(url: str) -> Source:
         return Later(url, lambda: source(url))
 
-    builtin = options.index_url is None and found.builtin and not options.refresh
+    # The snapshot knows no upload times, and where only pip's own index keeps its files.
+    builtin = options.index_url is None and found.builtin and not (options.refresh or options.exclude_newer)
     index = CombinedIndex(
         default=later(options.index_url or found.url),
         find_links=source(None) if options.find_links else None,
         snapshot=snapshot if builtin else None,
         extra=[source(url) for url in options.extra_index_urls],
+        offline=options.offline,
     )
     return snapshot, index

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .live import SimpleIndex
     from .transport import Transport
 
+SNAPSHOT = "snapshot"
 NOWHERE = ""  # the label of a name that no index has
 
 
@@ -84,13 +85,15 @@ class CombinedIndex:
         find_links: Source | None = None,
         snapshot: Index | None = None,
         extra: Sequence[Source] = (),
+        offline: bool = False,
     ) -> None:
+        self._default, self._offline = default, offline
         self._pinned = dict(pinned or {})
         self._local: list[tuple[str, Index]] = []
         if find_links is not None:
             self._local.append((find_links.label, find_links))
         if snapshot is not None:
-            self._local.append(("snapshot", snapshot))
+            self._local.append((SNAPSHOT, snapshot))
         self._remote: list[tuple[str, Source]] = [(one.label, one) for one in (default, *extra) if one is not None]
         self._sources: dict[str, tuple[str, Index | None]] = {}
 
@@ -115,6 +118,16 @@ class CombinedIndex:
         """As model.Index says, from the one index that the name is bound to."""
         source = self._source(name)[1]
         return () if source is None else source.wheels(name, environment)
+
+    def widen(self, name: str) -> bool:
+        """Binds a name of the snapshot to the live default index, of which the snapshot is a part; True if it did.
+
+        For releases that the snapshot leaves out. Raises PackageIndexError if the index does not answer.
+        """
+        if self._offline or self._default is None or self.bind(name) != SNAPSHOT or not self._default.has(name):
+            return False
+        self._sources[name] = (self._default.label, self._default)
+        return True
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """As model.Index says, from the index that `wheel.name` is bound to."""

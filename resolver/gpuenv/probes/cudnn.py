@@ -1,6 +1,7 @@
 """Loads a cuDNN as a framework would and says what was loaded, from where, and what it answers.
 
-Options: {"folder": the folder of the libcudnn.so.N that the environment has, "device": null or {"ordinal": n}}.
+Options: {"folder": the folder of the libcudnn.so.N that the environment has, "device": null or {"ordinal": n},
+"checks": false to leave the ...VersionCheck functions alone, some of which abort where a library is missing}.
 
 How it opens them: the main library by its path, which is what torch's DT_RPATH and jax's preloading amount to; then
 cuDNN itself opens its sub-libraries by name, and there glibc asks LD_LIBRARY_PATH before the libraries' own DT_RUNPATH
@@ -177,6 +178,7 @@ def probe(options: dict[str, Any]) -> dict[str, Any]:
         answer["loads"].append({"name": "libcudnn", "path": answer["main"], "failure": str(error)})
         answer["mapped"] = mapped()
         return answer
+    checks = checks if options.get("checks", True) else []
     answer["checks"] = call_checks(library, checks)
     for name in sorted(set(named) | set(shipped)):
         there = [path for path in mapped() if stem(os.path.basename(path)) == name]

@@ -3,7 +3,8 @@
 Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "imports": [NAME], "seconds": limit, "threads": n}.
 
 survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer"}],
-           "imports": {NAME: file or null}, "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
+           "imports": {NAME: file or null}, "libraries": [[path, distribution]],
+           "shared": [[path, [[distribution, hash], ...]]]}
 files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
            "changed": [[dist, path, why]], "extra": [path], "links": [path], "no_record": [dist], "distributions": [..]}
 

@@ -67,13 +67,15 @@ def solve(
     index: Index,
     environment_for: Callable[[Host], Environment],
     *,
+    widen: Callable[[str], bool] | None = None,
     changes: bool = True,
 ) -> Plan:
     """The plan for a request on a host: the newest framework that works there (see candidates.Shelf for the order).
 
     A first, strict resolution refuses every doubt (code of unknown architectures, releases to avoid); only if it
     finds nothing does a second one let doubts pass, and its plan carries them as warnings. `environment_for` gives
-    the target's tags and markers. NoSolutionError carries every reason and, unless `changes` is false, the smallest
+    the target's tags and markers; `widen(name)` asks for releases that the index left out so far, and is called for the
+    user's own requirements that none of the releases fulfils. NoSolutionError carries every reason and, unless `changes` is false, the smallest
     changes that help. InputError for a request that cannot be read.
     """
     frameworks, others = distributions(request, matrix)
@@ -90,6 +92,12 @@ def solve(
     for requirement in (*others, *constraints):
         if requirement.url is not None:
             raise InputError(f"{requirement}: a requirement at a URL cannot be locked to an index yet")
+    if widen is not None:
+        for requirement in others:
+            versions = [candidate.version for candidate in shelf.candidates(requirement.name)]
+            fits = any(environment.contains(requirement.specifier, version, True) for version in versions)
+            if not fits and widen(requirement.name):
+                shelf.forget(requirement.name)
     failure: ResolutionImpossible[Need, object] | None = None
     for lenient in (False, True):
         provider = Provider(shelf, [need.ident for need in roots], constraints, lenient=lenient)
@@ -105,7 +113,7 @@ def solve(
         return _plan(provider, frameworks, chosen)
 
     def retry(changed: Request, elsewhere: Host) -> Plan:
-        return solve(changed, elsewhere, matrix, index, environment_for, changes=False)
+        return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
 
     raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
 

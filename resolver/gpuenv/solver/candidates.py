@@ -140,6 +140,10 @@ class Shelf:
             shelf = self._shelves[name] = tuple(self._arrange(name))
         return shelf
 
+    def forget(self, name: str) -> None:
+        """Ask the index again when the name is next needed."""
+        self._shelves.pop(name, None)
+
     def _arrange(self, name: str) -> list[Candidate]:
         best: dict[tuple[str, str], tuple[int, Wheel]] = {}
         newest = self.request.exclude_newer

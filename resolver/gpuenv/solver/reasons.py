@@ -114,8 +114,11 @@ def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
             need=f"{need} on {shelf.host.platform}{glibc}",
             have=have,
         )
-    for candidate in fitting:
-        yield from reasons_against(shelf, candidate)
+    against = [reasons_against(shelf, candidate) for candidate in fitting]
+    # Where one of the builds has nothing against it, the host is not what stands in the way.
+    if all(against):
+        for reasons in against:
+            yield from reasons
 
 
 def _tags(filename: str) -> str:

@@ -1,0 +1,213 @@
+"""Proof that an environment works: its files, its cuDNN, and a convolution of its frameworks on every device.
+
+Everything is done by child processes in the target's interpreter; nothing is written. A check passes, fails, or is
+unknown, with what was seen as its evidence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError
+from ..model import Check, Host, Lock
+from . import installed, loader
+from .children import Outcome, has_probe, run
+
+Named = tuple[str, str, str]  # framework: name, import name, probe
+Probe = Callable[[str, Mapping[str, Any]], Outcome]
+
+
+def verify(
+    lock: Lock | None,
+    target: str,
+    host: Host,
+    *,
+    frameworks: Sequence[Named],
+    device: bool = True,
+    timeout: float = 300.0,
+    env: Mapping[str, str] | None = None,
+) -> tuple[Check, ...]:
+    """The checks of the environment at `target`, its folder or its interpreter, in a stated order.
+
+    `lock` None checks an environment that gpuenv did not make: what is installed is what should be. `device` false
+    touches no GPU. `timeout` is in seconds and bounds all checks together; children that are not done are killed.
+    InputError if there is no interpreter at `target`.
+    """
+    import time
+    from concurrent.futures import ThreadPoolExecutor
+
+    python = _interpreter(target)
+    variables = dict(os.environ if env is None else env)
+    deadline = time.monotonic() + timeout
+    origins = loader.Origins(variables)
+
+    def probe(name: str, options: Mapping[str, Any]) -> Outcome:
+        return run(python, name, options, timeout=deadline - time.monotonic(), env=variables)
+
+    first = probe("installed", {"mode": "survey"})
+    if first.answer is None:
+        return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
+    survey: dict[str, Any] = first.answer
+    checks = installed.survey_checks(lock, survey)
+    chosen = _present(lock, survey, frameworks)
+    folder = _cudnn_folder(survey)
+    ordinals = range(len(host.gpus)) if device else range(0)
+    with ThreadPoolExecutor() as pool:
+        files = pool.submit(probe, "installed", {"mode": "files", "imports": [name for _, name, _ in chosen]})
+        cudnn = pool.submit(_cudnn, probe, folder) if folder else None
+        # One child a device, all at once; then the frameworks, which use every device by themselves.
+        options = [{"folder": folder, "device": {"ordinal": n}} for n in ordinals]
+        handles = [pool.submit(probe, "cudnn", one) for one in options] if folder else []
+        runs = [
+            pool.submit(probe, script if has_probe(script) else "module", {"import_name": module, "device": device})
+            for _, module, script in chosen
+        ]
+        checks.append(installed.file_check(files.result()))
+        checks.append(loader.variable_check(folder, origins))
+        pinned = _pinned(lock, survey)
+        if cudnn is not None and folder is not None:
+            members, crash = cudnn.result()
+            checks += loader.cudnn_checks(members, folder, pinned, origins, crash=crash)
+        elif pinned is not None:
+            evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
+            checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
+        for gpu, ordinal, handle in zip(host.gpus, ordinals, handles, strict=False):
+            checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {gpu.name}"))
+        prefixes = (survey["interpreter"]["prefix"], survey["interpreter"]["platlib"])
+        for (name, _, _), outcome in zip(chosen, runs, strict=True):
+            checks += _framework_checks(
+                name,
+                outcome.result(),
+                lock=lock,
+                prefixes=prefixes,
+                origins=origins,
+                host=host if device else None,
+            )
+    if device and not host.gpus:
+        problem = "; ".join(f"{one.code}: {one.detail}" for one in host.problems) or "no GPU is visible"
+        checks.append(Check(name="device", subject="", status="unknown", evidence=f"nothing ran on a GPU: {problem}"))
+    return tuple(checks)
+
+
+def _cudnn(probe: Probe, folder: str) -> tuple[Outcome, str]:
+    """What the cuDNN probe found. If it crashed, how, and what it finds without cuDNN's own version checks."""
+    outcome = probe("cudnn", {"folder": folder, "device": None})
+    if outcome.answer is not None:
+        return outcome, ""
+    return probe("cudnn", {"folder": folder, "device": None, "checks": False}), outcome.failure
+
+
+def _interpreter(target: str) -> str:
+    if os.path.isdir(target):
+        for parts in (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",)):
+            path = os.path.join(target, *parts)
+            if os.path.exists(path):
+                return path
+        raise InputError(f"{target}: has no interpreter, so it is no environment")
+    if not os.path.exists(target):
+        raise InputError(f"{target}: does not exist")
+    if not os.access(target, os.X_OK):
+        raise InputError(f"{target}: is neither an environment nor an interpreter")
+    return target
+
+
+def _present(lock: Lock | None, survey: dict[str, Any], frameworks: Sequence[Named]) -> list[Named]:
+    """The frameworks to run: those of the lock, or those that are installed."""
+    if lock is not None:
+        return list(frameworks)
+    names = {row["name"] for row in survey["distributions"]}
+    return [one for one in frameworks if one[0] in names or one[1] in names]
+
+
+def _cudnn_folder(survey: dict[str, Any]) -> str | None:
+    """The folder of the installed distributions' libcudnn.so.N."""
+    for path, _ in survey["libraries"]:
+        if os.path.basename(path).startswith("libcudnn.so."):
+            return os.path.dirname(str(path))
+    return None
+
+
+def _pinned(lock: Lock | None, survey: dict[str, Any]) -> str | None:
+    """The cuDNN version that should be there: the lock's, or that of the installed distribution."""
+    if lock is not None:
+        pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
+    else:
+        pins = [(row["name"], row["version"]) for row in survey["distributions"]]
+    return next((version for name, version in pins if name.startswith("nvidia-cudnn-cu")), None)
+
+
+def _framework_checks(
+    name: str,
+    outcome: Outcome,
+    *,
+    lock: Lock | None,
+    prefixes: Sequence[str],
+    origins: loader.Origins,
+    host: Host | None,
+) -> list[Check]:
+    answer = outcome.answer
+    if answer is None:
+        return [_check(name, "import", "fail", outcome.failure, outcome.seconds)]
+    checks = [_import_check(name, answer, lock, outcome.seconds)]
+    if "cpu" in answer:
+        checks.append(_run_check(name, "CPU", [answer["cpu"]]))
+    if host is not None and host.gpus:
+        checks += _device_checks(name, answer, host)
+    foreign = loader.strangers(answer.get("mapped", ()), prefixes, origins)
+    if foreign:
+        checks.append(_check(name, "libraries", "fail", f"not the environment's: {'; '.join(foreign[:4])}"))
+    else:
+        evidence = loader.whereabouts(answer.get("mapped", ()), prefixes)
+        checks.append(_check(name, "libraries", "pass", f"all the environment's: {evidence}"))
+    return checks
+
+
+def _import_check(name: str, answer: dict[str, Any], lock: Lock | None, seconds: float) -> Check:
+    parts = [f"{name} {answer['version']}"]
+    if answer.get("cuda"):
+        parts.append(f"CUDA {answer['cuda']}")
+    if answer.get("cudnn"):
+        parts.append(f"cuDNN {answer['cudnn']}")
+    wrong = [str(answer[key]) for key in ("cudnn_failure",) if key in answer]
+    choice = next((one for one in lock.choices if one.framework == name), None) if lock is not None else None
+    if choice is not None and answer["version"].partition("+")[0] != choice.version:
+        wrong.append(f"the lock says {choice.version}")
+    if wrong:
+        return _check(name, "import", "fail", f"{', '.join(parts)}: {'; '.join(wrong)}", seconds)
+    return _check(name, "import", "pass", ", ".join(parts), seconds)
+
+
+def _device_checks(name: str, answer: dict[str, Any], host: Host) -> list[Check]:
+    if "device_failure" in answer:
+        return [_check(name, "GPU", "fail", answer["device_failure"])]
+    devices = answer.get("devices", [])
+    checks = []
+    for device in devices:
+        subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
+        if "failure" in device:
+            checks.append(_check(name, subject, "fail", device["failure"]))
+        else:
+            checks.append(_run_check(name, subject, device["runs"]))
+    if len(devices) < len(host.gpus):
+        evidence = f"{name} sees {len(devices)} of {len(host.gpus)} devices"
+        checks.append(_check(name, "GPU", "fail", evidence))
+    return checks
+
+
+def _run_check(name: str, subject: str, runs: Sequence[dict[str, Any]]) -> Check:
+    """Convolutions on one device. NaN is no error that is small enough."""
+    told, good = [], bool(runs)
+    for one in runs:
+        right = one["error"] <= one["tolerance"]
+        good = good and right
+        sign = "<=" if right else ">"
+        times = f"first {one['first_s'] * 1e3:.1f} ms, then {one['steady_s'] * 1e3:.3f} ms"
+        told.append(f"{one['what']}: error {one['error']:.1e} {sign} {one['tolerance']:.0e}, {times}")
+    seconds = sum(one["first_s"] for one in runs)
+    return _check(name, f"convolution {subject}", "pass" if good else "fail", "; ".join(told), seconds)
+
+
+def _check(name: str, subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
+    return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3))
