@@ -25,7 +25,7 @@ PACKAGES = ("torch", "torchvision", "torchaudio")
 INDEX = "https://download.pytorch.org/whl/{variant}"
 LINUX = 'platform_system == "Linux"'
 PLATFORMS = ("linux_x86_64", "linux_aarch64", "win_amd64")
-CUDA_VARIANT = re.compile(r"\+(cu\d+)$")
+VARIANT = re.compile(r"\+(cu\d+|cpu)$")
 
 
 def is_library(name: str) -> bool:
@@ -71,7 +71,7 @@ class Facts:
         """
         wheels, sources = [], {}
         for row in self._rows:
-            variant = CUDA_VARIANT.search(row["version"])
+            variant = VARIANT.search(row["version"])
             if row["package"] != name or not variant:
                 continue
             filename = urllib.parse.unquote(row["url"].rpartition("/")[2])
@@ -109,10 +109,12 @@ class Facts:
         if name == "torch":
             if platform == "win_amd64" or (public, variant, platform) in self._defaults:
                 return list(like["requires"])  # the pins of Windows wheels have Linux markers
-            if version not in self._pins:
+            if version not in self._pins and variant != "cpu":
                 return None
             common = [str(requirement) for requirement in parsed if not is_library(requirement.name)]
             # Not every interpreter and platform has these two: the default index's markers say which.
+            if variant == "cpu":
+                return common
             markers = {r.name: str(r.marker) for r in parsed if r.name in ("triton", "cuda-bindings") and r.marker}
             pins = self._pins_of(version)
             return common + [f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins]

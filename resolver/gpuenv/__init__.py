@@ -152,6 +152,7 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
         lambda one: TargetEnvironment(one, snapshot.answers),
         widen=index.widen,
         changes=changes,
+        data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
     )
 
 

@@ -69,13 +69,15 @@ def solve(
     *,
     widen: Callable[[str], bool] | None = None,
     changes: bool = True,
+    data: str = "",
 ) -> Plan:
     """The plan for a request on a host: the newest framework that works there (see candidates.Shelf for the order).
 
     A first, strict resolution refuses every doubt (code of unknown architectures, releases to avoid); only if it
     finds nothing does a second one let doubts pass, and its plan carries them as warnings. `environment_for` gives
     the target's tags and markers; `widen(name)` asks for releases that the index left out so far, and is called for the
-    user's own requirements that none of the releases fulfils. NoSolutionError carries every reason and, unless `changes` is false, the smallest
+    user's own requirements that none of the releases fulfils. `data` names the version of all data for the lock.
+    NoSolutionError carries every reason and, unless `changes` is false, the smallest
     changes that help. InputError for a request that cannot be read.
     """
     frameworks, others = distributions(request, matrix)
@@ -110,7 +112,7 @@ def solve(
             names = ", ".join(map(str, roots))
             raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
         chosen = [node for node in result.mapping.values() if isinstance(node, Candidate)]
-        return _plan(provider, frameworks, chosen)
+        return _plan(provider, frameworks, chosen, data or matrix.version)
 
     def retry(changed: Request, elsewhere: Host) -> Plan:
         return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
@@ -118,7 +120,7 @@ def solve(
     raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
 
 
-def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Candidate]) -> Plan:
+def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Candidate], data: str) -> Plan:
     shelf = provider.shelf
     pinned = {node.name: node for node in sorted(chosen, key=lambda node: node.name) if not node.extras}
     depends: dict[str, set[str]] = {name: set() for name in pinned}
@@ -142,7 +144,7 @@ def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Ca
         needs=_needs(shelf, pinned),
         skipped=tuple(skipped),
         warnings=tuple(warnings),
-        data=shelf.matrix.version,
+        data=data,
     )
     return plan.replace(digest=digest(plan))
 

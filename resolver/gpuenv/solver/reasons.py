@@ -64,6 +64,7 @@ def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[
         if (build.version, build.variant) in have or version_key(build.version) <= newest:
             continue
         foreign = shelf.request.default_index_only and build.index != "default"
+        foreign = foreign or (not shelf.host.gpus and build.cuda is not None)
         if foreign or not shelf.environment.contains(root.specifier, build.version, True):
             continue
         if any(reasons for reasons in shelf.build_facts(build).values()):
