@@ -205,7 +205,7 @@ def verify(
 
     `only` names the frameworks to check; () checks all that the lock has, or all that are installed.
     """
-    from . import proof
+    from . import verification
 
     matrix = _matrix()
     for name in only:
@@ -218,7 +218,7 @@ def verify(
         for one in names
         if one is not None and (pinned is None or one.distribution in pinned) and (not only or one.name in only)
     ]
-    checks = proof.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+    checks = verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
     return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
 
 

@@ -7,7 +7,7 @@ unknown, with what was seen as its evidence.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
@@ -16,6 +16,7 @@ from . import installed, loader
 from .children import Outcome, has_probe, run
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
+Probe = Callable[[str, Mapping[str, Any]], Outcome]
 
 
 def verify(
@@ -55,7 +56,7 @@ def verify(
     ordinals = range(len(host.gpus)) if device else range(0)
     with ThreadPoolExecutor() as pool:
         files = pool.submit(probe, "installed", {"mode": "files", "imports": [name for _, name, _ in chosen]})
-        cudnn = pool.submit(probe, "cudnn", {"folder": folder, "device": None}) if folder else None
+        cudnn = pool.submit(_cudnn, probe, folder) if folder else None
         # One child a device, all at once; then the frameworks, which use every device by themselves.
         options = [{"folder": folder, "device": {"ordinal": n}} for n in ordinals]
         handles = [pool.submit(probe, "cudnn", one) for one in options] if folder else []
@@ -67,7 +68,8 @@ def verify(
         checks.append(loader.variable_check(folder, origins))
         pinned = _pinned(lock, survey)
         if cudnn is not None and folder is not None:
-            checks += loader.cudnn_checks(cudnn.result(), folder, pinned, origins)
+            members, crash = cudnn.result()
+            checks += loader.cudnn_checks(members, folder, pinned, origins, crash=crash)
         elif pinned is not None:
             evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
             checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
@@ -87,6 +89,14 @@ def verify(
         problem = "; ".join(f"{one.code}: {one.detail}" for one in host.problems) or "no GPU is visible"
         checks.append(Check(name="device", subject="", status="unknown", evidence=f"nothing ran on a GPU: {problem}"))
     return tuple(checks)
+
+
+def _cudnn(probe: Probe, folder: str) -> tuple[Outcome, str]:
+    """What the cuDNN probe found. If it crashed, how, and what it finds without cuDNN's own version checks."""
+    outcome = probe("cudnn", {"folder": folder, "device": None})
+    if outcome.answer is not None:
+        return outcome, ""
+    return probe("cudnn", {"folder": folder, "device": None, "checks": False}), outcome.failure
 
 
 def _interpreter(target: str) -> str:
@@ -149,8 +159,8 @@ def _framework_checks(
     if foreign:
         checks.append(_check(name, "libraries", "fail", f"not the environment's: {'; '.join(foreign[:4])}"))
     else:
-        count = len(answer.get("mapped", ()))
-        checks.append(_check(name, "libraries", "pass", f"{count} CUDA and {name} libraries, all the environment's"))
+        evidence = loader.whereabouts(answer.get("mapped", ()), prefixes)
+        checks.append(_check(name, "libraries", "pass", f"all the environment's: {evidence}"))
     return checks
 
 

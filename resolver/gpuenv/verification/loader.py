@@ -45,9 +45,9 @@ class Origins:
         for entry in self.preload:
             if os.path.realpath(entry) == real or os.path.basename(path) == entry:
                 return f"LD_PRELOAD={entry}"
-        folder = os.path.dirname(path)
         for entry in self.path:
-            if os.path.realpath(entry) in (os.path.realpath(folder), os.path.dirname(real)):
+            # By the file, not the folder: an entry may hold links to files that lie elsewhere.
+            if os.path.realpath(os.path.join(entry, os.path.basename(path))) == real or inside(real, entry):
                 return f"the entry {entry} of LD_LIBRARY_PATH"
         if any(os.path.realpath(known) == real for known in self.cache()):
             return "the loader's cache (ldconfig)"
@@ -81,6 +81,19 @@ def strangers(mapped: Iterable[str], prefixes: Sequence[str], origins: Origins) 
     ]
 
 
+def whereabouts(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
+    """How many libraries came from which folder: "8 from nvidia/cudnn/lib, 3 of the driver"."""
+    counts: dict[str, int] = {}
+    for path in mapped:
+        base = next((prefix for prefix in reversed(prefixes) if inside(path, prefix)), None)
+        if _DRIVERS.match(os.path.basename(path)):
+            place = f"of the driver in {os.path.dirname(path)}"
+        else:
+            place = f"from {os.path.relpath(os.path.dirname(path), base) if base else os.path.dirname(path)}"
+        counts[place] = counts.get(place, 0) + 1
+    return ", ".join(f"{count} {place}" for place, count in counts.items())
+
+
 def variable_check(folder: str | None, origins: Origins) -> Check:
     """Loader variables and cache entries that stand, or would stand, before the environment's cuDNN."""
     found = [(entry, name) for entry, name in origins.shadows() if folder is None or not _same(entry, folder)]
@@ -100,8 +113,11 @@ def _same(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def cudnn_checks(outcome: Outcome, folder: str, locked: str | None, origins: Origins) -> list[Check]:
-    """cuDNN's members: named and there, loaded, from one folder, of the locked version."""
+def cudnn_checks(outcome: Outcome, folder: str, locked: str | None, origins: Origins, *, crash: str) -> list[Check]:
+    """cuDNN's members: named and there, loaded, from one folder, of the locked version.
+
+    `crash` tells how a first child ended that called the version checks; "" if it did not crash.
+    """
     answer = outcome.answer
     if answer is None:
         return [_check("libraries", "fail", outcome.failure, outcome.seconds)]
@@ -113,7 +129,7 @@ def cudnn_checks(outcome: Outcome, folder: str, locked: str | None, origins: Ori
     else:
         evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
         checks.append(_check("origin", "pass", evidence))
-    checks.append(_version(answer, locked))
+    checks.append(_version(answer, locked, crash))
     return checks
 
 
@@ -132,7 +148,7 @@ def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: flo
     return _check("libraries", "pass", f"{len(answer['loads'])} members loaded", seconds)
 
 
-def _version(answer: dict[str, Any], locked: str | None) -> Check:
+def _version(answer: dict[str, Any], locked: str | None, crash: str) -> Check:
     number = answer["version"]
     if number is None:
         return _check("version", "unknown", "cudnnGetVersion could not be asked")
@@ -141,6 +157,7 @@ def _version(answer: dict[str, Any], locked: str | None) -> Check:
         have = (number // 1000, number // 100 % 10, number % 100)
     text = ".".join(map(str, have))
     bad = [f"{name} gives {status}" for name, status in sorted(answer["checks"].items()) if status != 0]
+    bad += [crash] if crash else []
     want = ".".join(locked.split(".")[:3]) if locked is not None else None
     if want is not None and want != text:
         bad.insert(0, f"cudnnGetVersion gives {text}; the lock says {locked}")
