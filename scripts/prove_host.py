@@ -12,6 +12,7 @@ import argparse
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,20 +75,21 @@ def main() -> None:
     links = os.path.abspath(arguments.find_links)
     frameworks = [text for name in arguments.framework for text in ("--framework", name)]
     folder = tempfile.mkdtemp()
-    try:
-        rows = [step("detect", ["detect"], folder)]
-        rows.append(step("solve", ["solve", *frameworks, "--find-links", links, "--offline"], folder))
-        rows.append(step("sync", ["sync", "pylock.toml", "--target", "env", "--no-verify"], folder))
-        verify = ["verify", "pylock.toml", "--target", "env"]
-        rows.append(step("verify", verify, folder))
-        rows.append(step("verify again", verify, folder))
-        for shadow in arguments.shadow:
-            path = f"{shadow}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-            rows.append(step("another cuDNN in front", verify, folder, LD_LIBRARY_PATH=path))
-        rows += planted(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    text = json.dumps(without_uuids({"date": arguments.date, "steps": rows}), indent=1)
+    rows = [step("detect", ["detect"], folder)]
+    rows.append(step("solve", ["solve", *frameworks, "--find-links", links, "--offline"], folder))
+    rows.append(step("sync", ["sync", "pylock.toml", "--target", "env", "--no-verify"], folder))
+    verify = ["verify", "pylock.toml", "--target", "env"]
+    rows.append(step("verify", verify, folder))
+    rows.append(step("verify again", verify, folder))
+    for shadow in arguments.shadow:
+        path = f"{shadow}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        rows.append(step("another cuDNN in front", verify, folder, LD_LIBRARY_PATH=path))
+    rows += planted(folder)
+    with open(os.path.join(folder, "pylock.toml"), encoding="utf-8") as file:
+        locked = re.findall(r'^name = "([^"]+)"\nversion = "([^"]+)"', file.read(), re.MULTILINE)
+    shutil.rmtree(folder, ignore_errors=True)
+    record = {"date": arguments.date, "host": rows[0]["document"], "versions": dict(locked), "steps": rows}
+    text = json.dumps(without_uuids(record), indent=1)
     text = text.replace(folder, "WORK").replace(links, "WHEELS").replace(os.getcwd(), "CHECKOUT")
     os.makedirs(os.path.dirname(os.path.abspath(arguments.record)), exist_ok=True)
     with open(arguments.record, "w", encoding="utf-8") as file:

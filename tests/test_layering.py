@@ -76,7 +76,8 @@ def test_the_reading_of_imports_sees_what_is_forbidden(tmp_path: Path, monkeypat
     monkeypatch.setattr("test_layering.PACKAGE", tmp_path)
     stage = tmp_path / "solver" / "bad.py"
     stage.parent.mkdir()
-    stage.write_text("import dataclasses\nfrom ..matrix import load\n\ndef f():\n    from .. import index\n    import requests\n")
+    inside = "def f():\n    from .. import index\n    import requests\n"
+    stage.write_text(f"import dataclasses\nfrom ..matrix import load\n\n{inside}")
     names = imports(stage)
     assert {"gpuenv.matrix", "gpuenv.index", "requests"} <= names
     assert {name.split(".")[0] for name in imports(stage, top_only=True)} & HEAVY == {"dataclasses"}
