@@ -17,7 +17,8 @@ import time
 import warnings
 from typing import Any
 
-LIBRARIES = ("libcu", "libnv", "libnccl", "libtorch", "libc10")
+LIBRARIES = ("libcud", "libcublas", "libcufft", "libcufile", "libcupti", "libcurand", "libcus", "libnv", "libnccl",
+             "libtorch", "libc10")  # fmt: skip
 TOLERANCE = {"float32": 1e-5, "float16": 2e-3}
 REPEATS = 10
 

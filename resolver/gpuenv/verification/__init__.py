@@ -7,13 +7,13 @@ unknown, with what was seen as its evidence.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
-from ..model import Check, Host, Lock
+from ..model import Check, Host, Lock, show_pair
 from . import installed, loader
-from .children import Outcome, has_probe, run
+from .children import Children, Outcome, has_probe
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
 Probe = Callable[[str, Mapping[str, Any]], Outcome]
@@ -40,12 +40,9 @@ def verify(
 
     python = _interpreter(target)
     variables = dict(os.environ if env is None else env)
-    deadline = time.monotonic() + timeout
+    children = Children(python, variables, time.monotonic() + timeout)
     origins = loader.Origins(variables)
-
-    def probe(name: str, options: Mapping[str, Any]) -> Outcome:
-        return run(python, name, options, timeout=deadline - time.monotonic(), env=variables)
-
+    probe = children.run
     first = probe("installed", {"mode": "survey"})
     if first.answer is None:
         return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
@@ -54,7 +51,9 @@ def verify(
     chosen = _present(lock, survey, frameworks)
     folder = _cudnn_folder(survey)
     ordinals = range(len(host.gpus)) if device else range(0)
-    with ThreadPoolExecutor() as pool:
+    workers = 2 + len(ordinals) + len(chosen)
+    # The children are ended before the pool waits for its threads, so that an interrupt is not held up by a hang.
+    with ThreadPoolExecutor(workers) as pool, children:
         files = pool.submit(probe, "installed", {"mode": "files", "imports": [name for _, name, _ in chosen]})
         cudnn = pool.submit(_cudnn, probe, folder) if folder else None
         # One child a device, all at once; then the frameworks, which use every device by themselves.
@@ -76,12 +75,14 @@ def verify(
         for gpu, ordinal, handle in zip(host.gpus, ordinals, handles, strict=False):
             checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {gpu.name}"))
         prefixes = (survey["interpreter"]["prefix"], survey["interpreter"]["platlib"])
+        owned = {os.path.realpath(path) for path, _ in survey["libraries"]}
         for (name, _, _), outcome in zip(chosen, runs, strict=True):
             checks += _framework_checks(
                 name,
                 outcome.result(),
                 lock=lock,
                 prefixes=prefixes,
+                owned=owned,
                 origins=origins,
                 host=host if device else None,
             )
@@ -94,7 +95,7 @@ def verify(
 def _cudnn(probe: Probe, folder: str) -> tuple[Outcome, str]:
     """What the cuDNN probe found. If it crashed, how, and what it finds without cuDNN's own version checks."""
     outcome = probe("cudnn", {"folder": folder, "device": None})
-    if outcome.answer is not None:
+    if outcome.answer is not None or not outcome.failure.startswith("killed by"):
         return outcome, ""
     return probe("cudnn", {"folder": folder, "device": None, "checks": False}), outcome.failure
 
@@ -144,6 +145,7 @@ def _framework_checks(
     *,
     lock: Lock | None,
     prefixes: Sequence[str],
+    owned: Collection[str],
     origins: loader.Origins,
     host: Host | None,
 ) -> list[Check]:
@@ -155,7 +157,7 @@ def _framework_checks(
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
     if host is not None and host.gpus:
         checks += _device_checks(name, answer, host)
-    foreign = loader.strangers(answer.get("mapped", ()), prefixes, origins)
+    foreign = loader.strangers(answer.get("mapped", ()), prefixes, owned, origins)
     if foreign:
         checks.append(_check(name, "libraries", "fail", f"not the environment's: {'; '.join(foreign[:4])}"))
     else:
@@ -169,35 +171,52 @@ def _import_check(name: str, answer: dict[str, Any], lock: Lock | None, seconds:
     if answer.get("cuda"):
         parts.append(f"CUDA {answer['cuda']}")
     if answer.get("cudnn"):
-        parts.append(f"cuDNN {answer['cudnn']}")
+        parts.append(f"cuDNN {loader.release_text(int(answer['cudnn']))}")
     wrong = [str(answer[key]) for key in ("cudnn_failure",) if key in answer]
     choice = next((one for one in lock.choices if one.framework == name), None) if lock is not None else None
     if choice is not None and answer["version"].partition("+")[0] != choice.version:
         wrong.append(f"the lock says {choice.version}")
+    if choice is not None and "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
+        wrong.append(f"the lock says {'CUDA ' + show_pair(choice.cuda) if choice.cuda else 'no CUDA'}")
+    pinned = _pinned(lock, {}) if lock is not None else None
+    if pinned is not None and answer.get("cudnn") and not loader.is_release(int(answer["cudnn"]), pinned):
+        wrong.append(f"the lock says cuDNN {pinned}")
     if wrong:
         return _check(name, "import", "fail", f"{', '.join(parts)}: {'; '.join(wrong)}", seconds)
     return _check(name, "import", "pass", ", ".join(parts), seconds)
 
 
+def _same_cuda(text: str | None, want: tuple[int, int] | None) -> bool:
+    """Whether "13.0" is (13, 0), and None is None."""
+    have = tuple(int(part) for part in text.split(".")[:2]) if text else None
+    return have == want
+
+
 def _device_checks(name: str, answer: dict[str, Any], host: Host) -> list[Check]:
     if "device_failure" in answer:
         return [_check(name, "GPU", "fail", answer["device_failure"])]
+    if answer.get("cuda", "") is None:
+        return []  # a build for the CPU: whether it should be one, the lock says, and the import check with it
     devices = answer.get("devices", [])
+    engines = loader.engines(answer.get("mapped", ()))
     checks = []
     for device in devices:
         subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
         if "failure" in device:
             checks.append(_check(name, subject, "fail", device["failure"]))
         else:
-            checks.append(_run_check(name, subject, device["runs"]))
+            checks.append(_run_check(name, subject, device["runs"], engines))
     if len(devices) < len(host.gpus):
         evidence = f"{name} sees {len(devices)} of {len(host.gpus)} devices"
         checks.append(_check(name, "GPU", "fail", evidence))
     return checks
 
 
-def _run_check(name: str, subject: str, runs: Sequence[dict[str, Any]]) -> Check:
-    """Convolutions on one device. NaN is no error that is small enough."""
+def _run_check(name: str, subject: str, runs: Sequence[dict[str, Any]], engines: str | None = None) -> Check:
+    """Convolutions on one device. NaN is no error that is small enough.
+
+    `engines` are those of cuDNN that are mapped after them; with "" it is not known what computed them.
+    """
     told, good = [], bool(runs)
     for one in runs:
         right = one["error"] <= one["tolerance"]
@@ -206,7 +225,10 @@ def _run_check(name: str, subject: str, runs: Sequence[dict[str, Any]]) -> Check
         times = f"first {one['first_s'] * 1e3:.1f} ms, then {one['steady_s'] * 1e3:.3f} ms"
         told.append(f"{one['what']}: error {one['error']:.1e} {sign} {one['tolerance']:.0e}, {times}")
     seconds = sum(one["first_s"] for one in runs)
-    return _check(name, f"convolution {subject}", "pass" if good else "fail", "; ".join(told), seconds)
+    status = "fail" if not good else "unknown" if engines == "" else "pass"
+    if engines is not None:
+        told.append(f"by cuDNN ({engines})" if engines else "no engine of cuDNN was mapped: it may not be its work")
+    return _check(name, f"convolution {subject}", status, "; ".join(told), seconds)
 
 
 def _check(name: str, subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:

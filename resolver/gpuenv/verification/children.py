@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from ..model import Value
+
+if TYPE_CHECKING:
+    import subprocess
 
 ANSWER, STEP = "gpuenv-probe: ", "gpuenv-step: "
 PROBES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "probes")
@@ -25,60 +28,127 @@ def has_probe(name: str) -> bool:
     return os.path.isfile(os.path.join(PROBES, f"{name}.py"))
 
 
-def run(python: str, probe: str, options: Mapping[str, Any], *, timeout: float, env: Mapping[str, str]) -> Outcome:
-    """Runs a probe and waits for it, `timeout` seconds at most; then the child and its children are killed.
+class Children:
+    """The probes of one verification, in the interpreter `python`; `deadline` (time.monotonic) bounds them all.
 
-    The interpreter runs isolated (no PYTHONPATH, no user site, no script folder on sys.path) and writes no bytecode;
-    the loader's variables are those of `env`.
+    Leaving the block ends those that still run, also when the user interrupts while threads wait for them.
     """
-    import json
+
+    def __init__(self, python: str, env: Mapping[str, str], deadline: float) -> None:
+        import threading
+
+        self._python, self._env, self._deadline = python, dict(env), deadline
+        self._lock, self._running, self._closed = threading.Lock(), set[Any](), False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._closed = True
+            for child in self._running:
+                _kill_group(child.pid)
+
+    def run(self, probe: str, options: Mapping[str, Any]) -> Outcome:
+        """Runs a probe and waits for it, until the deadline at most; then its whole process group is killed.
+
+        The interpreter runs isolated (no PYTHONPATH, no user site, no script folder on sys.path) and writes no
+        bytecode; the loader's variables are the user's.
+        """
+        import json
+        import tempfile
+        import time
+
+        command = [self._python, "-B", "-I", os.path.join(PROBES, f"{probe}.py"), json.dumps(options)]
+        begin = time.monotonic()
+        # Files, not pipes: what a grandchild keeps open holds up nobody.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = self._start(command, out, err)
+            if isinstance(child, Outcome):
+                return child
+            try:
+                ended = _wait(child.pid, self._deadline)
+            finally:
+                code = self._reap(child)
+            seconds = time.monotonic() - begin
+            out.seek(0)
+            err.seek(0)
+            texts = [stream.read().decode(errors="replace") for stream in (out, err)]
+        return _outcome(texts[0], texts[1], code if ended else None, seconds)
+
+    def _start(self, command: list[str], out: IO[bytes], err: IO[bytes]) -> subprocess.Popen[bytes] | Outcome:
+        import subprocess
+        import time
+
+        with self._lock:
+            if self._closed or time.monotonic() >= self._deadline:
+                return Outcome(failure="not started: the time for all checks was over")
+            try:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=self._env,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return Outcome(failure=f"{self._python} cannot be run: {error.strerror}")
+            self._running.add(child)
+            return child
+
+    def _reap(self, child: subprocess.Popen[bytes]) -> int:
+        """Ends what is left of the group. The leader was not waited for, so its number is still its own."""
+        import subprocess
+
+        with self._lock:
+            _kill_group(child.pid)
+            self._running.discard(child)
+            try:
+                return child.wait(1)
+            except subprocess.TimeoutExpired:  # it is stuck in the kernel, where no signal reaches it
+                child.returncode = -9
+                return -9
+
+
+def _kill_group(number: int) -> None:
+    import contextlib
     import signal
-    import subprocess
+
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(number, signal.SIGKILL)
+
+
+def _wait(number: int, deadline: float) -> bool:
+    """True once the process has ended by itself; it stays a zombie, so that its group can be killed safely."""
     import time
 
-    script = os.path.join(PROBES, f"{probe}.py")
-    begin = time.monotonic()
-    if timeout <= 0:
-        return Outcome(failure="not started: the time for all checks was over")
-    try:
-        child = subprocess.Popen(
-            [python, "-B", "-I", script, json.dumps(options)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=dict(env),
-            start_new_session=True,
-        )
-    except OSError as error:
-        return Outcome(failure=f"{python} cannot be run: {error.strerror}")
-    try:
-        output, noise = child.communicate(timeout=timeout)
-        hung = False
-    except subprocess.TimeoutExpired:
-        hung = True
-        os.killpg(child.pid, signal.SIGKILL)
-        try:
-            output, noise = child.communicate(timeout=1)
-        except subprocess.TimeoutExpired:  # it is stuck in the kernel, where no signal reaches it
-            output, noise = "", ""
-    except BaseException:
-        os.killpg(child.pid, signal.SIGKILL)
-        raise
-    seconds = time.monotonic() - begin
+    pause = 0.001
+    while os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    return True
+
+
+def _outcome(output: str, noise: str, code: int | None, seconds: float) -> Outcome:
+    """What a child's texts and status say; `code` None is one that was killed at the deadline."""
+    import json
+    import signal
+
     steps = [line[len(STEP) :] for line in noise.splitlines() if line.startswith(STEP)]
     during = f" while it was at: {steps[-1]}" if steps else ""
-    if hung:
-        return Outcome(failure=f"no answer in {timeout:.0f} s{during}; killed", seconds=seconds)
-    answers = [line[len(ANSWER) :] for line in output.splitlines() if line.startswith(ANSWER)]
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name if -child.returncode in set(signal.Signals) else child.returncode
+    if code is None:
+        return Outcome(failure=f"no answer in {seconds:.0f} s{during}; killed", seconds=seconds)
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         return Outcome(failure=f"killed by {name}{during}", seconds=seconds)
+    answers = [line[len(ANSWER) :] for line in output.splitlines() if line.startswith(ANSWER)]
     if not answers:
         said = [line for line in noise.splitlines() if line.strip() and not line.startswith(STEP)]
         last = f": {said[-1][:300]}" if said else ""
-        return Outcome(failure=f"ended with status {child.returncode} and no answer{during}{last}", seconds=seconds)
+        return Outcome(failure=f"ended with status {code} and no answer{during}{last}", seconds=seconds)
     answer = json.loads(answers[-1])
     failure = str(answer["failure"]) if "failure" in answer else ""
     return Outcome(answer=None if failure else answer, failure=failure, seconds=seconds)

@@ -40,13 +40,25 @@ def _versions(lock: Lock, have: dict[str, str]) -> Check:
         name, version = pin.wheel.name, pin.wheel.version
         if name not in have:
             wrong.append(f"{name} {version} is not installed")
-        elif have[name] != version:
+        elif not _same_version(have[name], version):
             wrong.append(f"{name} is {have[name]}, the lock says {version}")
     others = sorted(set(have) - {pin.wheel.name for pin in lock.pins} - {"pip", "setuptools", "wheel"})
     beside = f"; beside the lock: {listed(others)}" if others else ""
     if wrong:
         return Check(name="versions", subject="", status="fail", evidence="; ".join(wrong[:SHOWN]) + beside)
     return Check(name="versions", subject="", status="pass", evidence=f"{len(lock.pins)} as locked{beside}")
+
+
+def _same_version(one: str, other: str) -> bool:
+    """PEP 440: 1.0 is 1.0.0, and a file name's 1.0rc1 is METADATA's 1.0.RC1."""
+    if one == other:
+        return True
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return False
 
 
 def _owners(shared: list[Any]) -> Check:

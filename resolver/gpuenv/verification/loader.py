@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..model import Check
@@ -72,12 +72,20 @@ def inside(path: str, prefix: str) -> bool:
     return any(place.startswith(start.rstrip("/") + "/") for place in places for start in prefixes)
 
 
-def strangers(mapped: Iterable[str], prefixes: Sequence[str], origins: Origins) -> list[str]:
-    """Mapped libraries from outside the environment, the driver's own aside, each with who supplied it."""
+def strangers(
+    mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins
+) -> list[str]:
+    """Mapped libraries from outside the environment, the driver's own aside, each with who supplied it.
+
+    `owned` are the real paths of the distributions' libraries: an environment of links into a package cache, or one
+    that sees the system's packages, has them outside its prefix.
+    """
     return [
         f"{path}, from {origins.of(path)}"
         for path in mapped
-        if not _DRIVERS.match(os.path.basename(path)) and not any(inside(path, prefix) for prefix in prefixes)
+        if not _DRIVERS.match(os.path.basename(path))
+        and os.path.realpath(path) not in owned
+        and not any(inside(path, prefix) for prefix in prefixes)
     ]
 
 
@@ -97,7 +105,10 @@ def whereabouts(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
 def variable_check(folder: str | None, origins: Origins) -> Check:
     """Loader variables and cache entries that stand, or would stand, before the environment's cuDNN."""
     found = [(entry, name) for entry, name in origins.shadows() if folder is None or not _same(entry, folder)]
-    cudnn = sorted({entry for entry, name in found if name.startswith("libcudnn")})
+    # Another major version has other names, and disturbs nobody.
+    majors = {name.partition(".so.")[2].partition(".")[0] for name in os.listdir(folder)} if folder else set()
+    ours = [(entry, name) for entry, name in found if name.startswith("libcudnn")]
+    cudnn = sorted({entry for entry, name in ours if name.partition(".so.")[2].partition(".")[0] in majors})
     others = sorted({entry for entry, _ in found} - set(cudnn))
     cached = sorted({os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path})
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in others]
@@ -122,7 +133,9 @@ def cudnn_checks(outcome: Outcome, folder: str, locked: str | None, origins: Ori
     if answer is None:
         return [_check("libraries", "fail", outcome.failure, outcome.seconds)]
     checks = [_members(answer, folder, origins, outcome.seconds)]
+    own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}  # links into a cache, maybe
     elsewhere = [path for path in answer["mapped"] if not _same(os.path.dirname(path), folder)]
+    elsewhere = [path for path in elsewhere if os.path.realpath(path) not in own]
     if elsewhere:
         told = "; ".join(f"{path}, from {origins.of(path)}" for path in elsewhere[:4])
         checks.append(_check("origin", "fail", f"not the environment's: {told}"))
@@ -148,18 +161,32 @@ def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: flo
     return _check("libraries", "pass", f"{len(answer['loads'])} members loaded", seconds)
 
 
+def release_text(number: int) -> str:
+    """"9.20.0" of 92000 and "8.9.7" of 8907: cudnn_version.h; the encoding changed with 9.0."""
+    if number < 90000:
+        return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def is_release(number: int, version: str) -> bool:
+    """Whether cudnnGetVersion's number is that of a distribution's version (9.20.0.48)."""
+    return release_text(number) == ".".join(version.split(".")[:3])
+
+
+def engines(mapped: Iterable[str]) -> str:
+    """The members among mapped libraries that compute convolutions: mapped when one was run, not before."""
+    names = {os.path.basename(path).partition(".so")[0] for path in mapped}
+    return ", ".join(sorted(name[9:] for name in names if name.startswith(("libcudnn_engines", "libcudnn_cnn_infer"))))
+
+
 def _version(answer: dict[str, Any], locked: str | None, crash: str) -> Check:
     number = answer["version"]
     if number is None:
         return _check("version", "unknown", "cudnnGetVersion could not be asked")
-    have = (number // 10000, number // 100 % 100, number % 100)
-    if number < 90000:  # cudnn_version.h: the encoding changed with 9.0
-        have = (number // 1000, number // 100 % 10, number % 100)
-    text = ".".join(map(str, have))
+    text = release_text(number)
     bad = [f"{name} gives {status}" for name, status in sorted(answer["checks"].items()) if status != 0]
     bad += [crash] if crash else []
-    want = ".".join(locked.split(".")[:3]) if locked is not None else None
-    if want is not None and want != text:
+    if locked is not None and not is_release(number, locked):
         bad.insert(0, f"cudnnGetVersion gives {text}; the lock says {locked}")
     if bad:
         return _check("version", "fail", "; ".join(bad))

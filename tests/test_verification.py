@@ -1,0 +1,588 @@
+"""The verification of environments with planted faults: real interpreters, real loading, stand-ins in C for cuDNN."""
+
+import base64
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.errors import InputError
+from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
+from gpuenv.verification import verify
+from native_build import build
+
+HERE = (sys.version_info[0], sys.version_info[1])
+CASES = tomllib.loads((Path(__file__).parent / "data" / "verification.toml").read_text())["case"]
+CUDNN = Path("nvidia/cudnn/lib")
+MEMBERS = {
+    "": "adv cnn graph ops",
+    "graph": "engines_precompiled heuristic",
+    "ops": "graph",
+    "cnn": "ops graph",
+    "adv": "ops graph",
+    "engines_precompiled": "graph",
+    "engines_runtime_compiled": "graph",
+    "heuristic": "graph",
+}
+INSTALLED = {"nvidia-cudnn-cu13": "9.20.0.48", "nvidia-cublas": "13.0.0.19"}
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CUDA"))}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+
+
+def file_name(member: str, version: int, *, full: bool = False) -> str:
+    stem = f"libcudnn_{member}" if member else "libcudnn"
+    major, minor, patch = version // 10000, version // 100 % 100, version % 100
+    return f"{stem}.so.{major}.{minor}.{patch}" if full else f"{stem}.so.{major}"
+
+
+def member_file(cache: Path, member: str, version: int = 92000, names: str = "", defines: Sequence[str] = ()) -> Path:
+    """A compiled member of cuDNN; `names` are further members that its text names."""
+    texts = " ".join(f"libcudnn_{name}.so" for name in [*MEMBERS.get(member, "").split(), *names.split()])
+    kind = ["MAIN"] if member == "" else []
+    options = [f"VERSION={version}", f'NAMES="{texts}"', *kind, *defines]
+    flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]
+    return build("cudnn_stub.c", file_name(member, version), cache, defines=options, flags=flags)
+
+
+def place(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    shutil.copy(source, target)
+
+
+def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> None:
+    """The dist-info of a distribution that owns these files (given relative to `site`), as they are now."""
+    info = Path(f"{name.replace('-', '_')}-{version}.dist-info")
+    (site / info).mkdir(exist_ok=True)
+    (site / info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    rows = []
+    for path in [*paths, info / "METADATA"]:
+        data = (site / path).read_bytes()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(data)}\n")
+    (site / info / "RECORD").write_text("".join(rows) + f"{info}/RECORD,,\n")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture
+def env_folder(tmp_path: Path) -> Path:
+    """An environment with nothing in it."""
+    target = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    return target
+
+
+def site_of(target: Path) -> Path:
+    return target / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
+
+
+def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
+    """The stand-in distributions, with the faults that are planted before their RECORDs are written and after."""
+    for member in MEMBERS:
+        place(member_file(cache, member), site / CUDNN / file_name(member, 92000))
+    cublas = Path("nvidia/cu13/lib/libcublas.so.13")
+    (site / cublas).parent.mkdir(parents=True)
+    (site / cublas).write_bytes(b"\0" * 5000)
+    (site / "nvidia/__init__.py").touch()
+    for plant in plants:
+        if not plant.get("late"):
+            apply(plant, site, cache)
+    owned = [CUDNN / name for name in sorted(os.listdir(site / CUDNN))]
+    write_record(site, "nvidia-cudnn-cu13", INSTALLED["nvidia-cudnn-cu13"], [*owned, Path("nvidia/__init__.py")])
+    write_record(site, "nvidia-cublas", INSTALLED["nvidia-cublas"], [cublas])
+    for plant in plants:
+        if "claim" in plant:
+            claim(plant, site)
+        elif plant.get("late"):
+            apply(plant, site, cache)
+
+
+def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
+    if "remove" in plant:
+        (site / CUDNN / file_name(plant["remove"], 92000)).unlink()
+    elif "member" in plant:
+        options = {key: plant[key] for key in ("version", "names", "defines") if key in plant}
+        source = member_file(cache, plant["member"], **options)
+        place(source, site / CUDNN / file_name(plant["member"], 92000))
+    elif "write" in plant:
+        (site / plant["write"]).unlink(missing_ok=True)
+        (site / plant["write"]).write_text(plant["text"])
+    elif "append" in plant:
+        with (site / plant["append"]).open("ab") as stream:
+            stream.write(b"x")
+    elif "flip" in plant:
+        data = bytearray((site / plant["flip"]).read_bytes())
+        data[len(data) // 2] ^= 1
+        (site / plant["flip"]).write_bytes(data)
+
+
+def claim(plant: dict[str, Any], site: Path) -> None:
+    """Another distribution is installed over a file of the first one."""
+    (site / plant["claim"]).write_text(plant["text"])
+    write_record(site, plant["by"], "9.0", [Path(plant["claim"])])
+
+
+def outside_cudnn(spec: dict[str, Any], folder: Path, cache: Path) -> dict[str, str]:
+    """Another cuDNN in a folder of its own; the variable that leads there."""
+    for member in spec["members"]:
+        name = file_name(member, spec["version"], full=spec.get("full", False))
+        place(member_file(cache, member, spec["version"]), folder / name)
+        if spec.get("full"):
+            (folder / file_name(member, spec["version"])).symlink_to(name)
+    if spec["via"] == "LD_PRELOAD":
+        return {"LD_PRELOAD": ":".join(str(path) for path in sorted(folder.iterdir()))}
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def lock_of(pins: dict[str, str], choices: Sequence[Choice] = ()) -> Lock:
+    wheels = [
+        Wheel(name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256="0" * 64)
+        for name, version in sorted(pins.items())
+    ]
+    return Lock(
+        pins=tuple(Pin(wheel=wheel) for wheel in wheels),
+        needs=Needs(python=HERE),
+        choices=tuple(choices),
+        host=host_of(0),
+        frameworks=(),
+    )
+
+
+def host_of(devices: int) -> Host:
+    gpus = tuple(Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n) for n in range(devices))
+    return Host(python=Python(version=HERE), gpus=gpus)
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and time of change."""
+    return {
+        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))
+    }
+
+
+def show(checks: Sequence[Check]) -> str:
+    return "\n".join(f"{one.status:8}{one.name} {one.subject}: {one.evidence}" for one in checks)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
+    install(site_of(env_folder), cache, case.get("plant", []))
+    outside = tmp_path / "outside"
+    env = {**CLEAN, **case.get("env", {})}
+    if "outside" in case:
+        outside.mkdir()
+        env |= outside_cudnn(case["outside"], outside, cache)
+    devices = case.get("device", 0)
+    if devices:
+        libcuda = build("cuda_stub.c", "libcuda.so.1", cache)
+        env = {"CUDA_STUB_DEVICES": str(devices), **env, "LD_LIBRARY_PATH": str(libcuda.parent)}
+    before = snapshot(env_folder)
+    checks = verify(
+        lock_of(INSTALLED),
+        str(env_folder),
+        host_of(devices),
+        frameworks=(),
+        device=bool(devices),
+        timeout=case.get("timeout", 60),
+        env=env,
+    )
+    said = show(checks)
+    left = list(checks)
+    for want in case["expect"]:
+        found = [
+            one for one in checks if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))
+        ]
+        assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
+        for text in want.get("has", []):
+            assert text.replace("OUTSIDE", str(outside)) in found[0].evidence, f"{text}\n{said}"
+        left.remove(found[0])
+    assert {one.status for one in left} <= {"pass"}, said
+    assert snapshot(env_folder) == before
+
+
+def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder: Path, cache: Path) -> None:
+    install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
+    marker = f"marker-{os.getpid()}-{env_folder}"
+    verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), timeout=2, env={**CLEAN, "MARKER": marker})
+    assert running_with(marker) == []
+
+
+def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
+    """Ctrl-C does not reach children in sessions of their own: they are ended, and nobody waits for the timeout."""
+    install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
+    marker = f"marker-{os.getpid()}-{env_folder}"
+    code = (
+        "import sys\n"
+        "from gpuenv.model import Host, Python\n"
+        "from gpuenv.verification import verify\n"
+        "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), timeout=500)\n"
+    )
+    paths = os.pathsep.join(sys.path)
+    env = {**CLEAN, "MARKER": marker, "PYTHONPATH": paths}
+    with subprocess.Popen([sys.executable, "-c", code, env_folder], env=env, stderr=subprocess.DEVNULL) as process:
+        assert wait_until(lambda: any("heuristic" in opened_by(one) for one in running_with(marker)))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGINT
+    assert wait_until(lambda: running_with(marker) == [])
+
+
+def test_what_a_probe_leaves_behind_holds_up_nobody(env_folder: Path, cache: Path) -> None:
+    """A process that a framework starts and forgets keeps the probe's streams open; it is ended with it."""
+    marker = f"marker-{os.getpid()}-{env_folder}"
+    body = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + FAKE_TORCH
+    checks = verify_torch(env_folder, cache, body=body, MARKER=marker)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+    assert wait_until(lambda: running_with(marker) == [])
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    """Whether it comes true within half a minute."""
+    for _ in range(600):
+        if true():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def opened_by(process: str) -> str:
+    try:
+        return Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return ""
+
+
+def running_with(marker: str) -> list[str]:
+    """The processes whose environment holds the marker."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if marker.encode() in Path(f"/proc/{entry}/environ").read_bytes():
+                    found.append(entry)
+            except OSError:
+                continue
+    return found
+
+
+def test_versions_against_the_lock(env_folder: Path, cache: Path) -> None:
+    install(site_of(env_folder), cache, [])
+    lock = lock_of({"nvidia-cudnn-cu13": "9.19.0.56", "nvidia-cublas": "13.0.0.19", "numpy": "2.4.0"})
+    checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    (versions,) = [one for one in checks if one.name == "versions"]
+    assert versions.status == "fail"
+    for text in ("nvidia-cudnn-cu13", "9.20.0.48", "9.19.0.56", "numpy 2.4.0 is not installed"):
+        assert text in versions.evidence
+    assert "cublas" not in versions.evidence
+    (version,) = [one for one in checks if (one.name, one.subject) == ("cudnn", "version")]
+    assert version.status == "fail"
+    assert "9.19.0.56" in version.evidence
+
+
+def test_equal_versions_that_are_spelt_otherwise(env_folder: Path) -> None:
+    site = site_of(env_folder)
+    write_record(site, "odd", "1.0", [])
+    checks = verify(lock_of({"odd": "1.0.0"}), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+
+
+def test_a_lock_for_another_python(env_folder: Path) -> None:
+    lock = lock_of({}).replace(needs=Needs(python=(3, HERE[1] + 1)))
+    checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    (interpreter,) = [one for one in checks if one.name == "interpreter"]
+    assert interpreter.status == "fail"
+    assert f"3.{HERE[1] + 1}" in interpreter.evidence
+
+
+def test_no_environment_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        verify(None, str(tmp_path / "none"), host_of(0), frameworks=(), env=CLEAN)
+    with pytest.raises(InputError, match="no environment"):
+        verify(None, str(tmp_path), host_of(0), frameworks=(), env=CLEAN)
+
+
+def test_an_interpreter_that_crashes(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -ABRT $$\n")
+    python.chmod(0o755)
+    checks = verify(None, str(python), host_of(0), frameworks=(), env=CLEAN)
+    assert [(one.name, one.status) for one in checks] == [("interpreter", "fail")]
+    assert "SIGABRT" in checks[0].evidence
+
+
+def test_a_program_that_is_no_interpreter(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho all is well\n")
+    python.chmod(0o755)
+    checks = verify(None, str(python), host_of(0), frameworks=(), env=CLEAN)
+    assert [(one.name, one.status) for one in checks] == [("interpreter", "fail")]
+
+
+def test_without_a_lock_what_is_installed_is_what_should_be(env_folder: Path, cache: Path) -> None:
+    install(site_of(env_folder), cache, [])
+    checks = verify(None, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+    assert "versions" not in {one.name for one in checks}
+
+
+def test_no_device_where_one_is_wanted(env_folder: Path, cache: Path) -> None:
+    install(site_of(env_folder), cache, [])
+    checks = verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=True, env=CLEAN)
+    assert [(one.name, one.status) for one in checks if one.status != "pass"] == [("device", "unknown")]
+
+
+def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder: Path, cache: Path) -> None:
+    site = site_of(env_folder)
+    install(site, cache, [])
+    kept = env_folder.parent / "cache"
+    kept.mkdir()
+    for path in sorted((site / CUDNN).iterdir()):
+        path.rename(kept / path.name)
+        path.symlink_to(kept / path.name)
+    checks = verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+
+
+def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder: Path, cache: Path) -> None:
+    upper = env_folder.parent / "upper"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", upper], check=True)
+    engine = site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9"
+    install(site_of(env_folder), cache, [])
+    pins = install_torch(site_of(env_folder))
+    (site_of(upper) / "lower.pth").write_text(f"{site_of(env_folder)}\n")
+    checks = verify(
+        lock_of(pins, [TORCH]),
+        str(upper),
+        host_of(0),
+        frameworks=FRAMEWORKS,
+        device=False,
+        env={**CLEAN, "FAKE_LIBRARIES": str(engine)},
+    )
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+
+
+# ---- frameworks -------------------------------------------------------------------------------------------------
+
+FAKE_TORCH = '''
+"""As much of torch as the probe asks for; FAKE_ERROR is the error of a convolution on a device."""
+import ctypes, os
+from types import SimpleNamespace as Space
+
+here = os.path.dirname(os.path.abspath(__file__))
+__version__ = "2.13.0+cu130"
+
+
+class Tensor:
+    def __init__(self, error=0.0): self.error = error
+    def to(self, kind):
+        if kind == "cuda:" + os.environ.get("FAKE_LOST", "-"): raise RuntimeError("CUDA error: no kernel image")
+        return Tensor(float(os.environ.get("FAKE_ERROR", "1e-7")) if str(kind).startswith("cuda") else self.error)
+    def double(self): return self
+    def detach(self): return self
+    def cpu(self): return self
+    def __sub__(self, other): return Space(norm=lambda: self.error)
+    def norm(self): return 1.0
+
+
+class Generator:
+    def manual_seed(self, seed): return self
+
+
+class no_grad:
+    def __enter__(self): return self
+    def __exit__(self, *parts): return None
+
+
+def randn(shape, generator): return Tensor()
+
+
+float32, float16 = "float32", "float16"
+count = int(os.environ.get("FAKE_DEVICES", "0"))
+nn = Space(functional=Space(conv2d=lambda first, *rest, padding: first))
+version = Space(cuda="13.0")
+_C = Space(_cuda_getArchFlags=lambda: "sm_80 sm_90")
+
+
+def init():
+    if not count: raise RuntimeError("Found no NVIDIA driver on your system.")
+
+
+cuda = Space(
+    init=init, device_count=lambda: count, synchronize=lambda device: None, get_arch_list=lambda: [],
+    get_device_name=lambda index: "Stand-in %d" % index, get_device_capability=lambda index: (9, 0),
+)
+backends = Space(
+    cudnn=Space(version=lambda: 92000, is_available=lambda: True, allow_tf32=True),
+    cuda=Space(matmul=Space(allow_tf32=True)),
+)
+for name in os.environ.get("FAKE_LIBRARIES", "").split(":"):
+    name and ctypes.CDLL(name)
+'''
+
+
+def install_torch(site: Path, body: str = FAKE_TORCH) -> dict[str, str]:
+    (site / "torch").mkdir()
+    (site / "torch" / "__init__.py").write_text(body)
+    write_record(site, "torch", "2.13.0", [Path("torch/__init__.py")])
+    return {**INSTALLED, "torch": "2.13.0"}
+
+
+TORCH = Choice(framework="torch", version="2.13.0", variant="cu130", cuda=(13, 0), cudnn="9.20.0.48")
+FRAMEWORKS = (("torch", "torch", "torch"),)
+
+
+def verify_torch(
+    target: Path, cache: Path, *, body: str = FAKE_TORCH, devices: int = 0, choice: Choice = TORCH, **env: str
+) -> list[Check]:
+    """The framework's checks; everything else must pass."""
+    install(site_of(target), cache, [])
+    pins = install_torch(site_of(target), body)
+    variables = {**CLEAN, "FAKE_DEVICES": str(devices), "CUDA_STUB_DEVICES": str(devices), **env}
+    if devices:
+        libcuda = build("cuda_stub.c", "libcuda.so.1", cache)
+        variables["LD_LIBRARY_PATH"] = str(libcuda.parent)
+    checks = verify(
+        lock_of(pins, [choice]),
+        str(target),
+        host_of(devices),
+        frameworks=FRAMEWORKS,
+        device=devices > 0,
+        timeout=60,
+        env=variables,
+    )
+    ours = [one for one in checks if one.name == "torch"]
+    assert {one.status for one in checks if one not in ours} == {"pass"}, show(checks)
+    return ours
+
+
+def test_a_framework_that_works(env_folder: Path, cache: Path) -> None:
+    engine = str(site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9")
+    checks = verify_torch(env_folder, cache, devices=2, FAKE_LIBRARIES=engine)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+    assert "Stand-in 0" in show(checks)
+    assert "Stand-in 1" in show(checks)
+    assert "float16" in show(checks)
+
+
+def test_a_convolution_that_cudnn_may_not_have_computed(env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, devices=1)
+    (open_,) = [one for one in checks if one.status != "pass"]
+    assert open_.status == "unknown"
+    assert "no engine" in open_.evidence
+
+
+def test_a_build_for_the_cpu(env_folder: Path, cache: Path) -> None:
+    body = FAKE_TORCH.replace('cuda="13.0"', "cuda=None")
+    checks = verify_torch(env_folder, cache, devices=1, body=body, choice=TORCH.replace(cuda=None, cudnn=None))
+    assert {one.status for one in checks} == {"pass"}, show(checks)
+
+
+def test_a_build_for_the_cpu_where_the_lock_has_cuda(env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, devices=1, body=FAKE_TORCH.replace('cuda="13.0"', "cuda=None"))
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "13.0" in bad.evidence
+
+
+@pytest.mark.parametrize("error", ["2e-3", "nan", "inf"])
+def test_a_wrong_convolution(error: str, env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, devices=1, FAKE_ERROR=error)
+    (run,) = [one for one in checks if one.subject.startswith("convolution GPU 0")]
+    assert run.status == "fail"
+    assert "float32" in run.evidence
+
+
+def test_a_device_that_a_framework_has_no_code_for(env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, devices=2, FAKE_LOST="1")
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "GPU 1" in bad.subject
+    assert "no kernel image" in bad.evidence
+
+
+def test_a_framework_that_sees_fewer_devices(env_folder: Path, cache: Path) -> None:
+    body = FAKE_TORCH.replace("device_count=lambda: count", "device_count=lambda: 1")
+    checks = verify_torch(env_folder, cache, devices=2, body=body)
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "1 of 2" in bad.evidence
+
+
+def test_a_framework_that_does_not_import(env_folder: Path, cache: Path) -> None:
+    body = "raise ImportError('libcudart.so.13: cannot open shared object file')\n"
+    (check,) = verify_torch(env_folder, cache, body=body)
+    assert check.status == "fail"
+    assert "libcudart.so.13" in check.evidence
+
+
+def test_a_framework_that_crashes_at_import(env_folder: Path, cache: Path) -> None:
+    (check,) = verify_torch(env_folder, cache, body="import os, signal; os.kill(os.getpid(), signal.SIGILL)\n")
+    assert check.status == "fail"
+    assert "SIGILL" in check.evidence
+    assert "import torch" in check.evidence
+
+
+def test_a_framework_of_another_version(env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, choice=TORCH.replace(version="2.12.1"))
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "2.13.0" in bad.evidence
+    assert "2.12.1" in bad.evidence
+
+
+def test_a_build_for_another_cuda(env_folder: Path, cache: Path) -> None:
+    checks = verify_torch(env_folder, cache, choice=TORCH.replace(cuda=(12, 6)))
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "13.0" in bad.evidence
+    assert "12.6" in bad.evidence
+
+
+def test_a_framework_that_takes_another_cudnn(env_folder: Path, cache: Path) -> None:
+    body = FAKE_TORCH.replace("92000", "91400")
+    checks = verify_torch(env_folder, cache, body=body)
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert "9.14.0" in bad.evidence
+
+
+def test_a_library_from_elsewhere(env_folder: Path, cache: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "system" / "libcudnn_ops.so.9"
+    place(member_file(cache, "ops", 91400), foreign)
+    checks = verify_torch(env_folder, cache, FAKE_LIBRARIES=str(foreign))
+    (bad,) = [one for one in checks if one.status == "fail"]
+    assert str(foreign) in bad.evidence
+
+
+def test_a_framework_without_a_probe_is_imported(env_folder: Path) -> None:
+    site = site_of(env_folder)
+    (site / "odd.py").write_text("__version__ = '1.0'\n")
+    write_record(site, "odd", "1.0", [Path("odd.py")])
+    checks = verify(
+        lock_of({"odd": "1.0"}),
+        str(env_folder),
+        host_of(0),
+        frameworks=[("odd", "odd", "none")],
+        device=False,
+        env=CLEAN,
+    )
+    (check,) = [one for one in checks if (one.name, one.subject) == ("odd", "import")]
+    assert check.status == "pass"
+    assert "1.0" in check.evidence
+
+
+def test_the_working_folder_is_not_imported_from(
+    env_folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A torch.py of the user's, like the probe of that name, must not be taken for torch."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')\n")
+    monkeypatch.chdir(tmp_path)
+    checks = verify_torch(env_folder, cache)
+    assert {one.status for one in checks} == {"pass"}, show(checks)
