@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from index_server import File, IndexServer, make_wheel
 from test_cli import contents, run
 
@@ -32,6 +33,7 @@ def test_solve_and_sync_from_a_live_index(tmp_path: Path, style: str, metadata: 
         text = (folder / "pylock.toml").read_text()
         assert 'version = "2.5"' in text and 'version = "2.0"' in text and "gamma" not in text
         assert f'index = "{server.url}' in text
+        assert text.count("size = ") == 2  # asked for where the page does not say it
         again = run(["solve", "alpha", *flags, "--index-url", server.url, "-o", "pylock.b.toml", "--offline"], folder)
         assert again.returncode == 0, again.stderr
         assert (folder / "pylock.b.toml").read_text() == text

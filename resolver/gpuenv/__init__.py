@@ -144,7 +144,7 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
 
     matrix = _matrix()
     snapshot, index = _indexes(options or IndexOptions())
-    return solver.solve(
+    plan = solver.solve(
         request,
         host,
         matrix,
@@ -154,6 +154,11 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
         changes=changes,
         data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
     )
+    if all(pin.wheel.size is not None for pin in plan.pins):
+        return plan
+    sizes = index.sizes([pin.wheel for pin in plan.pins])
+    pins = [(pin, sizes.get(pin.wheel.filename, pin.wheel.size)) for pin in plan.pins]
+    return plan.replace(pins=tuple(pin.replace(wheel=pin.wheel.replace(size=size)) for pin, size in pins))
 
 
 def lock(plan: Plan) -> Lock:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .live import SimpleIndex
     from .transport import Transport
 
+THREADS = 8
 SNAPSHOT = "snapshot"
 NOWHERE = ""  # the label of a name that no index has
 
@@ -135,6 +136,20 @@ class CombinedIndex:
         if source is None:
             raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")
         return source.dependencies(wheel)
+
+    def sizes(self, wheels: Sequence[Wheel]) -> dict[str, int]:
+        """{file name: bytes} of the files without a size that came from an index over the network, asked at once."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        asked = []
+        for wheel in wheels:
+            label, source = self._sources.get(wheel.name, (NOWHERE, None))
+            source = source.opened() if isinstance(source, Later) else source
+            if wheel.size is None and label != SNAPSHOT and hasattr(source, "size"):
+                asked.append((wheel, source))
+        with ThreadPoolExecutor(THREADS) as pool:
+            found = pool.map(lambda pair: pair[1].size(pair[0]), asked)
+            return {wheel.filename: size for (wheel, _), size in zip(asked, found, strict=True) if size is not None}
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Ask at once for the pages that these names need from an index over the network. Raises nothing of theirs.

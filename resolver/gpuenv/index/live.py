@@ -49,6 +49,7 @@ class SimpleIndex:
         self.label = shown(self.url)
         self.undated: set[str] = set()
         self._cutoff = None if exclude_newer is None else parse_cutoff(exclude_newer)
+        self._transport, self._cache, self._offline = transport, cache, offline
         self._fetcher = Fetcher(transport, cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, cache, offline=offline)
         self._known: dict[str, tuple[Wheel, ...] | PackageIndexError | None] = {}
@@ -89,6 +90,28 @@ class SimpleIndex:
             if mine.filename == wheel.filename and (not mine.sha256 or not wheel.sha256 or mine.sha256 == wheel.sha256):
                 return mine
         return None
+
+    def size(self, wheel: Wheel) -> int | None:
+        """The bytes of a file whose page does not say it: the length that a request for its first byte answers.
+
+        None if the server does not tell; a lock can do without. Asked once for each hash, then cached.
+        """
+        if wheel.size is not None:
+            return wheel.size
+        if wheel.sha256 is not None and (known := self._cache.get("sizes", wheel.sha256)) is not None:
+            return int(known[0]["size"])
+        if self._offline:
+            return None
+        try:
+            reply = self._transport.get_range(wheel.url, f"index {self.label} failed for {wheel.filename}", "0-0")
+        except PackageIndexError:
+            return None
+        total = reply.headers.get("content-range", "").rpartition("/")[2]
+        if not total.isdigit():
+            return None
+        if wheel.sha256 is not None:
+            self._cache.put("sizes", wheel.sha256, {"size": int(total)}, b"")
+        return int(total)
 
     def _look(self, name: str) -> tuple[Wheel, ...] | None:
         if name not in self._known:
