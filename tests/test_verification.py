@@ -169,9 +169,7 @@ def host_of(devices: int) -> Host:
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file with its size and time of change."""
-    return {
-        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))
-    }
+    return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
 
 
 def show(checks: Sequence[Check]) -> str:
@@ -203,9 +201,7 @@ def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp
     said = show(checks)
     left = list(checks)
     for want in case["expect"]:
-        found = [
-            one for one in checks if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))
-        ]
+        found = [one for one in checks if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))]
         assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
         for text in want.get("has", []):
             assert text.replace("OUTSIDE", str(outside)) in found[0].evidence, f"{text}\n{said}"

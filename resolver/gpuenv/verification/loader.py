@@ -72,9 +72,7 @@ def inside(path: str, prefix: str) -> bool:
     return any(place.startswith(start.rstrip("/") + "/") for place in places for start in prefixes)
 
 
-def strangers(
-    mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins
-) -> list[str]:
+def strangers(mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins) -> list[str]:
     """Mapped libraries from outside the environment, the driver's own aside, each with who supplied it.
 
     `owned` are the real paths of the distributions' libraries: an environment of links into a package cache, or one
@@ -162,7 +160,7 @@ def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: flo
 
 
 def release_text(number: int) -> str:
-    """"9.20.0" of 92000 and "8.9.7" of 8907: cudnn_version.h; the encoding changed with 9.0."""
+    """92000 is 9.20.0, and 8907 is 8.9.7: cudnn_version.h; the encoding changed with 9.0."""
     if number < 90000:
         return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
@@ -187,7 +185,7 @@ def _version(answer: dict[str, Any], locked: str | None, crash: str) -> Check:
     bad = [f"{name} gives {status}" for name, status in sorted(answer["checks"].items()) if status != 0]
     bad += [crash] if crash else []
     if locked is not None and not is_release(number, locked):
-        bad.insert(0, f"cudnnGetVersion gives {text}; the lock says {locked}")
+        bad.insert(0, f"cudnnGetVersion gives {text}; expected {locked}")
     if bad:
         return _check("version", "fail", "; ".join(bad))
     agreed = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
