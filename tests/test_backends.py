@@ -136,7 +136,9 @@ def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: st
     (tmp_path / "pylock.toml").write_text(lockfile.dumps(make_lock(wheel)))
     root = Path(__file__).parent.parent / "resolver"
     code = (
-        "import sys; from gpuenv.backends import wheels; from gpuenv import read_lock\n"
+        "import signal, sys; from gpuenv.backends import wheels; from gpuenv import read_lock\n"
+        # A shell may have started the tests with the signal ignored, which children inherit.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "wheels.sync(read_lock('pylock.toml'), 'env', installer=sys.argv[1])"
     )
     child = subprocess.Popen(

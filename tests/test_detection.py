@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from gpuenv import detection
 from gpuenv.detection import nvml, visible
 from gpuenv.errors import InputError
-from gpuenv.model import Gpu, Host, Problem, Python, to_plain
+from gpuenv.model import Gpu, Host, Problem, Python
+from gpuenv.plain import to_plain
 from native_build import build, nvml_script
 
 HERE = Path(__file__).parent
@@ -31,7 +32,7 @@ CASES = [
 DETECT = """
 import json, sys
 from gpuenv.detection import detect
-from gpuenv.model import to_plain
+from gpuenv.plain import to_plain
 root, env, python = json.loads(sys.argv[1])
 json.dump(to_plain(detect(root=root, env=env, python=python)), sys.stdout)
 """

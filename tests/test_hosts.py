@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.model import Request, host_from_plain
+from gpuenv.model import Request
+from gpuenv.plain import host_from_plain
 
 RECORDS = sorted((Path(__file__).parent.parent / "docs" / "hosts").glob("*.json"))
 

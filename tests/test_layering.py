@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"model", "errors", "rules", "environment"}
+KERNEL = {"model", "plain", "errors", "rules", "environment"}
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
+    "plain": {"model"},
     "rules": {"model", "errors"},
     "environment": {"model", "errors"},
 }

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import gpuenv
 
 from .errors import GpuEnvError, InputError
-from .model import Host, IndexOptions, Lock, Plan, Request, to_plain
+from .model import Host, IndexOptions, Lock, Plan, Request
+from .plain import to_plain
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .errors import Explanation, GpuEnvError, HostMismatchError, NoSolutionError, Reason
-from .model import Check, Choice, Host, Lock, Plan, Rejection, show_pair, to_plain
+from .model import Check, Choice, Host, Lock, Plan, Rejection, show_pair
+from .plain import to_plain
 
 MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
 

@@ -19,12 +19,11 @@ from .model import (
     Pin,
     Plan,
     Wheel,
-    host_from_plain,
     parse_pair,
     parse_release,
     show_pair,
-    to_plain,
 )
+from .plain import host_from_plain, to_plain
 
 FORMAT = 1
 _KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InputError
-from ..model import Host, host_from_plain, to_plain
+from ..model import Host
+from ..plain import host_from_plain, to_plain
 
 _FORMAT = 1
 _HINT = "gpuenv detect -o FILE writes such a file"

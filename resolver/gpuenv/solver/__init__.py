@@ -140,7 +140,7 @@ def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Ca
         request=shelf.request,
         host=shelf.host,
         pins=tuple(Pin(wheel=node.wheel, dependencies=tuple(sorted(depends[name]))) for name, node in pinned.items()),
-        choices=tuple(_choice(pinned[name], pinned) for name in (*named, *others)),
+        choices=tuple(_choice(shelf.framework_of(name) or name, pinned[name], pinned) for name in (*named, *others)),
         needs=_needs(shelf, pinned),
         skipped=tuple(skipped),
         warnings=tuple(warnings),
@@ -149,13 +149,13 @@ def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Ca
     return plan.replace(digest=digest(plan))
 
 
-def _choice(node: Candidate, pinned: dict[str, Candidate]) -> Choice:
+def _choice(framework: str, node: Candidate, pinned: dict[str, Candidate]) -> Choice:
     build = node.build
     cudnn = next((pinned[name].version for name in sorted(pinned) if name.startswith("nvidia-cudnn-")), None)
     if build is None:
-        return Choice(framework=node.name, version=node.version, variant="unknown", cuda=None, cudnn=cudnn)
+        return Choice(framework=framework, version=node.version, variant="unknown", cuda=None, cudnn=cudnn)
     return Choice(
-        framework=node.name,
+        framework=framework,
         version=build.version,
         variant=build.variant,
         cuda=build.cuda,

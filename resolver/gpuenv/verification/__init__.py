@@ -7,11 +7,13 @@ unknown, with what was seen as its evidence.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 from ..errors import InputError
-from ..model import Check, Host, Lock, show_pair
+from ..model import Check, Host, Lock, Value, show_pair
 from . import installed, loader
 from .children import Children, Outcome, has_probe
 
@@ -35,61 +37,84 @@ def verify(
     touches no GPU. `timeout` is in seconds and bounds all checks together; children that are not done are killed.
     InputError if there is no interpreter at `target`.
     """
-    import time
-    from concurrent.futures import ThreadPoolExecutor
-
     python = _interpreter(target)
     variables = dict(os.environ if env is None else env)
     children = Children(python, variables, time.monotonic() + timeout)
-    origins = loader.Origins(variables)
-    probe = children.run
-    first = probe("installed", {"mode": "survey"})
+    first = children.run("installed", {"mode": "survey"})
     if first.answer is None:
         return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
-    survey: dict[str, Any] = first.answer
-    checks = installed.survey_checks(lock, survey)
-    chosen = _present(lock, survey, frameworks)
-    folder = _cudnn_folder(survey)
-    ordinals = range(len(host.gpus)) if device else range(0)
-    workers = 2 + len(ordinals) + len(chosen)
+    about = _Target(
+        lock=lock,
+        gpus=tuple(gpu.name for gpu in host.gpus) if device else (),
+        device=device,
+        survey=first.answer,
+        chosen=_present(lock, first.answer, frameworks),
+        folder=_cudnn_folder(first.answer),
+        origins=loader.Origins(variables),
+    )
+    checks = installed.survey_checks(lock, first.answer)
     # The children are ended before the pool waits for its threads, so that an interrupt is not held up by a hang.
-    with ThreadPoolExecutor(workers) as pool, children:
-        files = pool.submit(probe, "installed", {"mode": "files", "imports": [name for _, name, _ in chosen]})
-        cudnn = pool.submit(_cudnn, probe, folder) if folder else None
-        # One child a device, all at once; then the frameworks, which use every device by themselves.
-        options = [{"folder": folder, "device": {"ordinal": n}} for n in ordinals]
-        handles = [pool.submit(probe, "cudnn", one) for one in options] if folder else []
-        runs = [
-            pool.submit(probe, script if has_probe(script) else "module", {"import_name": module, "device": device})
-            for _, module, script in chosen
-        ]
-        checks.append(installed.file_check(files.result()))
-        checks.append(loader.variable_check(folder, origins))
-        pinned = _pinned(lock, survey)
-        if cudnn is not None and folder is not None:
-            members, crash = cudnn.result()
-            checks += loader.cudnn_checks(members, folder, pinned, origins, crash=crash)
-        elif pinned is not None:
-            evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
-            checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
-        for gpu, ordinal, handle in zip(host.gpus, ordinals, handles, strict=False):
-            checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {gpu.name}"))
-        prefixes = (survey["interpreter"]["prefix"], survey["interpreter"]["platlib"])
-        owned = {os.path.realpath(path) for path, _ in survey["libraries"]}
-        for (name, _, _), outcome in zip(chosen, runs, strict=True):
-            checks += _framework_checks(
-                name,
-                outcome.result(),
-                lock=lock,
-                prefixes=prefixes,
-                owned=owned,
-                origins=origins,
-                host=host if device else None,
-            )
+    with ThreadPoolExecutor(2 + len(about.gpus) + len(about.chosen)) as pool, children:
+        checks += _collect(about, _start(about, pool, children.run))
     if device and not host.gpus:
         problem = "; ".join(f"{one.code}: {one.detail}" for one in host.problems) or "no GPU is visible"
         checks.append(Check(name="device", subject="", status="unknown", evidence=f"nothing ran on a GPU: {problem}"))
     return tuple(checks)
+
+
+class _Target(Value):
+    """What is examined: the lock, the devices' names, what is installed, and where its cuDNN is."""
+
+    lock: Lock | None
+    gpus: tuple[str, ...]
+    device: bool
+    survey: dict[str, Any]
+    chosen: list[Named]
+    folder: str | None
+    origins: loader.Origins
+
+
+class _Started(Value):
+    """The probes under way, as futures."""
+
+    files: Future[Outcome]
+    cudnn: Future[tuple[Outcome, str]] | None
+    handles: list[Future[Outcome]]
+    runs: list[Future[Outcome]]
+
+
+def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
+    """All probes at once: a child for the files, one for cuDNN, one a device, one a framework."""
+    folder, modules = about.folder, [module for _, module, _ in about.chosen]
+    options = [{"folder": folder, "device": {"ordinal": ordinal}} for ordinal in range(len(about.gpus))]
+    return _Started(
+        files=pool.submit(probe, "installed", {"mode": "files", "imports": modules}),
+        cudnn=pool.submit(_cudnn, probe, folder) if folder else None,
+        handles=[pool.submit(probe, "cudnn", one) for one in options] if folder else [],
+        runs=[
+            pool.submit(
+                probe, script if has_probe(script) else "module", {"import_name": module, "device": about.device}
+            )
+            for _, module, script in about.chosen
+        ],
+    )
+
+
+def _collect(about: _Target, started: _Started) -> list[Check]:
+    """The checks of what the probes answer, in a stated order whichever answers first."""
+    checks = [installed.file_check(started.files.result()), loader.variable_check(about.folder, about.origins)]
+    pinned = _pinned(about.lock, about.survey)
+    if started.cudnn is not None and about.folder is not None:
+        members, crash = started.cudnn.result()
+        checks += loader.cudnn_checks(members, about.folder, pinned, about.origins, crash=crash)
+    elif pinned is not None:
+        evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
+        checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
+    for ordinal, handle in enumerate(started.handles):
+        checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {about.gpus[ordinal]}"))
+    for (name, _, _), outcome in zip(about.chosen, started.runs, strict=True):
+        checks += _framework_checks(name, outcome.result(), about)
+    return checks
 
 
 def _cudnn(probe: Probe, folder: str) -> tuple[Outcome, str]:
@@ -139,29 +164,23 @@ def _pinned(lock: Lock | None, survey: dict[str, Any]) -> str | None:
     return next((version for name, version in pins if name.startswith("nvidia-cudnn-cu")), None)
 
 
-def _framework_checks(
-    name: str,
-    outcome: Outcome,
-    *,
-    lock: Lock | None,
-    prefixes: Sequence[str],
-    owned: Collection[str],
-    origins: loader.Origins,
-    host: Host | None,
-) -> list[Check]:
+def _framework_checks(name: str, outcome: Outcome, about: _Target) -> list[Check]:
     answer = outcome.answer
     if answer is None:
         return [_check(name, "import", "fail", outcome.failure, outcome.seconds)]
-    checks = [_import_check(name, answer, lock, outcome.seconds)]
+    checks = [_import_check(name, answer, about.lock, outcome.seconds)]
     if "cpu" in answer:
         checks.append(_run_check(name, "CPU", [answer["cpu"]]))
-    if host is not None and host.gpus:
-        checks += _device_checks(name, answer, host)
-    foreign = loader.strangers(answer.get("mapped", ()), prefixes, owned, origins)
+    if about.gpus:
+        checks += _device_checks(name, answer, len(about.gpus))
+    mapped = answer.get("mapped", ())
+    prefixes = (about.survey["interpreter"]["prefix"], about.survey["interpreter"]["platlib"])
+    owned = {os.path.realpath(path) for path, _ in about.survey["libraries"]}
+    foreign = loader.strangers(mapped, prefixes, owned, about.origins)
     if foreign:
         checks.append(_check(name, "libraries", "fail", f"not the environment's: {'; '.join(foreign[:4])}"))
     else:
-        evidence = loader.whereabouts(answer.get("mapped", ()), prefixes)
+        evidence = loader.whereabouts(mapped, prefixes)
         checks.append(_check(name, "libraries", "pass", f"all the environment's: {evidence}"))
     return checks
 
@@ -192,7 +211,7 @@ def _same_cuda(text: str | None, want: tuple[int, int] | None) -> bool:
     return have == want
 
 
-def _device_checks(name: str, answer: dict[str, Any], host: Host) -> list[Check]:
+def _device_checks(name: str, answer: dict[str, Any], visible: int) -> list[Check]:
     if "device_failure" in answer:
         return [_check(name, "GPU", "fail", answer["device_failure"])]
     if answer.get("cuda", "") is None:
@@ -206,8 +225,8 @@ def _device_checks(name: str, answer: dict[str, Any], host: Host) -> list[Check]
             checks.append(_check(name, subject, "fail", device["failure"]))
         else:
             checks.append(_run_check(name, subject, device["runs"], engines))
-    if len(devices) < len(host.gpus):
-        evidence = f"{name} sees {len(devices)} of {len(host.gpus)} devices"
+    if len(devices) < visible:
+        evidence = f"{name} sees {len(devices)} of {visible} devices"
         checks.append(_check(name, "GPU", "fail", evidence))
     return checks
 
