@@ -228,6 +228,7 @@ def test_a_solve_needs_no_packaging() -> None:
     """Walking torch's whole closure from the snapshot imports neither packaging nor a network library."""
     program = f"""
 import sys
+before = set(sys.modules)  # an editable install starts with more
 from gpuenv.environment import TargetEnvironment
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Python
@@ -246,7 +247,7 @@ while todo:
                 todo.append((need.name, need.extras))
                 [environment.contains(need.specifier, other, False) for other in snapshot.versions(need.name)]
 assert len(seen) > 40, len(seen)
-print(sorted(set(sys.modules) & {{"packaging", "urllib", "requests", "dataclasses", "inspect", "pathlib", "socket"}}))
+print(sorted((set(sys.modules) - before) & {{"packaging", "urllib", "requests", "dataclasses", "inspect", "pathlib", "socket"}}))
 """
     reply = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'resolver')!r})\n" + program],

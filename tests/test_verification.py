@@ -222,7 +222,9 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
     install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
     marker = f"marker-{os.getpid()}-{env_folder}"
     code = (
-        "import sys\n"
+        "import signal, sys\n"
+        # A shell may have started the tests with the signal ignored, which children inherit.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from gpuenv.model import Host, Python\n"
         "from gpuenv.verification import verify\n"
         "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), timeout=500)\n"
