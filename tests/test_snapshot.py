@@ -247,7 +247,8 @@ while todo:
                 todo.append((need.name, need.extras))
                 [environment.contains(need.specifier, other, False) for other in snapshot.versions(need.name)]
 assert len(seen) > 40, len(seen)
-print(sorted((set(sys.modules) - before) & {{"packaging", "urllib", "requests", "dataclasses", "inspect", "pathlib", "socket"}}))
+heavy = {{"packaging", "urllib", "requests", "dataclasses", "inspect", "pathlib", "socket"}}
+print(sorted((set(sys.modules) - before) & heavy))
 """
     reply = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT / 'resolver')!r})\n" + program],
