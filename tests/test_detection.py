@@ -145,6 +145,21 @@ def test_host(case: dict[str, Any], stubs: Stubs, tmp_path: Path) -> None:
     check_calls(tmp_path / "calls.txt", case)
 
 
+def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Path) -> None:
+    """An nvidia-smi that knows no compute capability names the GPU and the driver's release."""
+    case = next(one.values[0] for one in CASES if one.id == "fallback: nvidia-smi without compute_cap")
+    root = tmp_path / "root"
+    root.mkdir()
+    make_root(case, root)
+    make_nvidia_smi(case, tmp_path / "bin")
+    loader = make_loader_env(case, stubs, tmp_path, root)
+    composed = DETECT.replace("from gpuenv.detection import detect", "from gpuenv import detect")
+    host = run(composed, [str(root), {"PATH": str(tmp_path / "bin")}, "3.12"], loader)
+    assert [gpu["compute_capability"] for gpu in host["gpus"]] == [[9, 0]]
+    assert host["driver_cuda"] == [12, 2]
+    assert ["compute_capability", "the GPU's name"] in host["sources"]
+
+
 def check_calls(log: Path, case: dict[str, Any]) -> None:
     """NVML is shut down if and only if it was started, and the call that makes answers up is never made."""
     calls = log.read_text().split() if log.exists() else []

@@ -96,8 +96,14 @@ def detect(*, root: str = "/", env: Mapping[str, str] | None = None, python: str
     from . import detection
 
     host = detection.detect(root=root, env=env, python=python)
+    # What the driver was not there to say, the tables know by the driver's release and the GPU's name.
     if host.driver is not None and host.driver_cuda is None:
         host = host.replace(driver_cuda=_matrix().driver_cuda(host.driver))
+    if any(gpu.compute_capability is None for gpu in host.gpus):
+        known = [gpu.compute_capability or _matrix().compute_capability(gpu.name) for gpu in host.gpus]
+        gpus = [gpu.replace(compute_capability=one) for gpu, one in zip(host.gpus, known, strict=True)]
+        sources = (*host.sources, ("compute_capability", "the GPU's name"))
+        host = host.replace(gpus=tuple(gpus), sources=sources)
     return host
 
 

@@ -115,7 +115,7 @@ def _request_flags(parser: ArgumentParser) -> None:
     group.add_argument("--default-index-only", action="store_true", help="leave out the frameworks' own indexes")
     group.add_argument("--offline", action="store_true", help="ask no index")
     group.add_argument("--refresh", action="store_true", help="ask the index, not the snapshot or the cache")
-    group.add_argument("--exclude-newer", metavar="DATE", help="only files uploaded before this date")
+    group.add_argument("--exclude-newer", metavar="DATE", help="only files uploaded up to then; asks the live index")
     group.add_argument("--pre", action="store_true", help="take pre-releases too")
     parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
 
@@ -304,7 +304,7 @@ def _planned(arguments: Namespace) -> Plan:
         requirements=tuple(arguments.requirement),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
-        exclude_newer=_date(arguments.exclude_newer),
+        exclude_newer=arguments.exclude_newer,
     )
     if not request.frameworks and not request.requirements:
         raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
@@ -317,20 +317,6 @@ def _planned(arguments: Namespace) -> Plan:
         exclude_newer=request.exclude_newer,
     )
     return gpuenv.solve(request, _host(arguments, solving=True), options)
-
-
-def _date(text: str | None) -> str | None:
-    """2026-11-01 or 2026-11-01T12:00:00Z as the latter. InputError for anything else."""
-    if text is None:
-        return None
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"--exclude-newer {text}: is not a date such as 2026-11-01") from None
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _lock_path(arguments: Namespace) -> str | None:

@@ -146,13 +146,10 @@ class Shelf:
 
     def _arrange(self, name: str) -> list[Candidate]:
         best: dict[tuple[str, str], tuple[int, Wheel]] = {}
-        newest = self.request.exclude_newer
         framework = self._known.get(name)
         own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
         for wheel in self.index.wheels(name, self.environment):
             if self.request.default_index_only and own and wheel.index.startswith(own):
-                continue
-            if newest is not None and (wheel.upload_time is None or wheel.upload_time >= newest):
                 continue
             rank = self.environment.rank(wheel.filename)
             if rank is None or not self.environment.accepts_python(wheel.requires_python):
