@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache as cache_once
 from typing import TYPE_CHECKING
 
 from .errors import (
@@ -49,6 +50,7 @@ from .model import (
 if TYPE_CHECKING:
     from .index.combined import CombinedIndex, Source
     from .index.snapshot import Snapshot
+    from .index.transport import Transport
     from .matrix import DataMatrix
 
 __version__ = "0.1.0"
@@ -281,17 +283,23 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
     folder = os.path.join(_matrix().folder, "snapshot")
     snapshot = Snapshot(folder, found.file_store, default_index=found.url)
 
+    @cache_once
+    def transport() -> Transport:
+        """One for all indexes: they share connections and logins."""
+        from .index.transport import Transport
+
+        return Transport(cert=found.cert)
+
     def source(url: str | None) -> Source:
         """An index by its URL; None is the folders of --find-links."""
         from .index.links import FindLinks
-        from .index.transport import Transport
 
-        transport, offline, refresh = Transport(cert=found.cert), options.offline, options.refresh
+        offline, refresh = options.offline, options.refresh
         if url is None:
-            return FindLinks(options.find_links, transport=transport, cache=cache, offline=offline, refresh=refresh)
+            return FindLinks(options.find_links, transport=transport(), cache=cache, offline=offline, refresh=refresh)
         newest = options.exclude_newer
         return open_index(
-            url, transport=transport, cache=cache, offline=offline, refresh=refresh, exclude_newer=newest
+            url, transport=transport(), cache=cache, offline=offline, refresh=refresh, exclude_newer=newest
         )
 
     def later(url: str) -> Source:

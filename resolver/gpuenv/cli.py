@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import gpuenv
 
 from .errors import GpuEnvError, InputError
-from .model import Host, IndexOptions, Lock, Plan, Request
+from .model import Check, Host, IndexOptions, Lock, Plan, Request
 from .plain import to_plain
 
 INTERRUPTED = 130
@@ -221,8 +221,6 @@ def _sync(arguments: Namespace) -> int:
 
 
 def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int:
-    from . import explanation
-
     described = bool(arguments.gpu or arguments.host)
     host = plan.host if plan is not None else _host(arguments, solving=False, python=False)
     if plan is None and lock.needs.python is not None and arguments.python is None:
@@ -242,17 +240,10 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int
             _print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
         return 0
     # A host that was described is elsewhere: only what needs no device can be proved here.
-    checks = gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout)
-    if arguments.json:
-        _print_json(explanation.checks_json(checks))
-    else:
-        _print(explanation.check_lines(checks))
-    return 0 if explanation.ok(checks) else 1
+    return _show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
 
 
 def _verify(arguments: Namespace) -> int:
-    from . import explanation
-
     path = arguments.lock or ("pylock.toml" if os.path.isfile("pylock.toml") else None)
     lock = None if path is None else gpuenv.read_lock(path)
     target = arguments.python or arguments.target or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
@@ -264,11 +255,7 @@ def _verify(arguments: Namespace) -> int:
     checks = gpuenv.verify(
         lock, target, host, device=not arguments.no_device, timeout=arguments.timeout, only=tuple(arguments.framework)
     )
-    if arguments.json:
-        _print_json(explanation.checks_json(checks))
-    else:
-        _print(explanation.check_lines(checks))
-    return 0 if explanation.ok(checks) else 1
+    return _show(arguments, checks)
 
 
 # ---- what commands share ------------------------------------------------------------------------------------------
@@ -296,6 +283,17 @@ def _host(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
             hint="describe the host: --gpu H100 --driver 580.65.06, --host FILE, or --gpu none for the CPU",
         )
     return host
+
+
+def _show(arguments: Namespace, checks: Sequence[Check]) -> int:
+    """Prints checks and says by the exit status how they ended."""
+    from . import explanation
+
+    if arguments.json:
+        _print_json(explanation.checks_json(checks))
+    else:
+        _print(explanation.check_lines(checks))
+    return 0 if explanation.ok(checks) else 1
 
 
 def _planned(arguments: Namespace) -> Plan:

@@ -139,14 +139,16 @@ class CombinedIndex:
 
     def sizes(self, wheels: Sequence[Wheel]) -> dict[str, int]:
         """{file name: bytes} of the files without a size that came from an index over the network, asked at once."""
-        from concurrent.futures import ThreadPoolExecutor
-
         asked = []
         for wheel in wheels:
             label, source = self._sources.get(wheel.name, (NOWHERE, None))
             source = source.opened() if isinstance(source, Later) else source
             if wheel.size is None and label != SNAPSHOT and hasattr(source, "size"):
                 asked.append((wheel, source))
+        if not asked:
+            return {}
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(THREADS) as pool:
             found = pool.map(lambda pair: pair[1].size(pair[0]), asked)
             return {wheel.filename: size for (wheel, _), size in zip(asked, found, strict=True) if size is not None}

@@ -53,9 +53,10 @@ def distributions(request: Request, matrix: Matrix) -> tuple[tuple[Requirement, 
             raise InputError(f"--framework {text}: no framework of that name; known: {known}")
         if parsed.marker or parsed.url:
             raise InputError(f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9")
-        if any(framework.distribution == other.name for other in frameworks):
+        name = normalize_name(framework.distribution)
+        if any(name == other.name for other in frameworks):
             raise InputError(f"--framework {text}: given twice")
-        frameworks.append(parsed.replace(name=normalize_name(framework.distribution)))
+        frameworks.append(parsed.replace(name=name))
     others = tuple(parse_requirement(text) for text in request.requirements)
     return tuple(frameworks), others
 
@@ -77,8 +78,8 @@ def solve(
     finds nothing does a second one let doubts pass, and its plan carries them as warnings. `environment_for` gives
     the target's tags and markers; `widen(name)` asks for releases that the index left out so far, and is called for the
     user's own requirements that none of the releases fulfils. `data` names the version of all data for the lock.
-    NoSolutionError carries every reason and, unless `changes` is false, the smallest
-    changes that help. InputError for a request that cannot be read.
+    NoSolutionError carries every reason and, unless `changes` is false, the smallest changes that help. InputError for
+    a request that cannot be read.
     """
     frameworks, others = distributions(request, matrix)
     if not frameworks and not others:

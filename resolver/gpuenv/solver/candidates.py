@@ -39,7 +39,7 @@ class Token:
 
 
 class Need:
-    """Base of what a candidate asks for. `ident` names the node; `parent` is who asks (None for the user)."""
+    """Base of what a candidate asks for. `ident` names the node."""
 
     __slots__ = ("ident",)
     ident: str
@@ -96,6 +96,11 @@ class AgreeNeed(Need):
 def with_extras(name: str, extras: Sequence[str]) -> str:
     """("torch", ("a", "b")) -> "torch[a,b]"."""
     return f"{name}[{','.join(sorted(extras))}]" if extras else name
+
+
+def is_exact(specifier: str) -> bool:
+    """Whether a specifier pins one version: ==2.15.0, not ==2.15.*."""
+    return specifier.startswith("==") and "*" not in specifier
 
 
 class Shelf:

@@ -9,7 +9,7 @@ from resolvelib.providers import AbstractProvider
 
 from ..errors import PackageIndexError, Reason
 from ..model import Requirement
-from .candidates import AgreeNeed, Candidate, DistNeed, ExactNeed, FactNeed, Need, Shelf, Token
+from .candidates import AgreeNeed, Candidate, DistNeed, ExactNeed, FactNeed, Need, Shelf, Token, is_exact
 
 Node = Candidate | Token
 
@@ -126,7 +126,7 @@ class Provider(AbstractProvider[Need, Node, str]):
             return False
         version = candidate.version
         yanked = candidate.wheel.yanked is not None
-        if yanked and not (need.specifier.startswith("==") and "*" not in need.specifier):
+        if yanked and not is_exact(need.specifier):
             return False
         if need.specifier and not self.contains(need.specifier, version, True):
             return False
@@ -176,8 +176,8 @@ class Provider(AbstractProvider[Need, Node, str]):
     def _specifier(candidate: Candidate, requirement: Requirement) -> str:
         """R4: a cuDNN range is narrowed to releases that fit the build: same major, minor not older."""
         build, specifier = candidate.build, requirement.specifier
-        exact = specifier.startswith("==") and "*" not in specifier
-        if build is None or build.cudnn is None or exact or not requirement.name.startswith("nvidia-cudnn-"):
+        ours = requirement.name.startswith("nvidia-cudnn-") and not is_exact(specifier)
+        if not ours or build is None or build.cudnn is None:
             return specifier
         major, minor = build.cudnn.split(".")[:2]
         return ",".join(filter(None, (specifier, f">={major}.{minor}", f"<{int(major) + 1}")))

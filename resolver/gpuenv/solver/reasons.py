@@ -8,7 +8,7 @@ from typing import Any
 from ..environment import parse_requirement, version_key
 from ..errors import Change, Explanation, GpuEnvError, Reason
 from ..model import Host, Plan, Python, Rejection, Request, parse_release
-from .candidates import Candidate, DistNeed, FactNeed, Need, Shelf
+from .candidates import Candidate, DistNeed, FactNeed, Need, Shelf, is_exact
 
 PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 Retry = Callable[[Request, Host], Plan]
@@ -18,8 +18,7 @@ def reasons_against(shelf: Shelf, candidate: Candidate) -> tuple[Reason, ...]:
     """Every host fact against a build and against the CUDA libraries that it pins exactly."""
     found = [reason for reasons in shelf.facts(candidate).values() for reason in reasons]
     for requirement in shelf.index.dependencies(candidate.wheel):
-        exact = requirement.specifier.startswith("==") and "*" not in requirement.specifier
-        if not (exact and shelf.matrix.is_library(requirement.name)):
+        if not (is_exact(requirement.specifier) and shelf.matrix.is_library(requirement.name)):
             continue
         if requirement.marker and not shelf.environment.marker(requirement.marker, ()):
             continue
@@ -39,11 +38,10 @@ def passed_over(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[Rej
         if candidate.wheel.yanked is None and contains(root.specifier, candidate.version, True):
             reasons = reasons_against(shelf, candidate)
             if not reasons:
-                label = candidate.build.local if candidate.build else candidate.version
                 reasons = (
                     Reason(
                         code="conflict",
-                        subject=f"{candidate.name} {label}",
+                        subject=f"{candidate.name} {_label(candidate)}",
                         need="dependencies that fit the other requirements",
                         have="none do",
                     ),
