@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"model", "plain", "errors", "rules", "environment"}
+KERNEL = {"model", "plain", "errors", "rules", "environment", "writing"}
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
     "plain": {"model"},
+    "writing": set(),
     "rules": {"model", "errors"},
     "environment": {"model", "errors"},
 }

@@ -24,6 +24,7 @@ from .model import (
     show_pair,
 )
 from .plain import host_from_plain, to_plain
+from .writing import write_whole
 
 FORMAT = 1
 _KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}
@@ -176,26 +177,15 @@ def _default_index(lock: Lock) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Writes a file whole or not at all: to a temporary file beside it, fsync, rename. InputError if it cannot."""
+    """Writes a file whole or not at all. InputError if it cannot."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
         raise InputError(f"{path}: the folder {folder} does not exist", hint="make the folder, or give another -o")
     if os.path.isdir(path):
         raise InputError(f"{path}: is a folder", hint="give a file name to -o")
-    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o644)
-        try:
-            data = text.encode()
-            while data:
-                data = data[os.write(handle, data) :]
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        os.replace(temporary, path)
+        write_whole(path, text.encode())
     except OSError as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
         raise InputError(f"{path}: cannot be written: {error.strerror}", hint="give another -o") from None
 
 

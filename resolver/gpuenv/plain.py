@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .model import Gpu, Host, Problem, Python, Value, parse_release
@@ -26,20 +26,17 @@ def to_plain(value: object) -> Any:
 
 def host_from_plain(data: object) -> Host:
     """The inverse of `to_plain` for a Host. ValueError names the field that does not fit."""
+    _check(data)
     fields = _fields(data, Host, "host")
-    fields["python"] = Python(**_typed(_fields(fields.get("python"), Python, "host.python"), {"version": _pair}))
-    gpus = fields.get("gpus", [])
-    if not isinstance(gpus, list):
-        raise ValueError("host.gpus must be a list")
+    fields["python"] = Python(**_paired(_fields(fields.get("python"), Python, "host.python"), "version"))
     fields["gpus"] = tuple(
-        Gpu(**_typed(_fields(gpu, Gpu, f"host.gpus[{n}]"), {"compute_capability": _pair}))
-        for n, gpu in enumerate(gpus)
+        Gpu(**_paired(_fields(gpu, Gpu, f"host.gpus[{n}]"), "compute_capability"))
+        for n, gpu in enumerate(fields.get("gpus", []))
     )
-    fields["problems"] = tuple(
-        Problem(**_fields(problem, Problem, "host.problems")) for problem in _list(fields.get("problems", []))
-    )
-    fields["sources"] = tuple((str(fact), str(source)) for fact, source in _list(fields.get("sources", [])))
-    host = Host(**_typed(fields, {"glibc": _pair, "driver_cuda": _pair}))
+    problems = enumerate(fields.get("problems", []))
+    fields["problems"] = tuple(Problem(**_fields(one, Problem, f"host.problems[{n}]")) for n, one in problems)
+    fields["sources"] = tuple((fact, source) for fact, source in fields.get("sources", []))
+    host = Host(**_paired(fields, "glibc", "driver_cuda"))
     if host.driver is not None:
         parse_release(host.driver)
     return host
@@ -57,31 +54,75 @@ def _fields(data: object, cls: type[Value], where: str) -> dict[str, Any]:
     return dict(data)
 
 
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "name": str, "uuid": str, "pci_bus_id": str, "memory_total": int, "memory_free": int, "compute_mode": str,
-    "ecc": bool, "mig": bool, "index": int, "os": str, "machine": str, "driver": str, "virtualization": str,
-    "full_version": str, "free_threaded": bool, "executable": str,
+def _paired(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The same fields with the lists of these names as tuples."""
+    return {name: tuple(value) if name in names and value is not None else value for name, value in fields.items()}
+
+
+# ---- what kind of value each field takes ------------------------------------------------------------------------
+
+
+def _check(host: object) -> None:
+    """Raises ValueError for a field of the wrong kind: null where a value belongs, a flag where a number does."""
+    fields = _table(host, "host", _HOST)
+    _table(fields.get("python"), "host.python", _PYTHON)
+    for key, tests in (("gpus", _GPU), ("problems", _PROBLEM)):
+        items = fields.get(key, [])
+        if not isinstance(items, list):
+            raise ValueError(f"host.{key} must be a list")
+        for number, item in enumerate(items):
+            _table(item, f"host.{key}[{number}]", tests)
+
+
+def _table(data: object, where: str, tests: Tests) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} must be a table")
+    for key, (test, kind) in tests.items():
+        if key in data and not test(data[key]):
+            raise ValueError(f"{where}.{key} must be {kind}, not {data[key]!r}")
+    return data
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(it) is int and it >= 0 for it in value)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_sources(value: object) -> bool:
+    pairs = value if isinstance(value, list) else [None]
+    return all(isinstance(it, list) and len(it) == 2 and all(map(_is_text, it)) for it in pairs)
+
+
+def _or_null(test: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or test(value)
+
+
+Tests = Mapping[str, tuple[Callable[[object], bool], str]]
+_TEXT, _MAYBE_TEXT = (_is_text, "a text"), (_or_null(_is_text), "a text or null")
+_PAIR, _MAYBE_PAIR = (_is_pair, "two numbers"), (_or_null(_is_pair), "two numbers or null")
+_FLAG, _MAYBE_SIZE = (_is_flag, "true or false"), (_or_null(_is_size), "a whole number or null")
+
+_HOST: Tests = {
+    "os": _TEXT, "machine": _TEXT, "glibc": _MAYBE_PAIR, "driver": _MAYBE_TEXT, "driver_cuda": _MAYBE_PAIR,
+    "virtualization": _MAYBE_TEXT, "sources": (_is_sources, "a list of pairs of texts"),
 }  # fmt: skip
-
-
-def _typed(fields: dict[str, Any], readers: Mapping[str, Any]) -> dict[str, Any]:
-    for name, value in fields.items():
-        if value is None:
-            continue
-        if name in readers:
-            fields[name] = readers[name](name, value)
-        elif name in _KINDS and not isinstance(value, _KINDS[name]):
-            raise ValueError(f"{name} must not be {value!r}")
-    return fields
-
-
-def _pair(name: str, value: object) -> tuple[int, int]:
-    if not (isinstance(value, (list, tuple)) and len(value) == 2 and all(type(part) is int for part in value)):
-        raise ValueError(f"{name} must be two numbers, not {value!r}")
-    return int(value[0]), int(value[1])
-
-
-def _list(value: object) -> Iterable[Any]:
-    if not isinstance(value, list):
-        raise ValueError("expected a list")
-    return value
+_PYTHON: Tests = {
+    "version": _PAIR, "full_version": _MAYBE_TEXT, "free_threaded": _FLAG, "executable": _MAYBE_TEXT,
+}  # fmt: skip
+_GPU: Tests = {
+    "name": _TEXT, "compute_capability": _MAYBE_PAIR, "index": _MAYBE_SIZE, "uuid": _MAYBE_TEXT,
+    "pci_bus_id": _MAYBE_TEXT, "memory_total": _MAYBE_SIZE, "memory_free": _MAYBE_SIZE,
+    "compute_mode": _MAYBE_TEXT, "ecc": (_or_null(_is_flag), "true, false or null"), "mig": _FLAG,
+}  # fmt: skip
+_PROBLEM: Tests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}

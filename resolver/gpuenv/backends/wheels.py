@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ..errors import InputError, InstallError
 from ..model import Lock, parse_pair, show_pair
+from ..writing import write_whole
 from . import Progress
 
 MARK = "gpuenv.json"
@@ -261,9 +262,4 @@ def _last_line(output: str) -> str:
 def _write_mark(lock: Lock, target: str) -> None:
     import json
 
-    path = os.path.join(target, MARK)
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
-        json.dump({"made_by": "gpuenv", "digest": lock.digest}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".tmp", path)
+    write_whole(os.path.join(target, MARK), json.dumps({"made_by": "gpuenv", "digest": lock.digest}).encode())
