@@ -205,11 +205,14 @@ def _solve(arguments: Namespace) -> int:
 
 def _install(arguments: Namespace) -> int:
     from . import explanation, lockfile
+    from .backends import wheels
 
     arguments.format = "pylock"
     path = _lock_path(arguments)
     plan = _planned(arguments)
     lock = gpuenv.lock(plan)
+    # A target that cannot be used is bad input: not even the lock is written then.
+    wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
     lockfile.write(path or "pylock.toml", lockfile.dumps(lock))
     if not arguments.json:
         _print(explanation.plan_lines(plan, path or "pylock.toml"))

@@ -32,18 +32,12 @@ def sync(
 ) -> str:
     """As backends.Backend.sync."""
     say = progress or _silent
-    tool = _installer(installer)
     target = os.path.abspath(target)
-    new = not os.path.isdir(target) or not os.listdir(target)
-    if new:
-        if not os.path.isdir(os.path.dirname(target)):
-            raise InputError(f"--target {target}: the folder above it does not exist")
-        base = find_interpreter(lock, python, tool[0] if len(tool) == 1 else None)
-        say(f"making {target} with {base}")
-    else:
-        _check_existing(lock, target)
+    tool, base = check(lock, target, installer=installer, python=python)
+    new = base is not None
     try:
-        if new:
+        if base is not None:
+            say(f"making {target} with {base}")
             _make(tool, base, target)
         say(f"installing {len(lock.pins)} packages with {'uv' if len(tool) == 1 else 'pip'}")
         _install(lock, tool, target, exact=new or os.path.isfile(os.path.join(target, MARK)))
@@ -56,6 +50,24 @@ def sync(
             shutil.rmtree(target, ignore_errors=True)
         raise
     return interpreter_of(target)
+
+
+def check(
+    lock: Lock, target: str, *, installer: str = "auto", python: str | None = None
+) -> tuple[list[str], str | None]:
+    """What can be said before anything is written: (the installer's command, the interpreter for a new environment).
+
+    The interpreter is None for an environment that is there. InputError as `sync` raises it.
+    """
+    tool, target = _installer(installer), os.path.abspath(target)
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise InputError(f"--target {target}: is not a folder")
+    if os.path.isdir(target) and os.listdir(target):
+        _check_existing(lock, target)
+        return tool, None
+    if not os.path.isdir(os.path.dirname(target)):
+        raise InputError(f"--target {target}: the folder above it does not exist")
+    return tool, find_interpreter(lock, python, tool[0] if len(tool) == 1 else None)
 
 
 def _silent(line: str) -> None:
