@@ -1,0 +1,207 @@
+"""The default index as the maintainers' tools read it: its pages, and parts of remote wheels by range requests."""
+
+from __future__ import annotations
+
+import email.parser
+import html.parser
+import io
+import json
+import os
+import sys
+import threading
+import urllib.parse
+import zipfile
+from functools import cache
+from typing import Any
+
+import requests
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "resolver"))
+
+from gpuenv.environment import FIRST_FREE_THREADED, PLATFORMS, PYTHONS, TargetEnvironment  # noqa: E402
+from gpuenv.model import Host, Python  # noqa: E402
+
+TAIL = 64 * 1024
+FIRST_MICRO = 10  # a wheel for "3.12.0" may be refused by requires-python ">=3.12.1": take a later micro release
+
+
+@cache
+def environments() -> tuple[TargetEnvironment, ...]:
+    """Every supported target: interpreters, free-threaded ones among them, on each platform."""
+    found = []
+    for version in PYTHONS:
+        for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
+            for platform in PLATFORMS:
+                os_name, _, machine = platform.partition("-")
+                full = f"{version[0]}.{version[1]}.{FIRST_MICRO}"
+                python = Python(version=version, free_threaded=free_threaded, full_version=full)
+                windows = os_name == "win"
+                host = Host(
+                    os="windows" if windows else os_name, machine="x86_64" if windows else machine, python=python
+                )
+                found.append(TargetEnvironment(host))
+    return tuple(found)
+
+
+def simple_url() -> str:
+    """The configured default index, else pip's built-in one."""
+    from pip._internal.configuration import Configuration
+    from pip._internal.models.index import PyPI
+
+    configuration = Configuration(isolated=False)
+    configuration.load()
+    configured = dict(configuration.items()).get("global.index-url")
+    return str(configured or PyPI.simple_url)
+
+
+def write(path: str, text: str) -> None:
+    """Writes beside and renames, so that an interrupted run leaves no half file."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".part", "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+    os.replace(path + ".part", path)
+
+
+class Page(html.parser.HTMLParser):
+    """The anchors of a simple page: (href, attributes)."""
+
+    def __init__(self, text: str) -> None:
+        """Parses the whole page at once."""
+        super().__init__()
+        self.anchors: list[dict[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keeps anchors only."""
+        if tag == "a":
+            self.anchors.append(dict(attrs))
+
+
+class RangeFile(io.RawIOBase):
+    """A remote file that zipfile can read: seeks are free, reads are range requests of at least `TAIL` bytes."""
+
+    def __init__(self, session: requests.Session, url: str) -> None:
+        """Reads the end of the file, which also tells its size."""
+        self.session, self.url, self.at = session, url, 0
+        reply = self._get(f"bytes=-{TAIL}")
+        self.size = int(reply.headers["Content-Range"].rpartition("/")[2])
+        self.start, self.block = self.size - len(reply.content), reply.content
+
+    def _get(self, wanted: str) -> requests.Response:
+        reply = self.session.get(self.url, headers={"Range": wanted, "Accept-Encoding": "identity"}, timeout=120)
+        reply.raise_for_status()
+        if reply.status_code != requests.codes.partial_content:
+            raise RuntimeError(f"the file store ignores range requests: {os.path.basename(self.url)}")
+        return reply
+
+    def seekable(self) -> bool:
+        """As io.RawIOBase has it."""
+        return True
+
+    def readable(self) -> bool:
+        """As io.RawIOBase has it."""
+        return True
+
+    def tell(self) -> int:
+        """As io.RawIOBase has it."""
+        return self.at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As io.RawIOBase has it."""
+        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
+        return self.at
+
+    def read(self, size: int = -1) -> bytes:
+        """As io.RawIOBase has it."""
+        end = self.size if size is None or size < 0 else min(self.size, self.at + size)
+        if end <= self.at:
+            return b""
+        if not self.start <= self.at <= end <= self.start + len(self.block):
+            self.start = self.at
+            self.block = self._get(f"bytes={self.at}-{min(self.size, max(end, self.at + TAIL)) - 1}").content
+        data = self.block[self.at - self.start : end - self.start]
+        self.at = end
+        return data
+
+
+class Registry:
+    """The default index: pages, and facts about files, remembered in the cache folder by sha256."""
+
+    def __init__(self, simple_url: str, cache: str) -> None:
+        """`simple_url` is the simple index's base; `cache` a folder, made if missing."""
+        self.simple_url, self.cache = simple_url.rstrip("/"), cache
+        self.local = threading.local()
+        os.makedirs(cache, exist_ok=True)
+
+    @property
+    def session(self) -> requests.Session:
+        """One for each thread."""
+        if not hasattr(self.local, "session"):
+            self.local.session = requests.Session()
+        session: requests.Session = self.local.session
+        return session
+
+    def files(self, name: str) -> list[dict[str, Any]]:
+        """The wheels of a page that fit a supported target, pre-releases aside, in ascending order."""
+        reply = self.session.get(f"{self.simple_url}/{name}/", timeout=120)
+        reply.raise_for_status()
+        found = [wheel for anchor in Page(reply.text).anchors if (wheel := read_anchor(anchor, reply.url))]
+        return sorted(found, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
+
+    def facts(self, wheel: dict[str, Any], with_metadata: bool) -> dict[str, Any]:
+        """{"size", "requires" (Requires-Dist lines), "requires_python"}; the last two only with_metadata."""
+        path = os.path.join(self.cache, wheel["sha256"] + ".json")
+        facts: dict[str, Any] = {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                facts = json.load(file)
+        if "size" in facts and (not with_metadata or "requires" in facts):
+            return facts
+        if with_metadata:
+            remote = RangeFile(self.session, wheel["url"])
+            facts = {"size": remote.size, **read_metadata(remote)}
+        else:
+            reply = self.session.head(wheel["url"], headers={"Accept-Encoding": "identity"}, timeout=120)
+            reply.raise_for_status()
+            facts = {"size": int(reply.headers["Content-Length"])}
+        write(path, json.dumps(facts))
+        return facts
+
+
+def read_anchor(anchor: dict[str, str | None], base: str) -> dict[str, Any] | None:
+    """What a simple page says about a wheel that some supported target can install; None for anything else."""
+    url, _, fragment = urllib.parse.urljoin(base, anchor.get("href") or "").partition("#")
+    filename = urllib.parse.unquote(url.rpartition("/")[2])
+    algorithm, _, digest = fragment.partition("=")
+    try:
+        _, version, _, _ = parse_wheel_filename(filename)
+    except (InvalidWheelFilename, InvalidVersion):
+        return None
+    if version.is_prerelease or algorithm != "sha256" or not supported(filename):
+        return None
+    return {
+        "filename": filename,
+        "version": str(version),
+        "url": url,
+        "location": os.path.dirname(urllib.parse.urlsplit(url).path).strip("/"),
+        "sha256": digest,
+        "requires_python": anchor.get("data-requires-python"),
+        "yanked": (anchor["data-yanked"] or "") if "data-yanked" in anchor else None,
+        "upload_time": anchor.get("data-upload-time"),
+    }
+
+
+def supported(filename: str) -> bool:
+    """Whether a wheel fits any supported target."""
+    return any(environment.rank(filename) is not None for environment in environments())
+
+
+def read_metadata(remote: RangeFile) -> dict[str, Any]:
+    """Requires-Dist and Requires-Python of a remote wheel."""
+    with zipfile.ZipFile(remote) as archive:
+        (member,) = (n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
+        head = email.parser.HeaderParser().parsestr(archive.read(member).decode("utf-8", "replace"))
+    return {"requires": head.get_all("Requires-Dist") or [], "requires_python": head.get("Requires-Python")}

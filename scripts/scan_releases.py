@@ -1,0 +1,163 @@
+"""Scans every release that matrix_data/scans.toml asks for and matrix_data/scans/ lacks (a maintainers' tool).
+
+    python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
+
+Each record (scan_wheel.py) goes into matrix_data/scans/<distribution>.json as soon as it is made, so that an
+interrupted run goes on where it ended. The files have one row of libraries a line: a diff shows what changed.
+Exit status: 0 done, 1 a wheel could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+from device_code import DamagedFileError  # noqa: E402  - the path must be set first
+from registry import Registry, simple_url, write  # noqa: E402
+from scan_wheel import scan_source  # noqa: E402
+
+DATA = os.path.join(os.path.dirname(HERE), "matrix_data")
+
+
+def platform_of(file: str) -> str:
+    """linux-x86_64, linux-aarch64 or win-amd64, by a wheel's file name; "" for any."""
+    tag = file[:-4].rpartition("-")[2]
+    for machine in ("x86_64", "aarch64"):
+        if machine in tag:
+            return f"linux-{machine}"
+    return "win-amd64" if "win_amd64" in tag else ""
+
+
+def wanted(scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The wheels to have a scan of, as `registry.read_anchor` describes them, newest first within a distribution."""
+    chosen: list[dict[str, Any]] = []
+    pages: dict[str, list[dict[str, Any]]] = {}
+    for row in scope["scan"]:
+        for name in row["distributions"]:
+            if only and name not in only:
+                continue
+            if name not in pages:
+                pages[name] = registry.files(name)
+            releases: dict[Version, list[dict[str, Any]]] = {}
+            for wheel in pages[name]:
+                version = Version(wheel["version"])
+                if platform_of(wheel["filename"]) == row["platform"] and version >= Version(row["since"]):
+                    releases.setdefault(version, []).append(wheel)
+            versions = sorted(releases, reverse=True)
+            if row.get("lines"):
+                versions = list({version.release[:2]: version for version in reversed(versions)}.values())
+            chosen += [{**best(releases[one], scope["interpreters"]), "name": name} for one in versions]
+    return chosen
+
+
+def best(wheels: list[dict[str, Any]], interpreters: list[str]) -> dict[str, Any]:
+    """The wheel of a release that is scanned: the first interpreter of the list, the newest build."""
+
+    def place(wheel: dict[str, Any]) -> tuple[Any, ...]:
+        _, _, build, tags = parse_wheel_filename(wheel["filename"])
+        names = [interpreters.index(tag.interpreter) for tag in tags if tag.interpreter in interpreters]
+        free_threaded = any(tag.abi.endswith("t") for tag in tags)
+        return (free_threaded, min(names, default=len(interpreters)), [-one for one in build[:1]], wheel["filename"])
+
+    return min(wheels, key=place)
+
+
+class Scans:
+    """The records of matrix_data/scans/, one file a distribution."""
+
+    def __init__(self, folder: str) -> None:
+        """`folder` is made when something is written."""
+        self.folder = folder
+        self._records: dict[str, list[dict[str, Any]]] = {}
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        """The records of a distribution, in ascending order of version, then by file name."""
+        if name not in self._records:
+            path = os.path.join(self.folder, name + ".json")
+            self._records[name] = []
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    self._records[name] = json.load(file)["scans"]
+        return self._records[name]
+
+    def names(self) -> list[str]:
+        """The distributions of which there are records."""
+        if not os.path.isdir(self.folder):
+            return []
+        return sorted(name[: -len(".json")] for name in os.listdir(self.folder) if name.endswith(".json"))
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Adds a record or replaces that of the same file."""
+        name = record["name"]
+        kept = [one for one in self.of(name) if one["file"] != record["file"]] + [record]
+        kept.sort(key=lambda one: (Version(one["version"]), one["file"]))
+        self._records[name] = kept
+        write(os.path.join(self.folder, name + ".json"), dump(name, kept))
+
+
+def dump(name: str, records: list[dict[str, Any]]) -> str:
+    """The text of a file of records: the facts of a wheel on one line, then one line a row of libraries."""
+    texts = []
+    for record in records:
+        head = json.dumps({key: value for key, value in record.items() if key != "libraries"})
+        rows = ",\n".join("   " + json.dumps(row) for row in record["libraries"])
+        texts.append(f'  {head[:-1]}, "libraries": [\n{rows}\n  ]}}' if rows else f'  {head[:-1]}, "libraries": []}}')
+    return f'{{\n "distribution": {json.dumps(name)},\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
+
+
+def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
+    """One record, in a process of its own."""
+    return scan_source(f"{wheel['url']}#sha256={wheel['sha256']}", cache)
+
+
+def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
+    """Scans the wheels that have no record yet; the errors of those that cannot be read."""
+    todo = [one for one in wheels if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))]
+    errors = []
+    with ProcessPoolExecutor(jobs) as pool:
+        running = {pool.submit(scan_wheel, wheel, cache): wheel for wheel in todo}
+        for number, future in enumerate(as_completed(running), 1):
+            try:
+                scans.put(future.result())
+            except (DamagedFileError, OSError) as error:
+                errors.append(f"{running[future]['filename']}: {error}")
+            print(f"{number} of {len(todo)}", file=sys.stderr, flush=True)
+    return errors
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
+    parser.add_argument("--cache", default=".scan-cache", help="folder for what was read from wheels")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--dry-run", action="store_true", help="only name the wheels that lack a scan")
+    options = parser.parse_args(arguments)
+    with open(os.path.join(DATA, "scans.toml"), "rb") as file:
+        scope = tomllib.load(file)
+    scans = Scans(os.path.join(DATA, "scans"))
+    wheels = wanted(scope, Registry(simple_url(), os.path.join(options.cache, "metadata")), options.distributions)
+    if options.dry_run:
+        for one in wheels:
+            print(one["filename"])
+        return 0
+    errors = scan_missing(wheels, scans, options.cache, options.jobs)
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
