@@ -2,11 +2,14 @@
 
     python scripts/scan_wheel.py SOURCE ... [--cache DIR] [--output FILE]
 
-A SOURCE is the path or the URL of a wheel (a URL may end in #sha256=...), or the file name of a wheel on the default
-index. Remote wheels are read by range: the directory at the end, then only the members that matter, each as a stream
+A SOURCE is the path of a wheel, its URL with #sha256=... at the end, or its file name on the default index. Remote
+wheels are read by range: the directory at the end, then only the members that matter, each as a stream
 (device_code.py), so that memory stays small however large the wheel is. A file store that ignores ranges is read
-from beginning to end. What was read of each member is kept in the cache folder by its checksum and size: an
-interrupted run goes on where it ended, and a library that several wheels share is read once.
+from beginning to end into a temporary file. What was read of each member is kept in the cache folder by its checksum
+and size: an interrupted run goes on where it ended, and a library that several wheels share is read once.
+
+The sha256 in the record is that of the file for a path; for a URL it is the one that the URL or the index tells,
+which nobody can check who reads parts only. What is read is checked against the checksums in the wheel's directory.
 
 The record: {"name", "version", "file", "sha256", "size", "requires_python", "requires", "texts", "owns",
 "libraries"}; `texts` are the small files in which builds say what they were built with; `owns` has the folders that
@@ -24,14 +27,18 @@ import fnmatch
 import hashlib
 import json
 import os
+import re
+import struct
 import sys
+import tempfile
 import time
 import urllib.parse
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import IO, Any, TypeVar
 
 import requests
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
@@ -44,7 +51,13 @@ from registry import RangeFile, simple_url, write
 
 CHUNK = 1 << 20
 ATTEMPTS = 5
+PAUSE = 2.0  # seconds before the second attempt; each time twice as long
+BUSY = (429, 500, 502, 503, 504)
+BROKEN = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 LOCAL_HEADER = 30
+Result = TypeVar("Result")
+INSTALLED_DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
+LIBRARY = re.compile(r"[^/]\.so(\.\d[\w.]*)?$")
 # Where frameworks say what they were built with.
 TEXTS = (
     "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py", "cupy/.data/_wheel.json",
@@ -74,33 +87,87 @@ class Progress:
         print(("\r\033[K" if self.live else "") + f"{self.name}: {text}", file=sys.stderr, flush=True)
 
 
+class UsageError(ValueError):
+    """A source that can be none; the text says what and why."""
+
+
+class RangesIgnoredError(Exception):
+    """A file store sends the whole file where a part is asked for."""
+
+
+def ask(session: requests.Session, url: str, wanted: str = "") -> requests.Response:
+    """The answer to a request for a range ("bytes=0-9") or for the whole file, its body still to come."""
+    headers = {"Accept-Encoding": "identity", **({"Range": wanted} if wanted else {})}
+    reply = session.get(url, headers=headers, timeout=120, stream=True)
+    if reply.status_code in BUSY:
+        reply.close()
+        raise requests.ConnectionError(f"the file store answers {reply.status_code} {reply.reason}")
+    reply.raise_for_status()
+    if wanted and reply.status_code != requests.codes.partial_content:
+        reply.close()
+        raise RangesIgnoredError("the file store ignores ranges")
+    return reply
+
+
+def retried(call: Callable[[], Result]) -> Result:
+    """What `call` gives, tried again where the connection breaks."""
+    for failures in range(ATTEMPTS - 1):
+        try:
+            return call()
+        except BROKEN:
+            time.sleep(PAUSE * 2**failures)
+    return call()
+
+
 class RemoteWheel(RangeFile):
-    """A wheel at a URL."""
+    """A wheel at a URL, read by ranges. RangesIgnoredError if its store has none."""
+
+    def _get(self, wanted: str) -> requests.Response:
+        def get() -> requests.Response:
+            with ask(self.session, self.url, wanted) as reply:
+                if not re.fullmatch(r"bytes \d+-\d+/\d+", reply.headers.get("Content-Range", "")):
+                    raise DamagedFileError("the file store does not tell the file's size")
+                _ = reply.content  # read here, where a broken connection is met
+                return reply
+
+        return retried(get)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from start to end; a broken connection is taken up where it broke."""
         failures = 0
         while start < end:
             try:
-                headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
-                with self.session.get(self.url, headers=headers, timeout=120, stream=True) as reply:
-                    reply.raise_for_status()
+                with ask(self.session, self.url, f"bytes={start}-{end - 1}") as reply:
+                    sent = reply.headers.get("Content-Range", "")
+                    if not (sent.startswith(f"bytes {start}-") and sent.endswith(f"/{self.size}")):
+                        raise DamagedFileError(f"the file store sent {sent!r} where byte {start} was asked for")
                     for chunk in reply.iter_content(CHUNK):
-                        failures, start = 0, start + len(chunk)
-                        yield chunk
-            except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError):
+                        wanted = chunk[: end - start]
+                        failures, start = 0, start + len(wanted)
+                        yield wanted
+                if start < end:
+                    raise requests.ConnectionError(f"the connection ended at byte {start} of {end}")
+            except BROKEN:
                 failures += 1
                 if failures == ATTEMPTS:
                     raise
-                time.sleep(2**failures)
+                time.sleep(PAUSE * 2 ** (failures - 1))
+            except RangesIgnoredError as error:
+                raise DamagedFileError(str(error)) from error
+
+    def close(self) -> None:
+        """Ends the connections."""
+        self.session.close()
+        super().close()
 
 
 class LocalWheel:
     """A wheel on disk, read as a remote one is."""
 
-    def __init__(self, path: str) -> None:
-        self.file: IO[bytes] = open(path, "rb")  # noqa: SIM115  it lives as long as the scan
-        self.size = os.path.getsize(path)
+    def __init__(self, file: IO[bytes]) -> None:
+        """`file` is open; it is closed with the wheel."""
+        self.file = file
+        self.size = file.seek(0, os.SEEK_END)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from start to end."""
@@ -109,10 +176,52 @@ class LocalWheel:
             start += len(chunk)
             yield chunk
 
+    def sha256(self) -> str:
+        """That of the whole file."""
+        digest = hashlib.sha256()
+        for chunk in self.stream(0, self.size):
+            digest.update(chunk)
+        return digest.hexdigest()
 
-def inflate(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: Progress) -> Iterator[bytes]:
+    def close(self) -> None:
+        """Closes the file."""
+        self.file.close()
+
+
+def download(session: requests.Session, url: str, sha256: str) -> LocalWheel:
+    """A whole file from a store that ignores ranges, on disk until it is closed. DamagedFileError if it is another."""
+
+    def get() -> LocalWheel:
+        file = tempfile.TemporaryFile()  # noqa: SIM115  - it lives as long as the scan
+        try:
+            with ask(session, url) as reply:
+                for chunk in reply.iter_content(CHUNK):
+                    file.write(chunk)
+            wheel = LocalWheel(file)
+            if (found := wheel.sha256()) != sha256:
+                raise DamagedFileError(f"its sha256 is {found}, not {sha256}")
+            return wheel
+        except BaseException:
+            file.close()
+            raise
+
+    return retried(get)
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """What is said of a damaged member names it."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{name}: {error}") from error
+
+
+def inflate(
+    wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: Progress | None = None
+) -> Iterator[bytes]:
     """A member's content. DamagedFileError if it is not what the wheel's directory says."""
-    (head,) = [b"".join(wheel.stream(member.header_offset, member.header_offset + LOCAL_HEADER))]
+    head = b"".join(wheel.stream(member.header_offset, member.header_offset + LOCAL_HEADER))
     if head[:4] != b"PK\3\4":
         raise DamagedFileError("no member begins where the wheel's directory says")
     start = member.header_offset + LOCAL_HEADER + int.from_bytes(head[26:28], "little")
@@ -122,7 +231,8 @@ def inflate(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: 
     engine = zlib.decompressobj(-zlib.MAX_WBITS) if member.compress_type == zipfile.ZIP_DEFLATED else None
     checksum = length = 0
     for chunk in wheel.stream(start, start + member.compress_size):
-        progress.add(len(chunk))
+        if progress:
+            progress.add(len(chunk))
         data = chunk
         while data:
             try:
@@ -131,38 +241,48 @@ def inflate(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: 
             except zlib.error as error:
                 raise DamagedFileError(f"it cannot be decompressed ({error})") from error
             checksum, length = zlib.crc32(content, checksum), length + len(content)
+            if length > member.file_size:
+                raise DamagedFileError(f"it has more than the {member.file_size} bytes of the wheel's directory")
             yield content
             data = engine.unconsumed_tail if engine else b""
     if engine and (content := engine.flush()):
         checksum, length = zlib.crc32(content, checksum), length + len(content)
         yield content
-    if checksum != member.CRC or length != member.file_size:
+    if length != member.file_size:
+        raise DamagedFileError(f"it has {length} of the {member.file_size} bytes of the wheel's directory")
+    if checksum != member.CRC:
         raise DamagedFileError("its checksum is not the one in the wheel's directory")
 
 
 def is_library(member: zipfile.ZipInfo) -> bool:
     """Whether a member's name says that it is a shared library of Linux."""
-    name = member.filename.rpartition("/")[2]
-    return (name.endswith(".so") or ".so." in name) and member.file_size > 0
+    return LIBRARY.search(member.filename) is not None and member.file_size > 0
+
+
+def directory(wheel: RemoteWheel | LocalWheel) -> list[zipfile.ZipInfo]:
+    """The files of a wheel."""
+    try:
+        with zipfile.ZipFile(wheel if isinstance(wheel, RemoteWheel) else wheel.file) as archive:
+            return [member for member in archive.infolist() if not member.is_dir()]
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, struct.error) as error:
+        raise DamagedFileError(f"it is no complete wheel ({error})") from error
 
 
 def scan(wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | None) -> dict[str, Any]:
     """The record of a wheel. DamagedFileError names the member and what is wrong with it."""
-    try:
-        with zipfile.ZipFile(wheel if isinstance(wheel, RemoteWheel) else wheel.file) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-    except (zipfile.BadZipFile, ValueError) as error:
-        raise DamagedFileError(f"it is no wheel: {error}") from error
+    members = directory(wheel)
     progress = Progress(file, sum(member.compress_size for member in members if is_library(member)))
     started = time.monotonic()
     name, version, _, _ = parse_wheel_filename(file)
     texts = {
-        member.filename: b"".join(inflate(wheel, member, progress)).decode("utf-8", "replace")
+        member.filename: read_text(wheel, member)
         for member in members
-        if any(fnmatch.fnmatch(member.filename, pattern) for pattern in TEXTS) and member.file_size < LARGEST_TEXT
+        if any(fnmatch.fnmatchcase(member.filename, pattern) for pattern in TEXTS) and member.file_size < LARGEST_TEXT
     }
-    (metadata,) = [one for one in members if one.filename.count("/") == 1 and one.filename.endswith("-info/METADATA")]
-    head = email.parser.HeaderParser().parsestr(b"".join(inflate(wheel, metadata, progress)).decode("utf-8", "replace"))
+    metadata = [one for one in members if re.fullmatch(r"[^/]+\.dist-info/METADATA", one.filename)]
+    if len(metadata) != 1:
+        raise DamagedFileError(f"it has {len(metadata)} files *.dist-info/METADATA")
+    head = email.parser.HeaderParser().parsestr(read_text(wheel, metadata[0]))
     libraries = [(one.filename, read_member(wheel, one, cache, progress)) for one in members if is_library(one)]
     progress.end(f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, {time.monotonic() - started:.1f} s")
     return {
@@ -179,23 +299,44 @@ def scan(wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | N
     }
 
 
+def read_text(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> str:
+    """A small text of a wheel."""
+    with named(member.filename):
+        return b"".join(inflate(wheel, member)).decode("utf-8", "replace")
+
+
 def read_member(
     wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, cache: str | None, progress: Progress
 ) -> dict[str, Any]:
     """What one library says, from the cache if it is there."""
     kept = os.path.join(cache, "members", f"{member.CRC:08x}-{member.file_size}.json") if cache else None
-    if kept and os.path.exists(kept):
+    found = read_kept(kept)
+    if found is not None:
         progress.add(member.compress_size)
-        with open(kept, encoding="utf-8") as stored:
-            found: dict[str, Any] = json.load(stored)
-            return found
-    try:
-        found = read_library(inflate(wheel, member, progress), member.file_size)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{member.filename}: {error}") from error
+        return found
+    with named(member.filename):
+        content = inflate(wheel, member, progress)
+        try:
+            found = read_library(content, member.file_size)
+        except DamagedFileError:
+            for _ in content:  # a wrong checksum of the member says more than what follows from it
+                pass
+            raise
     if kept:
         write(kept, json.dumps(found))
     return found
+
+
+def read_kept(path: str | None) -> dict[str, Any] | None:
+    """A document of the cache; None where there is none that can be read."""
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+            return found
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def owned(paths: Iterable[str]) -> dict[str, int]:
@@ -205,7 +346,7 @@ def owned(paths: Iterable[str]) -> dict[str, int]:
     by file, headers folder by folder.
     """
     rows: Counter[str] = Counter()
-    for path in paths:
+    for path in (INSTALLED_DATA.sub("", path) for path in paths):
         top, slash, _ = path.partition("/")
         if top.endswith((".dist-info", ".data")):
             continue
@@ -220,7 +361,7 @@ def owned(paths: Iterable[str]) -> dict[str, int]:
 def grouped(libraries: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Libraries that say the same (but for their sonames) under one row, in the order of their paths."""
     rows: dict[str, dict[str, Any]] = {}
-    for path, facts in sorted(libraries):
+    for path, facts in sorted(libraries, key=lambda one: one[0]):
         soname = facts["soname"]
         # A soname that is the file's name says nothing new.
         shown = {**facts, "soname": "" if soname == path.rpartition("/")[2] else soname}
@@ -229,55 +370,70 @@ def grouped(libraries: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]
     return list(rows.values())
 
 
-def open_source(source: str) -> tuple[RemoteWheel | LocalWheel, str, str]:
-    """(wheel, file name, sha256) of a path, a URL or a file name on the default index; DamagedFileError for others."""
-    file = urllib.parse.unquote(source.partition("#")[0].rpartition("/")[2])
-    try:
-        name, _, _, _ = parse_wheel_filename(file)
-    except (InvalidWheelFilename, InvalidVersion) as error:
-        raise DamagedFileError(f"{source}: {error}") from error
-    if os.path.exists(source):
-        digest = hashlib.sha256()
-        local = LocalWheel(source)
-        for chunk in local.stream(0, local.size):
-            digest.update(chunk)
-        return local, file, digest.hexdigest()
-    session = requests.Session()
+def read_source(source: str) -> tuple[str, str, str]:
+    """(file name, URL, sha256) of a source, the last two "" for a path or a file name. UsageError for what is none."""
     url, _, fragment = source.partition("#")
-    if "://" not in source:
-        url, fragment = on_index(session, canonicalize_name(name), file)
-    sha256 = fragment.removeprefix("sha256=")
-    return RemoteWheel(session, url), file, sha256
+    remote = "://" in source
+    file = urllib.parse.unquote(urllib.parse.urlsplit(url).path) if remote else source
+    file = file.rpartition("/")[2]
+    try:
+        parse_wheel_filename(file)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise UsageError(f"{source}: {error}") from error
+    sha256 = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
+    if remote and not sha256:
+        raise UsageError(f"{source}: a URL must end in #sha256= and the 64 hexadecimal digits of the file")
+    return (file, url, sha256[1]) if remote and sha256 else (file, "", "")
+
+
+def open_source(source: str) -> tuple[RemoteWheel | LocalWheel, str, str]:
+    """(wheel, file name, sha256) of a source. DamagedFileError if there is no such wheel."""
+    file, url, sha256 = read_source(source)
+    if not url and (os.path.exists(source) or "/" in source):
+        local = LocalWheel(open(source, "rb"))  # noqa: SIM115  - it lives as long as the scan
+        return local, file, local.sha256()
+    session = requests.Session()
+    try:
+        if not url:
+            url, sha256 = on_index(session, canonicalize_name(parse_wheel_filename(file)[0]), file)
+        return RemoteWheel(session, url), file, sha256
+    except RangesIgnoredError:
+        with session:
+            return download(session, url, sha256), file, sha256
+    except BaseException:
+        session.close()
+        raise
 
 
 def on_index(session: requests.Session, name: str, file: str) -> tuple[str, str]:
-    """(URL, fragment) of a file on the default index."""
+    """(URL, sha256) of a file on the default index."""
     from registry import Page
 
     reply = session.get(f"{simple_url().rstrip('/')}/{name}/", timeout=120)
     reply.raise_for_status()
     for anchor in Page(reply.text).anchors:
         url, _, fragment = urllib.parse.urljoin(reply.url, anchor.get("href") or "").partition("#")
-        if urllib.parse.unquote(url.rpartition("/")[2]) == file:
-            return url, fragment
-    raise DamagedFileError(f"{file}: neither a file here nor on the default index")
+        if urllib.parse.unquote(url.rpartition("/")[2]) == file and fragment.startswith("sha256="):
+            return url, fragment.removeprefix("sha256=")
+    raise DamagedFileError("it is neither a file here nor on the default index")
 
 
 def scan_source(source: str, cache: str | None) -> dict[str, Any]:
-    """As `scan`, with the whole record from the cache where a scan of the same file is there."""
+    """As `scan`, with the whole record from the cache where a scan of the same file is there.
+
+    UsageError for what can be no source. DamagedFileError and OSError (requests' errors are some) do not name the
+    wheel: who asks for it knows it.
+    """
     wheel, file, sha256 = open_source(source)
-    kept = os.path.join(cache, "wheels", sha256 + ".json") if cache and sha256 else None
-    if kept and os.path.exists(kept):
-        with open(kept, encoding="utf-8") as stored:
-            record: dict[str, Any] = json.load(stored)
+    with closing(wheel):
+        kept = os.path.join(cache, "wheels", sha256 + ".json") if cache else None
+        record = read_kept(kept)
+        if record is not None:
             return record
-    try:
         record = scan(wheel, file, sha256, cache)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{file}: {error}") from error
-    if kept:
-        write(kept, json.dumps(record))
-    return record
+        if kept:
+            write(kept, json.dumps(record))
+        return record
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -288,11 +444,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", help="where the records go, one JSON document a line (default: stdout)")
     options = parser.parse_args(arguments)
     records, failed = [], 0
-    for source in options.sources:
+    try:
+        files = [read_source(source)[0] for source in options.sources]
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for file, source in zip(files, options.sources, strict=True):
         try:
             records.append(json.dumps(scan_source(source, options.cache)))
-        except (DamagedFileError, OSError) as error:  # requests' errors are OSErrors
-            print(f"error: {error}", file=sys.stderr)
+        except (DamagedFileError, OSError) as error:
+            print(f"error: {file}: {error}", file=sys.stderr)
             failed = 1
     text = "".join(record + "\n" for record in records)
     if options.output:
