@@ -69,6 +69,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
         "slots": _slots(libraries),
         "bad": _bad(libraries),
+        "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
 
@@ -117,6 +118,12 @@ def _bad(data: dict[str, Any]) -> dict[str, list[list[str]]]:
         for name in row["distributions"]:
             bad.setdefault(name, []).append([row["versions"], row["severity"], row["text"], _sourced(row)])
     return bad
+
+
+def _path(folder: Path) -> list[str]:
+    """The distributions whose code a convolution runs, as the heads of their files say."""
+    heads = {path.stem: json.loads(path.read_text(encoding="ascii")) for path in folder.glob("libraries/*.json")}
+    return sorted(name for name, head in heads.items() if head.get("path", True))
 
 
 def _sourced(row: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Scans every release that matrix_data/scans.toml asks for and matrix_data/scans/ lacks (a maintainers' tool).
+"""Scans every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
 
     python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
 
@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any
 
 from packaging.utils import parse_wheel_filename
@@ -38,6 +39,16 @@ def platform_of(file: str) -> str:
         if machine in tag:
             return f"linux-{machine}"
     return "win-amd64" if "win_amd64" in tag else ""
+
+
+def scopes(folder: str | Path) -> list[dict[str, Any]]:
+    """Every [[scan]] row of scans.toml and of frameworks/*.toml, `carriers` added: those of the framework's ways."""
+    rows: list[dict[str, Any]] = []
+    for path in [Path(folder) / "scans.toml", *sorted(Path(folder).glob("frameworks/*.toml"))]:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        carriers = [name for way in data.get("way", []) for name in way.get("carriers", [])]
+        rows += [{**row, "carriers": carriers} for row in data.get("scan", [])]
+    return rows
 
 
 def wanted(scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -145,8 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--dry-run", action="store_true", help="only name the wheels that lack a scan")
     options = parser.parse_args(arguments)
-    with open(os.path.join(DATA, "scans.toml"), "rb") as file:
-        scope = tomllib.load(file)
+    scope = tomllib.loads((Path(DATA) / "scans.toml").read_text(encoding="utf-8")) | {"scan": scopes(DATA)}
     scans = Scans(os.path.join(DATA, "scans"))
     wheels = wanted(scope, Registry(simple_url(), os.path.join(options.cache, "metadata")), options.distributions)
     if options.dry_run:

@@ -32,6 +32,7 @@ from .errors import (
 from .model import (
     Check,
     Choice,
+    Framework,
     Gpu,
     Host,
     IndexOptions,
@@ -229,10 +230,15 @@ def verify(
     frameworks = [
         (one.name, one.import_name, one.probe)
         for one in names
-        if one is not None and (pinned is None or one.distribution in pinned) and (not only or one.name in only)
+        if one is not None and (pinned is None or _distributions(one) & pinned) and (not only or one.name in only)
     ]
     checks = verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
     return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
+
+
+def _distributions(framework: Framework) -> set[str]:
+    """The distributions that have a framework: cupy-cuda12x, cupy-cuda13x, ..."""
+    return {way.requires[0].partition("[")[0] for way in framework.ways}
 
 
 def _host_checks(lock: Lock, host: Host, device: bool) -> list[Check]:

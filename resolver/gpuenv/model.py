@@ -80,7 +80,7 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def parse_pair(text: str) -> tuple[int, int]:
-    """"13.2" -> (13, 2), for CUDA versions, compute capabilities, Python and glibc versions. ValueError else."""
+    """ "13.2" -> (13, 2), for CUDA versions, compute capabilities, Python and glibc versions. ValueError else."""
     major, dot, minor = text.partition(".")
     if not (dot and major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()):
         raise ValueError(f"{text!r} is not of the form X.Y")
@@ -274,6 +274,22 @@ class Library(Value):
     cuda_major: int
     code: Code
     bad: tuple[str, str, str] | None = None
+    cuda: CudaVersion | None = None  # the toolkit that a framework's own library was built with
+    cudnn: str | None = None  # and the cuDNN
+
+
+class Way(Value):
+    """A way to install a framework: one of its variants.
+
+    `requires` are the requirements that install it ("jax[cuda12]"); the first one's distribution has the framework's
+    version. `carriers` are the distributions whose device code a convolution runs; () is a CPU build. `variant` "*" is
+    where one distribution has every variant, told apart by the local part of its version (torch 2.13.0+cu126).
+    """
+
+    variant: str
+    requires: tuple[str, ...]
+    carriers: tuple[str, ...] = ()
+    platforms: tuple[str, ...] = ()  # those that have it; () is all
 
 
 class Framework(Value):
@@ -283,6 +299,8 @@ class Framework(Value):
     distribution: str
     import_name: str
     probe: str
+    ways: tuple[Way, ...] = ()  # best first where nothing else decides
+    source: str = ""
     companions: tuple[str, ...] = ()  # distributions whose builds must match the framework's CUDA
     indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
     packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
@@ -301,6 +319,9 @@ class Matrix(Protocol):
         """The build that this version string (with its local part, if any) of an index names; None is unknown."""
 
     def builds(self, distribution: str, platform: str) -> Sequence[Build]: ...
+
+    def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
+        """A release of a framework, installed one way, as a build: the least of what its carriers carry (R3)."""
 
     def library(self, distribution: str, version: str, platform: str) -> Library | None: ...
 

@@ -32,7 +32,7 @@ _RANK = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 @cache
 def parse_target(target: str) -> tuple[ComputeCapability, str]:
-    """"90a" -> ((9, 0), "a"), "100f" -> ((10, 0), "f"), "86" -> ((8, 6), ""). ValueError for anything else."""
+    """ "90a" -> ((9, 0), "a"), "100f" -> ((10, 0), "f"), "86" -> ((8, 6), ""). ValueError for anything else."""
     suffix = target[-1:] if target[-1:] in ("a", "f") else ""
     digits = target[: len(target) - len(suffix)]
     if not (digits.isascii() and digits.isdigit() and len(digits) in (2, 3)):
@@ -96,6 +96,43 @@ def serves_all(
     return min((serves(code, capability, driver_cuda) for code in codes), key=_RANK.__getitem__, default="sass")
 
 
+def least(codes: Sequence[Code], devices: Sequence[ComputeCapability]) -> Code:
+    """R3 as one Code: what all of `codes` carry, so that `serves` never says more of it than `serves_all` of them.
+
+    By SASS it says the same for each of `devices`. Targets that all name come first; a target that only some
+    name is added where it stands for devices that all serve and no other target does (sm_90 of one, sm_90a of another).
+    One code is returned as it is; for none at all the answer is a code that carries nothing.
+    """
+    if len(codes) == 1:
+        return codes[0]
+    source = "; ".join(dict.fromkeys(code.source for code in codes if code.source))
+    evidence = "scanned" if codes and all(code.evidence == "scanned" for code in codes) else "documented"
+    whole = all(code.ptx is not None for code in codes)
+    known = all(code.sass is not None for code in codes)
+    # A code of PTX alone serves no device by SASS, and so does the whole.
+    lists = [code.sass or () for code in codes]
+    sass = [target for target in lists[0] if all(target in one for one in lists)] if lists else []
+    served = {device for device in devices if all(any(sass_runs(target, device) for target in one) for one in lists)}
+    for target in sorted({target for one in lists for target in one}, key=parse_target):
+        stands_for = {device for device in devices if sass_runs(target, device)}
+        new = {device for device in stands_for if not any(sass_runs(other, device) for other in sass)}
+        if new and stands_for <= served:
+            sass.append(target)
+    ptx = [
+        target
+        for target in sorted({target for code in codes for target in code.ptx or ()}, key=parse_target)
+        if all(any(ptx_reaches(other, parse_target(target)[0]) for other in code.ptx or ()) for code in codes)
+    ]
+    makers = [code.made_by for code in codes if code.ptx]
+    return Code(
+        sass=tuple(sorted(sass, key=parse_target)) if known else None,
+        ptx=tuple(ptx) if whole else None,
+        made_by=max((one for one in makers if one is not None), default=None) if None not in makers else None,
+        evidence=evidence,
+        source=source,
+    )
+
+
 def serving(code: Code, gpus: Sequence[Gpu], driver_cuda: CudaVersion | None) -> tuple[str, ...]:
     """The targets of `code` that serve a device of `gpus`, SASS first: ("sm_86", "compute_90")."""
     capabilities = [gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None]
@@ -140,7 +177,7 @@ def _device_reason(subject: str, code: Code, gpu: Gpu, driver_cuda: CudaVersion 
 
 
 def show_code(code: Code) -> str:
-    """"sm_80 sm_90 compute_90"; "none"; "unknown architectures"; PTX that is unknown is said to be."""
+    """ "sm_80 sm_90 compute_90"; "none"; "unknown architectures"; PTX that is unknown is said to be."""
     if code.sass is None:
         return "unknown architectures"
     names = [f"sm_{target}" for target in code.sass] + [f"compute_{target}" for target in code.ptx or ()]

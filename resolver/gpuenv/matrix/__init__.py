@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
-from ..model import Build, ComputeCapability, CudaVersion, Framework, Library, parse_pair
-from ..rules import driver_branch
+from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair
+from ..rules import driver_branch, least
 from .rows import Builds, Releases, read
 
 # What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
@@ -23,7 +23,9 @@ _NOISE = (
     r"nvidia|geforce|tesla|grid|hgx|gpu|nvgpu|laptop|mobile|max|q|maxq|with|design|generation|edition|workstation"
     r"|server|active|passive|lhr|\d+[gt]b?|[gt]b|hbm\d\w?|gddr\d\w?|pcie|sxm\d?|nvl\d*|fhhl|dgxs|cnx|\d+[abcq]"
 )
-_FRAMEWORK_FIELDS = ("name", "distribution", "import_name", "probe", "companions", "indexes", "packages")
+_TEXTS = ("name", "distribution", "import_name", "probe", "source")
+_LISTS = ("companions", "indexes", "packages")
+_WAY_LISTS = ("requires", "carriers", "platforms")
 
 
 def load(folder: str | None = None) -> DataMatrix:
@@ -50,15 +52,38 @@ def gpu_key(name: str) -> str:
 
 
 def framework_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of a Framework from the content of its TOML file. DataError names the file and the field."""
-    fields: dict[str, Any] = {}
-    for field in _FRAMEWORK_FIELDS:
-        value = data.get(field, [] if field in ("companions", "indexes", "packages") else None)
-        listed = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        if not (listed if field in ("companions", "indexes", "packages") else isinstance(value, str)):
-            raise DataError(f"{where}: {field} is missing or has the wrong type")
-        fields[field] = value
+    """The fields of a Framework from the content of its TOML file. DataError names the file and the field.
+
+    A file without a [[way]] says that the distribution has every variant.
+    """
+    fields: dict[str, Any] = {name: _text(data, name, where) for name in _TEXTS}
+    fields |= {name: _list(data, name, where) for name in _LISTS}
+    name = fields["distribution"]
+    ways = data.get("way", [{"variant": "*", "requires": [name], "carriers": [name]}])
+    if not isinstance(ways, list) or not ways or not all(isinstance(way, dict) for way in ways):
+        raise DataError(f"{where}: way must be one table or more")
+    fields["ways"] = []
+    for way in ways:
+        inside = f"{where}: way {way.get('variant', '')}"
+        lists = {name: _list(way, name, inside) for name in _WAY_LISTS}
+        if not lists["requires"]:
+            raise DataError(f"{inside}: requires is missing")
+        fields["ways"].append({"variant": _text(way, "variant", inside), **lists})
     return fields
+
+
+def _text(data: Mapping[str, Any], field: str, where: str) -> str:
+    value = data.get(field)
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{where}: {field} is missing or no text")
+    return value
+
+
+def _list(data: Mapping[str, Any], field: str, where: str) -> list[str]:
+    value = data.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise DataError(f"{where}: {field} is no list of texts")
+    return value
 
 
 class DataMatrix:
@@ -79,6 +104,7 @@ class DataMatrix:
             self._names, self._ambiguous = tuple(tables["gpu_names"]), frozenset(tables["ambiguous"])
             self._slots: Mapping[str, Sequence[str]] = tables["slots"]
             self._bad: Mapping[str, Sequence[Sequence[str]]] = tables["bad"]
+            self._path = frozenset(tables["path"])
             known = tables["frameworks"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             path = os.path.join(folder, "tables.json")
@@ -87,6 +113,7 @@ class DataMatrix:
         self._frameworks = {name: self._framework(name, known.get(name)) for name in names}
         self._libraries = frozenset(self._listed("libraries", ".json"))
         self._builds: dict[str, Builds] = {}
+        self._variants: dict[tuple[str, str, str, str], Build | None] = {}
         self._releases: dict[str, Releases] = {}
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
@@ -107,7 +134,8 @@ class DataMatrix:
                 except tomllib.TOMLDecodeError as error:
                     raise DataError(f"{path} is no TOML: {error}") from error
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
-        return Framework(**values)
+        ways = [Way(variant=way["variant"], **{key: tuple(way[key]) for key in _WAY_LISTS}) for way in fields["ways"]]
+        return Framework(**values | {"ways": tuple(ways)})
 
     # ---- frameworks and their builds
 
@@ -138,6 +166,32 @@ class DataMatrix:
                 return self._builds[framework.name]
         return None
 
+    def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
+        """A release of a framework, installed one way, as a build; None if nothing is known about its carriers."""
+        key = (framework.name, way.variant, version, platform)
+        if key not in self._variants:
+            self._variants[key] = self._variant(framework, way, version, platform)
+        return self._variants[key]
+
+    def _variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
+        found = [self._releases_of(name).upto(version, platform) for name in way.carriers if name in self._libraries]
+        carriers = [library for library in found if library is not None]
+        if len(carriers) < len(way.carriers):
+            return None
+        none = Code(sass=(), ptx=(), source=framework.source)
+        majors = [(library.cuda_major, 0) for library in carriers]
+        return Build(
+            name=framework.name,
+            version=version,
+            local=version,
+            variant=way.variant,
+            index="default",
+            platform=platform,
+            cuda=next((library.cuda for library in carriers if library.cuda), majors[0] if majors else None),
+            cudnn=next((library.cudnn for library in carriers if library.cudnn), None),
+            code=least([library.code for library in carriers], self.capabilities()) if carriers else none,
+        )
+
     # ---- libraries
 
     def library(self, distribution: str, version: str, platform: str) -> Library | None:
@@ -153,8 +207,8 @@ class DataMatrix:
         return sorted(self._libraries)
 
     def is_library(self, distribution: str) -> bool:
-        """Whether there are facts about the device code of this distribution's releases."""
-        return distribution in self._libraries
+        """Whether a convolution runs this distribution's code, so that R2 and R3 look at its releases."""
+        return distribution in self._path
 
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:

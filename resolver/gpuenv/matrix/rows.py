@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +16,12 @@ class Builds:
     """The builds of one framework and of its companions, from frameworks/<name>.json."""
 
     def __init__(self, path: str, framework: Framework) -> None:
-        """DataError names the file and the row that is damaged; the rest of a row is looked at when it is asked for."""
+        """DataError names the file and the row that is damaged; the rest of a row is looked at when it is asked for.
+
+        A framework whose variants are distributions of their own has no such file.
+        """
         self.path, self.framework = path, framework
-        data = read(path)
+        data = read(path) if os.path.exists(path) else {"builds": [], "companions": []}
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
         for row in _rows(data, "builds", path):
             key = (_text(row, "local", path), _text(row, "platform", path))
@@ -111,13 +115,28 @@ class Releases:
             bad = next(((kind, text, source) for which, kind, text, source in self.bad if _in(version, which)), None)
             self.found[key] = Library(
                 name=self.distribution, version=version, platform=platform, cuda_major=self.major,
-                code=_code(self.rows[key], self.path), bad=bad,
+                code=_code(self.rows[key], self.path), bad=bad, cuda=self._cuda(key), cudnn=self.rows[key].get("cudnn"),
             )  # fmt: skip
         return self.found[key]
+
+    def _cuda(self, key: tuple[str, str]) -> tuple[int, int] | None:
+        return _pair(self.rows[key], "cuda", self.path) if self.rows[key].get("cuda") is not None else None
+
+    def upto(self, version: str, platform: str) -> Library | None:
+        """The release of this version, else the newest older one: what a plug-in's version range admits."""
+        if (version, platform) not in self.rows:
+            limit = _numbers(version)
+            older = [one for one, where in self.rows if where == platform and _numbers(one) < limit]
+            version = max(older, key=_numbers, default=version)
+        return self.find(version, platform)
 
     def all(self) -> Sequence[Library]:
         """Every release and platform, in the order of the file."""
         return [library for key in self.rows if (library := self.find(*key))]
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".") if part.isdigit()]
 
 
 def _in(version: str, which: str) -> bool:

@@ -6,7 +6,7 @@ of its graph, so that a conflict with the host is found and named like any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from json import dumps
 
@@ -17,8 +17,10 @@ from .. import rules
 from ..environment import normalize_name, parse_requirement
 from ..errors import InputError, NoSolutionError
 from ..model import (
+    Build,
     Choice,
     Environment,
+    Framework,
     Host,
     Index,
     Matrix,
@@ -30,21 +32,23 @@ from ..model import (
     Requirement,
     parse_release,
 )
-from .candidates import Candidate, DistNeed, Need, Shelf
-from .provider import Provider, tolerable
-from .reasons import explain, passed_over
+from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
+from .provider import Node, Provider, tolerable
+from .reasons import explain, passed_over, variants_passed_over
 
 MAX_ROUNDS = 20_000
 
-__all__ = ["distributions", "solve"]
+__all__ = ["read_request", "solve"]
 
 
-def distributions(request: Request, matrix: Matrix) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]]:
-    """The request's frameworks, with the names of their distributions, and its other requirements, both parsed.
+def read_request(
+    request: Request, matrix: Matrix
+) -> tuple[tuple[tuple[Framework, Requirement], ...], tuple[Requirement, ...]]:
+    """The request's frameworks, each with what was asked of it, and its other requirements, parsed.
 
     InputError for an unknown framework, a bad specifier or a framework given twice.
     """
-    frameworks: list[Requirement] = []
+    frameworks: list[tuple[Framework, Requirement]] = []
     for text in request.frameworks:
         parsed = parse_requirement(text)
         framework = matrix.framework(parsed.name)
@@ -53,12 +57,25 @@ def distributions(request: Request, matrix: Matrix) -> tuple[tuple[Requirement, 
             raise InputError(f"--framework {text}: no framework of that name; known: {known}")
         if parsed.marker or parsed.url:
             raise InputError(f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9")
-        name = normalize_name(framework.distribution)
-        if any(name == other.name for other in frameworks):
+        if any(framework.name == other.name for other, _ in frameworks):
             raise InputError(f"--framework {text}: given twice")
-        frameworks.append(parsed.replace(name=name))
-    others = tuple(parse_requirement(text) for text in request.requirements)
-    return tuple(frameworks), others
+        frameworks.append((framework, parsed))
+    return tuple(frameworks), tuple(parse_requirement(text) for text in request.requirements)
+
+
+def _roots(frameworks: Sequence[tuple[Framework, Requirement]]) -> Iterator[Need]:
+    for framework, asked in frameworks:
+        if is_plain(framework):
+            yield DistNeed(normalize_name(framework.distribution), asked.extras, asked.specifier)
+            continue
+        yield FrameworkNeed(framework, asked.specifier)
+        brought = {extra for way in framework.ways for extra in parse_requirement(way.requires[0]).extras}
+        more = tuple(extra for extra in asked.extras if extra not in brought)
+        names = {parse_requirement(way.requires[0]).name for way in framework.ways}
+        if more and len(names) > 1:
+            raise InputError(f"--framework {asked}: {framework.name} takes no extras here, name them as a requirement")
+        if more:
+            yield DistNeed(names.pop(), more, "")
 
 
 def solve(
@@ -81,15 +98,16 @@ def solve(
     NoSolutionError carries every reason and, unless `changes` is false, the smallest changes that help. InputError for
     a request that cannot be read.
     """
-    frameworks, others = distributions(request, matrix)
+    frameworks, others = read_request(request, matrix)
     if not frameworks and not others:
         raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
     environment = environment_for(host)
     shelf = Shelf(request, host, matrix, index, environment)
     constraints = [parse_requirement(text) for text in request.constraints]
-    roots: list[Need] = [
+    roots: list[Need] = [*_roots(frameworks)]
+    roots += [
         DistNeed(requirement.name, requirement.extras, requirement.specifier)
-        for requirement in (*frameworks, *others)
+        for requirement in others
         if requirement.marker is None or environment.marker(requirement.marker, ())
     ]
     for requirement in (*others, *constraints):
@@ -112,8 +130,7 @@ def solve(
         except ResolutionTooDeep:
             names = ", ".join(map(str, roots))
             raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
-        chosen = [node for node in result.mapping.values() if isinstance(node, Candidate)]
-        return _plan(provider, frameworks, chosen, data or matrix.version)
+        return _plan(provider, roots, list(result.mapping.values()), data or matrix.version)
 
     def retry(changed: Request, elsewhere: Host) -> Plan:
         return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
@@ -121,27 +138,30 @@ def solve(
     raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
 
 
-def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Candidate], data: str) -> Plan:
+def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:
     shelf = provider.shelf
+    chosen = [node for node in nodes if isinstance(node, Candidate)]
+    variants = {node.ident: node for node in nodes if isinstance(node, Variant)}
     pinned = {node.name: node for node in sorted(chosen, key=lambda node: node.name) if not node.extras}
     depends: dict[str, set[str]] = {name: set() for name in pinned}
     for node in chosen:
         needs = provider.needs(node)
         depends[node.name] |= {need.name for need in needs if isinstance(need, DistNeed) and need.name != node.name}
-    named = [framework.name for framework in frameworks]
-    others = [name for name in pinned if shelf.on_path(name) and name not in named]
     warnings = list(shelf.host_doubts)
-    for node in pinned.values():
-        for reasons in shelf.facts(node).values():
-            warnings += [reason for reason in reasons if tolerable(reason) and reason not in warnings]
+    facts = [shelf.facts(node) for node in pinned.values()] + [shelf.variant_facts(one) for one in variants.values()]
+    for reasons in (reasons for one in facts for reasons in one.values()):
+        warnings += [reason for reason in reasons if tolerable(reason) and reason not in warnings]
     skipped: list[Rejection] = []
-    for framework in frameworks:
-        skipped += passed_over(shelf, DistNeed(framework.name, (), framework.specifier), pinned[framework.name])
+    for root in roots:
+        if isinstance(root, FrameworkNeed):
+            skipped += variants_passed_over(shelf, root, variants[root.ident])
+        elif isinstance(root, DistNeed) and shelf.on_path(root.name):
+            skipped += passed_over(shelf, root, pinned[root.name])
     plan = Plan(
         request=shelf.request,
         host=shelf.host,
         pins=tuple(Pin(wheel=node.wheel, dependencies=tuple(sorted(depends[name]))) for name, node in pinned.items()),
-        choices=tuple(_choice(shelf.framework_of(name) or name, pinned[name], pinned) for name in (*named, *others)),
+        choices=tuple(_choices(shelf, roots, pinned, variants)),
         needs=_needs(shelf, pinned),
         skipped=tuple(skipped),
         warnings=tuple(warnings),
@@ -150,17 +170,46 @@ def _plan(provider: Provider, frameworks: Sequence[Requirement], chosen: list[Ca
     return plan.replace(digest=digest(plan))
 
 
-def _choice(framework: str, node: Candidate, pinned: dict[str, Candidate]) -> Choice:
-    build = node.build
+def _choices(
+    shelf: Shelf, roots: Sequence[Need], pinned: dict[str, Candidate], variants: dict[str, Variant]
+) -> Iterator[Choice]:
+    """The frameworks asked for, in their order, then those that came as dependencies, by name."""
+    named: list[str] = []
+    for root in roots:
+        if isinstance(root, FrameworkNeed):
+            named.append(root.framework.name)
+            variant = variants[root.ident]
+            yield _choice(named[-1], variant.version, variant.build, variant.way.variant, pinned)
+        elif isinstance(root, DistNeed) and shelf.on_path(root.name) and not root.extras:
+            named.append(shelf.framework_of(root.name) or root.name)
+            yield _choice(named[-1], pinned[root.name].version, pinned[root.name].build, "unknown", pinned)
+    for name in shelf.matrix.frameworks():
+        framework = shelf.matrix.framework(name)
+        if framework is None or name in named:
+            continue
+        # The way whose carriers are there; a CPU way has none and comes last.
+        for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
+            node = pinned.get(parse_requirement(way.requires[0]).name)
+            if node is not None and all(carrier in pinned for carrier in way.carriers):
+                build = node.build
+                if build is None and not is_plain(framework):
+                    build = shelf.matrix.variant(framework, way, node.version, shelf.host.platform)
+                yield _choice(name, node.version, build, way.variant, pinned)
+                break
+
+
+def _choice(framework: str, version: str, build: Build | None, variant: str, pinned: dict[str, Candidate]) -> Choice:
     cudnn = next((pinned[name].version for name in sorted(pinned) if name.startswith("nvidia-cudnn-")), None)
     if build is None:
-        return Choice(framework=framework, version=node.version, variant="unknown", cuda=None, cudnn=cudnn)
+        return Choice(
+            framework=framework, version=version, variant=variant.strip("*") or "unknown", cuda=None, cudnn=cudnn
+        )
     return Choice(
         framework=framework,
         version=build.version,
         variant=build.variant,
         cuda=build.cuda,
-        cudnn=cudnn or build.cudnn,
+        cudnn=(cudnn or build.cudnn) if build.cuda is not None else None,
         sass=build.code.sass or (),
         ptx=build.code.ptx or (),
         evidence=build.code.evidence,
@@ -173,7 +222,8 @@ def _needs(shelf: Shelf, pinned: dict[str, Candidate]) -> Needs:
     host, matrix = shelf.host, shelf.matrix
     glibcs = [glibc for node in pinned.values() if (glibc := shelf.environment.least_glibc(node.wheel.filename))]
     needs = Needs(glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform)
-    toolkits = [node.build.cuda for node in pinned.values() if node.build is not None and node.build.cuda is not None]
+    built = [cuda for node in pinned.values() for one in (node.build, node.library) if one and (cuda := one.cuda)]
+    toolkits = built or [(node.library.cuda_major, 0) for node in pinned.values() if node.library is not None]
     if not host.gpus or not toolkits:
         return needs
     codes = [node.build.code for node in pinned.values() if node.build is not None and shelf.on_path(node.name)]
@@ -215,4 +265,3 @@ def digest(plan: Plan) -> str:
         "data": plan.data,
     }
     return sha256(dumps(inputs, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-

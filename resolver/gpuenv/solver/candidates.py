@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import rules
+from ..environment import parse_requirement, version_key
 from ..errors import Reason
-from ..model import Build, CudaVersion, Environment, Host, Index, Library, Matrix, Request, Wheel
+from ..model import (
+    Build,
+    CudaVersion,
+    Environment,
+    Framework,
+    Host,
+    Index,
+    Library,
+    Matrix,
+    Request,
+    Way,
+    Wheel,
+)
 
 
 class Candidate:
@@ -24,6 +37,27 @@ class Candidate:
 
     def __repr__(self) -> str:
         return f"{self.ident} {self.version}"
+
+
+class Variant:
+    """A release of a framework, installed one way: jax 0.12.0 as jax[cuda12].
+
+    `wheel` is that of the first requirement's distribution; `build` what the matrix knows of the whole.
+    """
+
+    __slots__ = ("build", "framework", "ident", "version", "way", "wheel")
+
+    def __init__(self, framework: Framework, way: Way, wheel: Wheel, build: Build | None):
+        self.framework, self.way, self.wheel, self.version, self.build = framework, way, wheel, wheel.version, build
+        self.ident = "@" + framework.name
+
+    @property
+    def label(self) -> str:
+        """ "0.12.0 (cuda12)"."""
+        return f"{self.version} ({self.way.variant})"
+
+    def __repr__(self) -> str:
+        return f"{self.framework.name} {self.label}"
 
 
 class Token:
@@ -55,6 +89,18 @@ class DistNeed(Need):
 
     def __str__(self) -> str:
         return f"{self.ident}{self.specifier}"
+
+
+class FrameworkNeed(Need):
+    """A framework in a range of versions, installed any of its ways."""
+
+    __slots__ = ("framework", "specifier")
+
+    def __init__(self, framework: Framework, specifier: str):
+        self.ident, self.framework, self.specifier = "@" + framework.name, framework, specifier
+
+    def __str__(self) -> str:
+        return f"{self.framework.name}{self.specifier}"
 
 
 class ExactNeed(Need):
@@ -98,6 +144,11 @@ def with_extras(name: str, extras: Sequence[str]) -> str:
     return f"{name}[{','.join(sorted(extras))}]" if extras else name
 
 
+def is_plain(framework: Framework) -> bool:
+    """Whether one distribution has every variant of the framework, told apart by its version."""
+    return [way.variant for way in framework.ways] == ["*"]
+
+
 def is_exact(specifier: str) -> bool:
     """Whether a specifier pins one version: ==2.15.0, not ==2.15.*."""
     return specifier.startswith("==") and "*" not in specifier
@@ -114,10 +165,13 @@ class Shelf:
     def __init__(self, request: Request, host: Host, matrix: Matrix, index: Index, environment: Environment):
         self.request, self.host, self.matrix, self.index, self.environment = request, host, matrix, index, environment
         self._shelves: dict[str, tuple[Candidate, ...]] = {}
+        self._variants: dict[str, tuple[Variant, ...]] = {}
+        frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
+        # Distributions whose versions name builds; frameworks of several ways are chosen as variants.
         self._known = {
             name: framework
-            for framework in map(matrix.framework, matrix.frameworks())
-            if framework is not None
+            for framework in frameworks
+            if is_plain(framework)
             for name in (framework.distribution, *framework.companions)
         }
         found = rules.host_reasons(host, matrix) if host.gpus else ()
@@ -145,9 +199,43 @@ class Shelf:
             shelf = self._shelves[name] = tuple(self._arrange(name))
         return shelf
 
+    def variants(self, framework: Framework) -> tuple[Variant, ...]:
+        """Every release of a framework on the index in every way that the platform has, best first.
+
+        Order (stated policy): without a GPU CPU variants first; then the newest version; within it the variant with
+        SASS for every device, then PTX; then the toolkit closest to the driver's CUDA; then the data file's order.
+        """
+        if framework.name not in self._variants:
+            found: list[tuple[tuple[object, ...], Variant]] = []
+            for place, way in enumerate(framework.ways):
+                if way.platforms and self.host.platform not in way.platforms:
+                    continue
+                for candidate in self.candidates(parse_requirement(way.requires[0]).name):
+                    build = self.matrix.variant(framework, way, candidate.version, self.host.platform)
+                    variant = Variant(framework, way, candidate.wheel, build)
+                    found.append((self._variant_preference(variant, place), variant))
+            # Versions of one framework may come from several distributions: order by version, stably.
+            found.sort(key=lambda row: row[0])
+            found.sort(key=lambda row: version_key(row[1].version), reverse=True)
+            found.sort(key=lambda row: bool(row[1].way.carriers) if not self.host.gpus else not row[1].way.carriers)
+            self._variants[framework.name] = tuple(variant for _, variant in found)
+        return self._variants[framework.name]
+
+    def _variant_preference(self, variant: Variant, place: int) -> tuple[object, ...]:
+        build, host = variant.build, self.host
+        if not host.gpus or build is None or build.cuda is None:
+            return (3, (0, 0), place)
+        return (self._tier(build), distance(build.cuda, host.driver_cuda), place)
+
+    def _tier(self, build: Build) -> int:
+        """0 if every device has SASS, 1 if SASS or PTX, 2 otherwise."""
+        served = [rules.serves(build.code, gpu.compute_capability, self.host.driver_cuda) for gpu in self.host.gpus]
+        return 0 if all(how == "sass" for how in served) else 1 if all(how in ("sass", "ptx") for how in served) else 2
+
     def forget(self, name: str) -> None:
         """Ask the index again when the name is next needed."""
         self._shelves.pop(name, None)
+        self._variants.clear()
 
     def _arrange(self, name: str) -> list[Candidate]:
         best: dict[tuple[str, str], tuple[int, Wheel]] = {}
@@ -188,9 +276,34 @@ class Shelf:
             return (build.cuda is not None, position, 0, (0, 0), documented)
         if build.cuda is None:
             return (1, position, 0, (0, 0), documented)
-        served = [rules.serves(build.code, gpu.compute_capability, host.driver_cuda) for gpu in host.gpus]
-        tier = 0 if all(how == "sass" for how in served) else 1 if all(how in ("sass", "ptx") for how in served) else 2
-        return (0, position, tier, distance(build.cuda, host.driver_cuda), documented)
+        return (0, position, self._tier(build), distance(build.cuda, host.driver_cuda), documented)
+
+    def variant_needs(self, variant: Variant) -> list[Need]:
+        """What a variant asks for: host facts, one CUDA major, its requirements at its version."""
+        needs: list[Need] = [FactNeed(ident, reasons) for ident, reasons in self.variant_facts(variant).items()]
+        if variant.build is not None and variant.build.cuda is not None:
+            needs.append(AgreeNeed("CUDA major", str(variant.build.cuda[0])))
+        for place, text in enumerate(variant.way.requires):
+            requirement = parse_requirement(text)
+            pinned = f"=={variant.version}" if place == 0 else requirement.specifier
+            needs.append(DistNeed(requirement.name, (), pinned))
+            if requirement.extras:
+                needs.append(DistNeed(requirement.name, requirement.extras, pinned))
+        return needs
+
+    def variant_facts(self, variant: Variant) -> dict[str, tuple[Reason, ...]]:
+        """As `facts`, for a variant of a framework: every reason against each of its carriers."""
+        host, subject = self.host, f"{variant.framework.name} {variant.label}"
+        if not host.gpus:
+            return {}
+        if not variant.way.carriers:
+            reason = Reason(code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build")
+            return {"__sm": (reason,)}
+        if variant.build is None:
+            names, have = " and ".join(variant.way.carriers), "not in the compatibility data"
+            need = "a release that the data knows"
+            return {"__data": (Reason(code="build-unknown", subject=f"{subject}: {names}", need=need, have=have),)}
+        return self._cuda_facts(subject, variant.build, on_path=True)
 
     def build_needs(self, candidate: Candidate) -> list[Need]:
         """The host facts and topics that a framework's build or a CUDA library asks for."""
@@ -233,11 +346,12 @@ class Shelf:
             need, have = "a CUDA build", "a CPU build"
             reason = Reason(code="cpu-build", subject=subject, need=need, have=have, source=build.code.source)
             return {"__sm": (reason,)}
-        floor = self.matrix.driver_floor(build.cuda, host.os)
-        device: tuple[Reason, ...] = ()
-        if self.on_path(build.name):
-            device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
-        driver = rules.driver_reasons(subject, build.cuda, host.driver, floor)
+        return self._cuda_facts(subject, build, on_path=self.on_path(build.name))
+
+    def _cuda_facts(self, subject: str, build: Build, *, on_path: bool) -> dict[str, tuple[Reason, ...]]:
+        host, cuda = self.host, build.cuda or (0, 0)
+        driver = rules.driver_reasons(subject, cuda, host.driver, self.matrix.driver_floor(cuda, host.os))
+        device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda) if on_path else ()
         return {"__driver": driver, "__sm": self.host_reasons + device}
 
     def _library_facts(self, library: Library) -> dict[str, tuple[Reason, ...]]:
@@ -247,8 +361,12 @@ class Shelf:
             severity, text, source = library.bad
             need = "a release that is not known to be bad"
             facts["__data"] = (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
-        if self.host.gpus:
-            facts["__sm"] = rules.device_reasons(subject, library.code, self.host.gpus, self.host.driver_cuda)
+        host = self.host
+        if host.gpus:
+            facts["__sm"] = rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
+            if library.cuda is not None:  # a framework's own: its family's floor is the whole environment's
+                floor = self.matrix.driver_floor(library.cuda, host.os)
+                facts["__driver"] = rules.driver_reasons(subject, library.cuda, host.driver, floor)
         return facts
 
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from resolvelib.providers import AbstractProvider
 
 from ..errors import PackageIndexError, Reason
 from ..model import Requirement
-from .candidates import AgreeNeed, Candidate, DistNeed, ExactNeed, FactNeed, Need, Shelf, Token, is_exact
+from .candidates import (
+    AgreeNeed,
+    Candidate,
+    DistNeed,
+    ExactNeed,
+    FactNeed,
+    FrameworkNeed,
+    Need,
+    Shelf,
+    Token,
+    Variant,
+    is_exact,
+)
 
-Node = Candidate | Token
+Node = Candidate | Token | Variant
+_Released = TypeVar("_Released", Candidate, Variant)
 
 
 def tolerable(reason: Reason) -> bool:
@@ -81,6 +94,8 @@ class Provider(AbstractProvider[Need, Node, str]):
             values = {need.value for need in needs if isinstance(need, AgreeNeed)}
             excluded = {token.value for token in incompatibilities[identifier] if isinstance(token, Token)}
             return (Token(identifier, values.pop()),) if len(values) == 1 and not values & excluded else ()
+        if identifier[0] == "@":
+            return self._variants([need for need in needs if isinstance(need, FrameworkNeed)], incompatibilities)
         name = identifier.partition("[")[0]
         excluded_wheels = {id(node.wheel) for node in incompatibilities[identifier] if isinstance(node, Candidate)}
         found = [
@@ -94,16 +109,36 @@ class Provider(AbstractProvider[Need, Node, str]):
         extras = tuple(identifier[len(name) + 1 : -1].split(","))
         return [self._with_extras(candidate, extras) for candidate in found]
 
+    def _variants(
+        self, needs: Sequence[FrameworkNeed], incompatibilities: Mapping[str, Iterator[Node]]
+    ) -> Sequence[Node]:
+        excluded = {id(node) for node in incompatibilities[needs[0].ident]}
+        found = [
+            variant
+            for variant in self.shelf.variants(needs[0].framework)
+            if id(variant) not in excluded and all(self._admits(need, variant) for need in needs)
+        ]
+        return self._final_releases(needs[0].framework.distribution, found, needs)
+
+    def _admits(self, need: FrameworkNeed, variant: Variant) -> bool:
+        if variant.wheel.yanked is not None and not is_exact(need.specifier):
+            return False
+        return not need.specifier or self.contains(need.specifier, variant.version, True)
+
     def is_satisfied_by(self, requirement: Need, candidate: Node) -> bool:
         if isinstance(requirement, FactNeed):
             return not self._blocked(requirement)
         if isinstance(requirement, AgreeNeed):
             return isinstance(candidate, Token) and candidate.value == requirement.value
+        if isinstance(requirement, FrameworkNeed):
+            return isinstance(candidate, Variant) and self._admits(requirement, candidate)
         return isinstance(candidate, Candidate) and self._meets(requirement, candidate)
 
     def get_dependencies(self, candidate: Node) -> Iterable[Need]:
         if isinstance(candidate, Token):
             return ()
+        if isinstance(candidate, Variant):
+            return self.shelf.variant_needs(candidate)
         return self.needs(candidate)
 
     def needs(self, candidate: Candidate) -> tuple[Need, ...]:
@@ -132,11 +167,12 @@ class Provider(AbstractProvider[Need, Node, str]):
             return False
         return all(self.contains(limit, version, True) for limit in self.constraints.get(candidate.name, ()))
 
-    def _final_releases(self, name: str, found: list[Candidate], needs: Sequence[Need]) -> list[Candidate]:
+    def _final_releases(self, name: str, found: list[_Released], needs: Sequence[Need]) -> list[_Released]:
         """PEP 440: pre-releases only where asked for, or where nothing else fits."""
         if self.shelf.request.pre:
             return found
-        named = any(isinstance(need, DistNeed) and _names_prerelease(need.specifier) for need in needs)
+        ranges = [need.specifier for need in needs if isinstance(need, DistNeed | FrameworkNeed)]
+        named = any(map(_names_prerelease, ranges))
         if named or any(_names_prerelease(limit) for limit in self.constraints.get(name, ())):
             return found
         is_pre = self.shelf.environment.is_prerelease
@@ -175,11 +211,11 @@ class Provider(AbstractProvider[Need, Node, str]):
     @staticmethod
     def _specifier(candidate: Candidate, requirement: Requirement) -> str:
         """R4: a cuDNN range is narrowed to releases that fit the build: same major, minor not older."""
-        build, specifier = candidate.build, requirement.specifier
+        built, specifier = candidate.build or candidate.library, requirement.specifier
         ours = requirement.name.startswith("nvidia-cudnn-") and not is_exact(specifier)
-        if not ours or build is None or build.cudnn is None:
+        if not ours or built is None or built.cudnn is None:
             return specifier
-        major, minor = build.cudnn.split(".")[:2]
+        major, minor = (*built.cudnn.split("."), "0")[:2]
         return ",".join(filter(None, (specifier, f">={major}.{minor}", f"<{int(major) + 1}")))
 
 

@@ -8,15 +8,16 @@ from typing import Any
 from ..environment import parse_requirement, version_key
 from ..errors import Change, Explanation, GpuEnvError, Reason
 from ..model import Host, Plan, Python, Rejection, Request, parse_release
-from .candidates import Candidate, DistNeed, FactNeed, Need, Shelf, is_exact
+from .candidates import Candidate, DistNeed, FactNeed, FrameworkNeed, Need, Shelf, Variant, is_exact
 
 PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 Retry = Callable[[Request, Host], Plan]
 
 
-def reasons_against(shelf: Shelf, candidate: Candidate) -> tuple[Reason, ...]:
+def reasons_against(shelf: Shelf, candidate: Candidate | Variant) -> tuple[Reason, ...]:
     """Every host fact against a build and against the CUDA libraries that it pins exactly."""
-    found = [reason for reasons in shelf.facts(candidate).values() for reason in reasons]
+    facts = shelf.variant_facts(candidate) if isinstance(candidate, Variant) else shelf.facts(candidate)
+    found = [reason for reasons in facts.values() for reason in reasons]
     for requirement in shelf.index.dependencies(candidate.wheel):
         if not (is_exact(requirement.specifier) and shelf.matrix.is_library(requirement.name)):
             continue
@@ -36,18 +37,25 @@ def passed_over(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[Rej
         if candidate.wheel is chosen.wheel:
             break
         if candidate.wheel.yanked is None and contains(root.specifier, candidate.version, True):
-            reasons = reasons_against(shelf, candidate)
-            if not reasons:
-                reasons = (
-                    Reason(
-                        code="conflict",
-                        subject=f"{candidate.name} {_label(candidate)}",
-                        need="dependencies that fit the other requirements",
-                        have="none do",
-                    ),
-                )
+            reasons = reasons_against(shelf, candidate) or (_conflict(f"{candidate.name} {_label(candidate)}"),)
             yield Rejection(name=candidate.name, version=_label(candidate), reasons=reasons)
     yield from _without_wheel(shelf, root, chosen)
+
+
+def variants_passed_over(shelf: Shelf, root: FrameworkNeed, chosen: Variant) -> Iterator[Rejection]:
+    """As `passed_over`, for the releases of a framework that is installed in several ways."""
+    contains = shelf.environment.contains
+    for variant in shelf.variants(root.framework):
+        if variant is chosen:
+            break
+        if variant.wheel.yanked is None and contains(root.specifier, variant.version, False):
+            reasons = reasons_against(shelf, variant) or (_conflict(f"{root.framework.name} {variant.label}"),)
+            yield Rejection(name=root.framework.name, version=variant.label, reasons=reasons)
+
+
+def _conflict(subject: str) -> Reason:
+    need = "dependencies that fit the other requirements"
+    return Reason(code="conflict", subject=subject, need=need, have="none do")
 
 
 def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[Rejection]:
@@ -80,13 +88,29 @@ def _label(candidate: Candidate) -> str:
 def explain(shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | None) -> Explanation:
     """The whole refusal: what the resolver ran into, then every fact against every build that was asked for."""
     reasons: list[Reason] = []
-    names = [root for root in roots if isinstance(root, DistNeed)]
+    names = [root for root in roots if isinstance(root, DistNeed | FrameworkNeed)]
     for root in names:
-        reasons += [reason for reason in _root_reasons(shelf, root) if reason not in reasons]
+        found = _framework_reasons(shelf, root) if isinstance(root, FrameworkNeed) else _root_reasons(shelf, root)
+        reasons += [reason for reason in found if reason not in reasons]
     reasons += [reason for reason in _conflict_reasons(failure) if reason not in reasons]
     subject = " and ".join(map(str, names))
     changes = tuple(smallest_changes(shelf, retry)) if retry is not None else ()
     return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
+
+
+def _framework_reasons(shelf: Shelf, root: FrameworkNeed) -> Iterator[Reason]:
+    """As `_root_reasons`, over every way to install a framework."""
+    variants = shelf.variants(root.framework)
+    fitting = [one for one in variants if shelf.environment.contains(root.specifier, one.version, True)]
+    if not fitting:
+        for way in root.framework.ways:
+            name = parse_requirement(way.requires[0]).name
+            yield from _root_reasons(shelf, DistNeed(name, (), root.specifier))
+        return
+    against = [reasons_against(shelf, variant) for variant in fitting]
+    if all(against):
+        for reasons in against:
+            yield from reasons
 
 
 def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
