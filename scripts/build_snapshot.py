@@ -1,14 +1,15 @@
-"""Builds the index snapshot: the dated copy of what the indexes say about torch's stack (a maintainers' tool).
+"""Builds the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
 
     python scripts/build_snapshot.py --cache DIR [--facts DIR] [--date YYYY-MM-DD]
     python scripts/build_snapshot.py --compile-only
 
-It asks the default index that pip is configured with for the pages of torch, torchvision, torchaudio and triton, walks
-the closure of everything that their wheels can need on a supported interpreter and platform, reads each wheel's
-METADATA and size by range requests, and writes one JSON file for each package under matrix_data/snapshot/default.
-File locations are kept relative to the index's file store. With --facts, the builds of the PyTorch index are written
-too (snapshot_pytorch.py). At last the compiled answers are made (snapshot_compile.py). What was read is kept in the
-cache folder by the wheel's sha256, so an interrupted run goes on where it ended; the same input gives the same bytes.
+It asks the default index that pip is configured with for the pages of the frameworks that matrix_data names, walks the
+closure of everything that their wheels can need on a supported interpreter and platform, reads each wheel's METADATA
+and size by range requests, and writes one JSON file for each package under matrix_data/snapshot/default. Which
+releases are kept is snapshot_scope.py's business. File locations are kept relative to the index's file store. With
+--facts, the builds of the PyTorch index are written too (snapshot_pytorch.py). At last the compiled answers are made
+(snapshot_compile.py). What was read is kept in the cache folder by the wheel's sha256, so an interrupted run goes on
+where it ended; the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,29 +20,24 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
 
-from gpuenv.environment import TargetEnvironment  # noqa: E402
 from registry import Registry, environments, simple_url, write  # noqa: E402
+from snapshot_scope import Scope, choose, scope  # noqa: E402
 
-SNAPSHOT = os.path.join(os.path.dirname(HERE), "matrix_data", "snapshot")
-ROOTS = {"torch": ">=2.0", "torchvision": ">=0.15", "torchaudio": ">=2.0", "triton": ">=2.0"}
-# Besides what is needed: all of cuDNN, because R3 and R4 choose among its releases, and the newest few of the others.
-WHOLE = {"nvidia-cudnn-cu11": ">=8.5", "nvidia-cudnn-cu12": ">=8.5", "nvidia-cudnn-cu13": ">=8.5"}
-NEWEST = 12
-NEWEST_NVIDIA = 2
+DATA = os.path.join(os.path.dirname(HERE), "matrix_data")
+SNAPSHOT = os.path.join(DATA, "snapshot")
 
-# ---- choosing releases ------------------------------------------------------------------------------------------
+# ---- finding releases -------------------------------------------------------------------------------------------
 
 
 def normalized(text: str) -> str | None:
@@ -63,13 +59,13 @@ def possible(marker: str, extras: tuple[str, ...]) -> bool:
     return any(environment.marker(marker, extras) for environment in environments())
 
 
-def group(wheel: dict[str, Any]) -> tuple[str, str, str]:
+def group(wheel: dict[str, Any], roots: Container[str]) -> tuple[str, str, str]:
     """Wheels of one group are taken to have equal METADATA: a version's wheels for one platform.
 
-    torch and its companions are read file by file, because theirs has differed between wheels of one version.
+    The frameworks' own are read file by file, because torch's has differed between wheels of one version.
     """
     name, platform = canonicalize_name(wheel["filename"].split("-")[0]), wheel["filename"].rpartition("-")[2]
-    if name in ROOTS:
+    if name in roots:
         return name, wheel["version"], wheel["filename"]
     return name, wheel["version"], next((p for p in ("aarch64", "x86_64", "win_amd64") if p in platform), "any")
 
@@ -77,19 +73,19 @@ def group(wheel: dict[str, Any]) -> tuple[str, str, str]:
 class Walk:
     """Finds the releases to keep, by walking from the roots until nothing new is needed."""
 
-    def __init__(self, registry: Registry, also: Iterable[str]) -> None:
+    def __init__(self, registry: Registry, where: Scope, also: Iterable[str]) -> None:
         """`also` are requirement texts that are needed as well (the PyTorch index's pins)."""
-        self.registry = registry
+        self.registry, self.scope = registry, where
         self.pages: dict[str, list[dict[str, Any]]] = {}
         self.kept: dict[str, set[str]] = defaultdict(set)
         self.wanted: dict[str, set[str]] = defaultdict(set)
         self.extras: dict[str, set[str]] = defaultdict(set)
         self.facts: dict[str, dict[str, Any]] = {}
         self.walked: set[tuple[str, tuple[str, ...]]] = set()
-        for name, specifier in ROOTS.items():
+        for name, specifier in where.roots.items():
             self.wanted[name].add(specifier)
-        for text in also:
-            self.want(Requirement(text))
+        for requirement in (*where.requirements, *map(Requirement, also)):
+            self.want(requirement)
 
     def want(self, requirement: Requirement) -> None:
         """Notes that releases of a package are needed."""
@@ -106,21 +102,22 @@ class Walk:
                 new = [name for name in names if name not in self.pages]
                 self.pages.update(zip(new, pool.map(self.registry.files, new), strict=True))
                 for name in names:
-                    self.kept[name] |= choose(name, self.pages[name], self.wanted[name])
+                    self.kept[name] |= choose(self.scope, name, self.pages[name], self.wanted[name])
                 self.read([wheel for name in names for wheel in self.files(name)], pool)
             for name in names:
                 self.follow(name)
 
     def read(self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
         """Puts size, Requires-Dist and Requires-Python into wheels; METADATA is read once for each group."""
-        firsts = {group(wheel): wheel["sha256"] for wheel in reversed(wheels)}
+        roots = self.scope.roots
+        firsts = {group(wheel, roots): wheel["sha256"] for wheel in reversed(wheels)}
         leading = set(firsts.values())
         todo = [wheel for wheel in wheels if wheel["sha256"] not in self.facts]
         print(f"{len(self.pages)} packages, {len(wheels)} files, {len(todo)} to read", flush=True)
         facts = pool.map(lambda wheel: self.registry.facts(wheel, wheel["sha256"] in leading), todo)
         self.facts.update(zip((wheel["sha256"] for wheel in todo), facts, strict=True))
         for wheel in wheels:
-            first = self.facts[firsts[group(wheel)]]
+            first = self.facts[firsts[group(wheel, roots)]]
             wheel["requires"] = first["requires"]
             wheel["requires_python"] = wheel["requires_python"] or first["requires_python"]
             wheel["size"] = self.facts[wheel["sha256"]]["size"]
@@ -139,34 +136,6 @@ class Walk:
                     requirement = Requirement(text)
                     if requirement.marker is None or possible(str(requirement.marker), extras):
                         self.want(requirement)
-
-
-def choose(name: str, wheels: list[dict[str, Any]], specifiers: Iterable[str]) -> set[str]:
-    """The releases to keep: for each specifier and supported target the newest that fits, and the newest few."""
-    contains = environments()[0].contains
-    if name in ROOTS or name in WHOLE:
-        bound = ROOTS.get(name) or WHOLE[name]
-        return {wheel["version"] for wheel in wheels if contains(bound, wheel["version"], False)}
-    newest = sorted({wheel["version"] for wheel in wheels if wheel["yanked"] is None}, key=Version)
-    kept = set(newest[-(NEWEST_NVIDIA if name.startswith(("nvidia-", "cuda-")) else NEWEST) :])
-    fitting = [fitting_versions(wheels, environment) for environment in environments()]
-    for specifier in {"", *specifiers}:
-        exact = "==" in specifier or "~=" in specifier  # what is pinned may be yanked
-        for versions in fitting:
-            found = (v for v, yanked in versions if (exact or not yanked) and contains(specifier, v, False))
-            kept.update(v for v in [next(found, None)] if v)
-    return kept
-
-
-def fitting_versions(wheels: list[dict[str, Any]], environment: TargetEnvironment) -> list[tuple[str, bool]]:
-    """(version, yanked) of the wheels that fit a target, newest first."""
-    return list(
-        dict.fromkeys(
-            (wheel["version"], wheel["yanked"] is not None)
-            for wheel in reversed(wheels)
-            if environment.rank(wheel["filename"]) is not None and environment.accepts_python(wheel["requires_python"])
-        )
-    )
 
 
 # ---- writing ----------------------------------------------------------------------------------------------------
@@ -211,7 +180,7 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
     import snapshot_pytorch
 
     pytorch = snapshot_pytorch.Facts(arguments.facts) if arguments.facts else None
-    walk = Walk(Registry(simple_url(), arguments.cache), pytorch.pins() if pytorch else ())
+    walk = Walk(Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins() if pytorch else ())
     walk.run()
     folder = os.path.join(SNAPSHOT, "default")
     clear(folder)
