@@ -72,8 +72,9 @@ def facts(record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits:
     """The fields of a row that the scan of a wheel gives."""
     members = codes(record, scope, toolkits)
     code = least([code for _, code in members], devices(folder)) if members else Code(sass=(), ptx=())
-    carried = {target for row in record["libraries"] for target in row["sass"] if row["binaries"]}
-    some = sorted(carried - set(code.sass or ()), key=parse_target) if members else []
+    paths = {path for path, _ in members}
+    carried = {target for row in record["libraries"] if paths & {*row["paths"]} for target in row["sass"]}
+    some = sorted(carried - {*(code.sass or ())}, key=parse_target)
     count = len(members)
     row: dict[str, Any] = {
         "sass": list(code.sass or ()),
@@ -99,7 +100,8 @@ def said(record: dict[str, Any], where: list[str] | None) -> str | None:
     """The number that a text of the wheel gives a name: cuda = '13.2'."""
     if where is None or where[0] not in record["texts"]:
         return None
-    found = re.search(rf"\b{where[1]}\b\W+(\d[\d.]*)", record["texts"][where[0]])
+    # cuda = '12.1', cuda: Optional[str] = '12.1', ('cuda_version', '12.5.1')
+    found = re.search(rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)", record["texts"][where[0]])
     return found[1] if found else None
 
 

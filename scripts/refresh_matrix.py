@@ -1,0 +1,125 @@
+"""Brings the compatibility data up to the index: scans what is new, writes the rows, says what changed.
+
+    python scripts/refresh_matrix.py --cache DIR [--jobs N] [--date YYYY-MM-DD] [--dry-run] [DISTRIBUTION ...]
+
+1. Finds the releases that the [[scan]] rows ask for and that have no scan (scan_releases.py), and scans them.
+2. Derives the rows of libraries/ and frameworks/ from the scans (derive_rows.py) and compiles the tables
+   (compile_matrix.py).
+3. Prints each row that is new or changed, and what no longer holds: a documented row that a scan contradicts, a scan
+   whose wheel the index no longer has.
+4. Checks the data against itself (`gpuenv matrix check`).
+
+Exit status: 0 done, 1 a contradiction, or a wheel that could not be read; what could be read is written all the same.
+With --dry-run nothing is scanned or written. The index snapshot is made anew by build_snapshot.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
+
+import compile_matrix  # noqa: E402  - the path must be set first
+import derive_rows  # noqa: E402
+from gpuenv import matrix  # noqa: E402
+from gpuenv.matrix.audit import check  # noqa: E402
+from registry import Registry, simple_url, write  # noqa: E402
+from scan_releases import DATA, Scans, scan_missing, scopes, wanted  # noqa: E402
+
+FACTS = ("variant", "cuda", "cudnn", "sass", "ptx", "made_by", "evidence")
+
+
+def rows(text: str) -> dict[str, dict[str, Any]]:
+    """The rows of a file of releases or builds, by what names them."""
+    data = json.loads(text) if text else {}
+    listed = data.get("releases", data.get("builds", []))
+    return {f"{row.get('local', row['version'])} on {row['platform']}": row for row in listed}
+
+
+def changes(name: str, old: str, new: str) -> Iterator[str]:
+    """One line for each row that is new, changed or gone."""
+    before, after = rows(old), rows(new)
+    for key, row in after.items():
+        if key not in before:
+            yield f"new: {name} {key}: {told(row)}"
+        elif differing := [field for field in FACTS if before[key].get(field) != row.get(field)]:
+            old_row = before[key]
+            was = ", ".join(f"{one} {shown(old_row.get(one))} -> {shown(row.get(one))}" for one in differing)
+            held = old_row["evidence"] == "documented" and {"sass", "ptx", "cuda"} & {*differing}
+            yield f"{'no longer holds' if held else 'changed'}: {name} {key}: {was}"
+    for key in before.keys() - after.keys():
+        yield f"gone: {name} {key}"
+
+
+def told(row: dict[str, Any]) -> str:
+    """What a row says, short."""
+    return ", ".join(f"{field} {shown(row[field])}" for field in FACTS if row.get(field) not in (None, []))
+
+
+def shown(value: object) -> str:
+    """A field's value in a line."""
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def vanished(scans: Scans, registry: Registry) -> Iterator[str]:
+    """The scans whose wheels the index no longer has."""
+    for name in scans.names():
+        have = {wheel["filename"] for wheel in registry.files(name)}
+        yield from (f"no longer on the index: {one['file']}" for one in scans.of(name) if one["file"] not in have)
+
+
+def refresh(options: argparse.Namespace) -> int:
+    """The whole run; the exit status."""
+    folder = Path(options.folder)
+    scope = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8")) | {"scan": scopes(folder)}
+    scans, registry = Scans(str(folder / "scans")), Registry(simple_url(), os.path.join(options.cache, "metadata"))
+    wheels = wanted(scope, registry, options.distributions)
+    missing = [one for one in wheels if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))]
+    for one in missing:
+        print(f"to scan: {one['filename']}")
+    if options.dry_run:
+        return 0
+    errors = scan_missing(wheels, scans, options.cache, options.jobs)
+    for path, text in derive_rows.derived(folder):
+        old = path.read_text(encoding="ascii") if path.exists() else ""
+        if text != old:
+            for line in changes(path.stem, old, text):
+                print(line)
+            write(str(path), text)
+    if options.date:
+        head, _, _ = (folder / "matrix.toml").read_text(encoding="utf-8").rpartition("date =")
+        write(str(folder / "matrix.toml"), f"{head}date = {options.date}\n")
+    compile_matrix.write(folder / "tables.json", compile_matrix.render(folder))
+    for line in vanished(scans, registry):
+        print(line)
+    wrong = check(matrix.load(str(folder))).contradictions
+    for line in wrong:
+        print(f"contradiction: {line}", file=sys.stderr)
+    for line in errors:
+        print(f"error: {line}", file=sys.stderr)
+    print(f"{len(missing) - len(errors)} scanned, {len(wrong)} contradictions")
+    return 1 if wrong or errors else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
+    parser.add_argument("--folder", default=DATA, help="the data (default: this checkout's)")
+    parser.add_argument("--cache", default=".scan-cache", help="folder for what was read from wheels")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--date", help="the date of the data, YYYY-MM-DD (default: as it is)")
+    parser.add_argument("--dry-run", action="store_true", help="only name the wheels that lack a scan")
+    return refresh(parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Writes docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
+
+    python scripts/support_table.py [--check]
+
+Every cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of that GPU, a
+release of that driver branch and CPython 3.12, or the newest older one that has a solution. With --check nothing is
+written, and the exit status is 1 if the table is not what the data gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
+
+import gpuenv  # noqa: E402  - the path must be set first
+from gpuenv import matrix  # noqa: E402
+from gpuenv.errors import NoSolutionError  # noqa: E402
+from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # noqa: E402
+from gpuenv.rules import parse_target  # noqa: E402
+from registry import write  # noqa: E402
+
+TABLE = ROOT / "docs" / "support.md"
+FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy", "onnxruntime")
+PYTHONS = ("3.12", "3.11", "3.10", "3.9")
+# By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
+GPUS = (
+    ("linux-x86_64", ("P100",)),
+    ("linux-x86_64", ("GTX 1080 Ti", "TITAN Xp", "P4", "P40")),
+    ("linux-x86_64", ("V100", "TITAN V")),
+    ("linux-x86_64", ("T4", "RTX 2080 Ti", "GTX 1660 Ti", "TITAN RTX")),
+    ("linux-x86_64", ("A100", "A30")),
+    ("linux-x86_64", ("RTX 3060", "RTX 3090", "A10", "A40", "RTX A6000")),
+    ("linux-x86_64", ("L4", "L40S", "RTX 4060", "RTX 4090", "RTX 6000 Ada")),
+    ("linux-x86_64", ("H100", "H200")),
+    ("linux-aarch64", ("GH200",)),
+    ("linux-x86_64", ("B200",)),
+    ("linux-aarch64", ("GB200",)),
+    ("linux-x86_64", ("B300",)),
+    ("linux-aarch64", ("Jetson AGX Thor",)),
+    ("linux-x86_64", ("RTX 5070", "RTX 5090", "RTX PRO 6000")),
+    ("linux-aarch64", ("GB10",)),
+)
+HEAD = """# What runs where
+
+The newest release of each framework that works on a GPU with a driver of a branch: one solve a cell, alone, on
+CPython 3.12 with glibc 2.39, the frameworks' own indexes included. "3.11:" says that only that older CPython has one.
+A branch is listed from the first whose CUDA can target the GPU to the last that drives it. Beside a version stands
+the variant. `*`: with a warning (`gpuenv solve` tells which). A dash: no release; `gpuenv solve` says why.
+
+Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
+"""
+
+
+def serving(data: matrix.DataMatrix, capability: ComputeCapability) -> list[int]:
+    """The driver branches that serve a compute capability."""
+    able = [cuda for cuda, targets in data.compilers.items() if capability in {parse_target(one)[0] for one in targets}]
+    last = data.last_branch(capability)
+    return [
+        branch
+        for branch, cuda in sorted(data.branches.items())
+        if cuda >= min(able) and (last is None or branch <= last[0])
+    ]
+
+
+def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
+    """What the newest usable release of a framework is."""
+    for python in PYTHONS:
+        # A release of the branch that is newer than any floor in it.
+        host = gpuenv.describe(gpus=[gpu], driver=f"{branch}.999", python=python, platform=platform, glibc="2.39")
+        try:
+            request = Request(frameworks=(framework,))
+            plan = gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
+        except NoSolutionError:
+            continue
+        choice = plan.choices[0]
+        doubt = "*" if plan.warnings else ""
+        older = f"{python}: " if python != PYTHONS[0] else ""
+        return f"{older}{choice.version} {choice.variant}{doubt}"
+    return "-"
+
+
+def lines(data: matrix.DataMatrix) -> Iterator[str]:
+    """The table, a section a group of GPUs, branches with equal answers in one row."""
+    yield HEAD.format(date=data.version.partition(".")[0])
+    for platform, gpus in GPUS:
+        capability = data.compute_capability(gpus[0])
+        if capability is None:
+            raise SystemExit(f"the data does not know {gpus[0]}")
+        yield f"## {', '.join(gpus)} ({show_pair(capability)}, {platform})\n"
+        yield f"| driver branch | {' | '.join(FRAMEWORKS)} |"
+        yield f"| --- {'| --- ' * len(FRAMEWORKS)}|"
+        rows: list[tuple[list[int], list[str]]] = []
+        for branch in serving(data, capability):
+            cells = [cell(framework, gpus[0], branch, platform) for framework in FRAMEWORKS]
+            if rows and rows[-1][1] == cells:
+                rows[-1][0].append(branch)
+            else:
+                rows.append(([branch], cells))
+        for branches, cells in reversed(rows):
+            span = f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else "")
+            yield f"| {span} | {' | '.join(cells)} |"
+        yield ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Writes the table, or compares it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the table is stale")
+    options = parser.parse_args(arguments)
+    text = "\n".join(lines(matrix.load()))
+    if options.check:
+        fresh = TABLE.exists() and TABLE.read_text(encoding="ascii") == text
+        print(f"{TABLE} is {'fresh' if fresh else 'stale'}")
+        return 0 if fresh else 1
+    write(str(TABLE), text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
