@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 import tomllib
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.matrix import framework_fields, gpu_key  # noqa: E402
-from gpuenv.model import parse_pair, parse_release  # noqa: E402
+from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.rules import parse_target  # noqa: E402
 
 
@@ -62,7 +64,8 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "floors": [[row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)] for row in drivers["floor"]],
         "branches": [[row["branch"], row["cuda"]] for row in drivers["branch"] if _sourced(row)],
         "last": [[row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)] for row in drivers["last"]],
-        "compilers": {cuda: row["targets"] for row in toolkits["compiler"] if _sourced(row) for cuda in row["cuda"]},
+        "compilers": _compilers(toolkits),
+        "ptx_toolkits": _ptx_toolkits(toolkits),
         "toolkits": _toolkits(toolkits),
         "gpus": _gpus(gpus),
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
@@ -74,10 +77,35 @@ def tabulate(folder: Path) -> dict[str, Any]:
     }
 
 
-def _toolkits(data: dict[str, Any]) -> dict[str, dict[str, str]]:
+def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
+    rows: dict[str, list[str]] = {}
     for row in data["compiler"]:
-        for target in row["targets"]:
-            parse_target(target)
+        where = f"toolkits.toml: compiler {row['cuda']}"
+        _sourced(row), _evident(row, where)
+        targets = [_target(target, where) for target in row["targets"]]
+        order = [(int(target.rstrip("af")), target) for target in targets]  # 101 is older than 103, though now 11.0
+        if row["cuda"] in rows or any(one >= other for one, other in pairwise(order)):
+            raise DataError(f"{where} is there twice, or its targets do not ascend")
+        rows[row["cuda"]] = targets
+    _ascending(map(parse_pair, rows), "toolkits.toml: the compilers")
+    return rows
+
+
+def _ptx_toolkits(data: dict[str, Any]) -> dict[str, str]:
+    """PTX language -> the oldest toolkit line that writes it, or whose driver is the first to read it."""
+    rows: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in data["compiler"]:
+        rows.setdefault(parse_pair(row["ptx"]), parse_pair(row["cuda"]))
+    for row in data.get("ptx", []):
+        _sourced(row), _evident(row, f"toolkits.toml: ptx {row['version']}")
+        if rows.setdefault(parse_pair(row["version"]), parse_pair(row["cuda"])) != parse_pair(row["cuda"]):
+            raise DataError(f"toolkits.toml: a compiler writes PTX {row['version']}, its row is wrong or needless")
+    ordered = sorted(rows.items())
+    _ascending((cuda for _, cuda in ordered), "toolkits.toml: the toolkits of newer PTX languages")
+    return {show_pair(language): show_pair(cuda) for language, cuda in ordered}
+
+
+def _toolkits(data: dict[str, Any]) -> dict[str, dict[str, str]]:
     rows: dict[str, dict[str, str]] = {}
     for row in data["toolkit"]:
         for field in ("driver_linux", "driver_windows"):
@@ -124,6 +152,26 @@ def _path(folder: Path) -> list[str]:
     """The distributions whose code a convolution runs, as the heads of their files say."""
     heads = {path.stem: json.loads(path.read_text(encoding="ascii")) for path in folder.glob("libraries/*.json")}
     return sorted(name for name, head in heads.items() if head.get("path", True))
+
+
+def _ascending(values: Iterable[Any], what: str) -> None:
+    if any(one >= other for one, other in pairwise(values)):
+        raise DataError(f"{what} do not ascend")
+
+
+def _evident(row: dict[str, Any], where: str) -> None:
+    if row.get("evidence") not in ("scanned", "documented"):
+        raise DataError(f"{where}: evidence is neither scanned nor documented")
+    if row["evidence"] == "scanned" and not (row.get("file") and row.get("sha256")):
+        raise DataError(f"{where}: what was scanned names its file and sha256")
+
+
+def _target(text: str, where: str) -> str:
+    try:
+        parse_target(text)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+    return text
 
 
 def _sourced(row: dict[str, Any]) -> str:
