@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import DataError
 from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair
 from ..rules import driver_branch, least
-from .rows import Builds, Releases, read
+from .rows import Builds, Releases, read, read_toml
 
 # What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
 # makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions, virtual GPU profiles (40C).
@@ -125,14 +125,8 @@ class DataMatrix:
 
     def _framework(self, name: str, fields: dict[str, Any] | None) -> Framework:
         if fields is None:  # a file newer than tables.json
-            import tomllib
-
             path = os.path.join(self.folder, "frameworks", name + ".toml")
-            with open(path, "rb") as file:
-                try:
-                    fields = framework_fields(tomllib.load(file), path)
-                except tomllib.TOMLDecodeError as error:
-                    raise DataError(f"{path} is no TOML: {error}") from error
+            fields = framework_fields(read_toml(path), path)
         values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
         ways = [Way(variant=way["variant"], **{key: tuple(way[key]) for key in _WAY_LISTS}) for way in fields["ways"]]
         return Framework(**values | {"ways": tuple(ways)})

@@ -18,10 +18,11 @@ class Builds:
     def __init__(self, path: str, framework: Framework) -> None:
         """DataError names the file and the row that is damaged; the rest of a row is looked at when it is asked for.
 
-        A framework whose variants are distributions of their own has no such file.
+        A framework of few builds has them as [[build]] in its TOML file; one whose variants are distributions of
+        their own has none at all.
         """
         self.path, self.framework = path, framework
-        data = read(path) if os.path.exists(path) else {"builds": [], "companions": []}
+        data = read(path) if os.path.exists(path) else _inline(path.removesuffix(".json") + ".toml")
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}
         for row in _rows(data, "builds", path):
             key = (_text(row, "local", path), _text(row, "platform", path))
@@ -156,6 +157,23 @@ def read(path: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise DataError(f"{path} must hold an object")
     return data
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """The content of a TOML file. DataError if there is none. Slow to import: for what is not in tables.json."""
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _inline(path: str) -> dict[str, Any]:
+    data = read_toml(path)
+    rows = [{"local": row.get("version"), "index": "default", **row} for row in data.get("build", [])]
+    return {"builds": rows, "companions": data.get("companion", [])}
 
 
 def _rows(data: Mapping[str, Any], name: str, path: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,166 @@
+"""A framework that does not exist: one data file and one probe, added to a copy of gpuenv, take it all the way."""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+DATA = """
+name = "madeup"
+distribution = "madeup"
+import_name = "madeup"
+probe = "madeup"
+source = "a test"
+
+[[build]]
+version = "2.0"
+variant = "cu130"
+platform = "linux-x86_64"
+cuda = "13.0"
+sass = ["90"]
+ptx = []
+evidence = "documented"
+source = "a test"
+
+[[build]]
+version = "1.0"
+variant = "cu126"
+platform = "linux-x86_64"
+cuda = "12.6"
+sass = ["70"]
+ptx = []
+evidence = "documented"
+source = "a test"
+"""
+
+# Installed by extras, so that its variants are ways: the second shape that a data file may have.
+WAYS = """
+name = "madeup"
+distribution = "madeup"
+import_name = "madeup"
+probe = "madeup"
+source = "a test"
+
+[[way]]
+variant = "fast"
+requires = ["madeup[fast]"]
+carriers = ["nvidia-cudnn-cu12"]
+
+[[way]]
+variant = "cpu"
+requires = ["madeup"]
+"""
+
+PROBE = """
+import json, sys
+options = json.loads(sys.argv[1])
+import madeup
+run = {"what": "made-up convolution", "error": madeup.ERROR, "tolerance": 1e-6, "first_s": 0.001, "steady_s": 0.0001}
+answer = {"version": madeup.__version__, "cuda": None, "cpu": run, "mapped": []}
+print("gpuenv-probe: " + json.dumps(answer))
+"""
+
+
+def wheel(folder: Path, name: str, version: str, content: str, requires: tuple[str, ...] = ()) -> None:
+    """A wheel of one module that installs and whose RECORD is right."""
+    info = f"{name}-{version}.dist-info"
+    head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", "Provides-Extra: fast"]
+    files = {
+        f"{name}.py": content,
+        f"{info}/METADATA": "\n".join([*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    lines = []
+    for path, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        lines.append(f"{path},sha256={digest},{len(text)}")
+    files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""])
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}-{version}-py3-none-any.whl").write_bytes(buffer.getvalue())
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """gpuenv as it is installed: the package, with the data inside it."""
+    folder = tmp_path / "site"
+    shutil.copytree(ROOT / "resolver" / "gpuenv", folder / "gpuenv", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "matrix_data", folder / "gpuenv" / "matrix_data", ignore=shutil.ignore_patterns("scans"))
+    return folder
+
+
+def add(site: Path, data: str) -> None:
+    (site / "gpuenv" / "matrix_data" / "frameworks" / "madeup.toml").write_text(data)
+    (site / "gpuenv" / "probes" / "madeup.py").write_text(PROBE)
+
+
+def gpuenv(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    dropped = ("VIRTUAL_ENV", "CONDA_PREFIX")
+    base = {key: value for key, value in os.environ.items() if key not in dropped}
+    environment = base | {"PYTHONPATH": str(site), "GPUENV_CACHE_DIR": str(folder.parent / "cache")}
+    command = [sys.executable, "-m", "gpuenv", *args]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:
+    work, links = tmp_path / "work", tmp_path / "links"
+    for version, error in (("1.0", "1e-9"), ("2.0", "1e-9")):
+        wheel(links, "madeup", version, f"__version__ = {version!r}\nERROR = {error}\n")
+    before = gpuenv(site, work, "solve", "--framework", "madeup", "--gpu", "none")
+    assert (before.returncode, "no framework of that name" in before.stderr) == (2, True)
+    add(site, DATA)
+    flags = ["--framework", "madeup", "--find-links", str(links), "--offline", "--python", HERE]
+    flags += ["--platform", "linux-x86_64", "--json"]
+    chosen = {}
+    for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"), ("H100", "550.54.14")):
+        done = gpuenv(site, work, "solve", *flags, "--gpu", gpu, "--driver", driver, "-o", "pylock.gpu.toml")
+        answer = json.loads(done.stdout)
+        chosen[gpu, driver] = answer["frameworks"]["madeup"]["version"] if done.returncode == 0 else done.returncode
+    assert chosen == {("H100", "580.65.06"): "2.0", ("V100", "550.54.14"): "1.0", ("H100", "550.54.14"): 3}
+
+
+def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_path: Path) -> None:
+    work, links = tmp_path / "work", tmp_path / "links"
+    wheel(links, "madeup", "1.0", "__version__ = '1.0'\nERROR = 1e-9\n", ("helper ; extra == 'fast'",))
+    wheel(links, "helper", "3.0", "")
+    add(site, WAYS)
+    flags = ["--find-links", str(links), "--offline", "--gpu", "none", "--python", HERE]
+    solved = gpuenv(site, work, "solve", "--framework", "madeup", *flags)
+    assert solved.returncode == 0, solved.stderr
+    text = (work / "pylock.toml").read_text()
+    assert 'name = "madeup"' in text and 'name = "helper"' not in text and 'variant = "cpu"' in text
+    synced = gpuenv(site, work, "sync", "pylock.toml", "--target", "env", "--no-verify")
+    assert synced.returncode == 0, synced.stderr
+    verified = gpuenv(site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json")
+    answer = json.loads(verified.stdout)
+    assert verified.returncode == 0 and answer["ok"], answer
+    assert any("made-up convolution" in check["evidence"] for check in answer["checks"])
+    module = next((work / "env").rglob("madeup.py"))
+    module.write_text(module.read_text().replace("1e-9", "0.5"))
+    broken = gpuenv(site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json")
+    failed = {check["name"] for check in json.loads(broken.stdout)["checks"] if check["status"] == "fail"}
+    assert broken.returncode == 1 and "madeup" in failed
+
+
+def test_a_damaged_data_file_is_named(site: Path, tmp_path: Path) -> None:
+    add(site, DATA.replace('probe = "madeup"', ""))
+    done = gpuenv(site, tmp_path / "work", "solve", "--framework", "madeup", "--gpu", "none")
+    assert done.returncode == 2
+    assert "madeup.toml: probe is missing" in done.stderr and len(done.stderr.splitlines()) <= 2
