@@ -7,7 +7,7 @@ anything else. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, Self, dataclass_transform
 
 ComputeCapability = tuple[int, int]
@@ -239,6 +239,7 @@ class Code(Value):
     made_by: CudaVersion | None = None
     evidence: str = "documented"
     source: str = ""
+    some: tuple[str, ...] = ()  # targets that only a few fat binaries have; no rule counts them
 
 
 class Build(Value):
@@ -271,7 +272,7 @@ class Library(Value):
     name: str
     version: str
     platform: str
-    cuda_major: int
+    cuda_major: int  # 0 where it has none, such as jaxlib
     code: Code
     bad: tuple[str, str, str] | None = None
     cuda: CudaVersion | None = None  # the toolkit that a framework's own library was built with
@@ -327,6 +328,17 @@ class Matrix(Protocol):
 
     def is_library(self, distribution: str) -> bool:
         """Whether rules R2 to R4 ask for facts about this distribution (it is one of the CUDA libraries)."""
+
+    def bad(
+        self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
+    ) -> tuple[str, str, str] | None:
+        """(severity, text, source) of a release known to be bad, everywhere or on a device of these capabilities."""
+
+    def bad_pairs(self, distribution: str, version: str) -> Sequence[tuple[str, str, bool, str, str, str]]:
+        """(pair, side, several_gpus, text, source, severity): the bad pairs of which the release is side "a" or "b".
+
+        Releases of different sides of a pair must not meet, with `several_gpus` only on a host with several.
+        """
 
     def slots(self, distribution: str) -> Sequence[str]:
         """The folders that only one distribution of a plan may own (R5): ("nvidia/cudnn",), ..."""

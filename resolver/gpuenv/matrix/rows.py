@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import DataError
 from ..model import Build, Code, Framework, Library, parse_pair
 from ..rules import parse_target
+from .bad import KnownBad
 
 
 class Builds:
@@ -94,14 +95,14 @@ class Builds:
 class Releases:
     """The releases of one CUDA library, from libraries/<distribution>.json."""
 
-    def __init__(self, path: str, distribution: str, bad: Sequence[Sequence[str]]) -> None:
-        """`bad` has (versions, severity, text, source) of the releases known to be bad. DataError as for builds."""
+    def __init__(self, path: str, distribution: str, bad: KnownBad) -> None:
+        """`bad` says which releases are known to be bad. DataError as for builds."""
         self.path, self.distribution, self.bad = path, distribution, bad
         data = read(path)
-        major = data.get("cuda_major")
-        if not isinstance(major, int):
+        major = data.get("cuda_major", "")
+        if major is not None and not isinstance(major, int):
             raise DataError(f"{path}: cuda_major is missing or no number")
-        self.major: int = major
+        self.major: int | None = major  # None: it differs by release, and is that of the release's toolkit
         self.rows = {
             (_text(row, "version", path), _text(row, "platform", path)): row for row in _rows(data, "releases", path)
         }
@@ -113,10 +114,12 @@ class Releases:
         if key not in self.rows:
             return None
         if key not in self.found:
-            bad = next(((kind, text, source) for which, kind, text, source in self.bad if _in(version, which)), None)
+            bad = self.bad.of(self.distribution, version)
+            cuda = self._cuda(key)
             self.found[key] = Library(
-                name=self.distribution, version=version, platform=platform, cuda_major=self.major,
-                code=_code(self.rows[key], self.path), bad=bad, cuda=self._cuda(key), cudnn=self.rows[key].get("cudnn"),
+                name=self.distribution, version=version, platform=platform,
+                cuda_major=self.major if self.major is not None else cuda[0] if cuda else 0,
+                code=_code(self.rows[key], self.path), bad=bad, cuda=cuda, cudnn=self.rows[key].get("cudnn"),
             )  # fmt: skip
         return self.found[key]
 
@@ -138,11 +141,6 @@ class Releases:
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdigit()]
-
-
-def _in(version: str, which: str) -> bool:
-    """Whether "9.10.0.56" is meant by "9.10.0.*" or by its own name."""
-    return version.startswith(which[:-1]) if which.endswith(".*") else version == which
 
 
 def read(path: str) -> dict[str, Any]:
@@ -228,4 +226,5 @@ def _code(row: Mapping[str, Any], path: str) -> Code:
     if evidence == "scanned":
         source += f" of {_text(row, 'file', path)} (sha256 {_text(row, 'sha256', path)})"
     made_by = _pair(row, "made_by", path) if row.get("made_by") is not None else None
-    return Code(sass=lists[0], ptx=lists[1], made_by=made_by, evidence=evidence, source=source)
+    some = tuple(_texts(row, "some", path)) if "some" in row else ()
+    return Code(sass=lists[0], ptx=lists[1], made_by=made_by, evidence=evidence, source=source, some=some)
