@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.matrix import framework_fields, gpu_key  # noqa: E402
+from gpuenv.matrix.bad import clauses  # noqa: E402
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
 from gpuenv.rules import parse_target  # noqa: E402
 
@@ -71,7 +72,8 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
         "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
         "slots": _slots(libraries),
-        "bad": _bad(libraries),
+        "bad": _bad(libraries, toolkits),
+        "bad_pairs": _bad_pairs(libraries),
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
@@ -138,14 +140,55 @@ def _slots(data: dict[str, Any]) -> dict[str, list[str]]:
     return slots
 
 
-def _bad(data: dict[str, Any]) -> dict[str, list[list[str]]]:
-    bad: dict[str, list[list[str]]] = {}
-    for row in data["bad"]:
-        if row["severity"] not in ("broken", "avoid"):
-            raise DataError(f"libraries.toml: severity {row['severity']!r} is neither broken nor avoid")
-        for name in row["distributions"]:
-            bad.setdefault(name, []).append([row["versions"], row["severity"], row["text"], _sourced(row)])
+def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]:
+    known = {parse_target(target)[0] for row in toolkits["compiler"] for target in row["targets"]}
+    bad: list[list[Any]] = []
+    for row in libraries["bad"]:
+        _known_fields(row, "distributions versions severity text source capabilities", "libraries.toml: bad")
+        capabilities = [parse_pair(text) for text in row.get("capabilities", [])]
+        strange = [show_pair(one) for one in capabilities if one not in known]
+        if strange:
+            raise DataError(f"libraries.toml: no compiler makes code for compute capability {strange[0]}")
+        names, versions = _side(row, "libraries.toml: bad")
+        bad.append([names, versions, _severity(row), row["text"], _sourced(row), capabilities])
     return bad
+
+
+def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
+    pairs: dict[str, list[Any]] = {}
+    for row in libraries.get("bad_pair", []):
+        where = f"libraries.toml: bad_pair {row['name']}"
+        _known_fields(row, "name a b several_gpus severity text source", where)
+        a, b = _side(row["a"], where), _side(row["b"], where)
+        if row["name"] in pairs or set(a[0]) & set(b[0]):
+            raise DataError(f"{where} is there twice, or has a distribution on both sides")
+        if _severity(row) != "broken":
+            raise DataError(f"{where}: a pair must be broken, the solver has no way to avoid one only where it can")
+        pairs[row["name"]] = [row["name"], a, b, row.get("several_gpus", False), "broken", row["text"], _sourced(row)]
+    return list(pairs.values())
+
+
+def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:
+    """(distributions, versions) of a row, looked at."""
+    try:
+        clauses(row["versions"])
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
+    if not row["distributions"]:
+        raise DataError(f"{where}: distributions is empty")
+    return row["distributions"], row["versions"]
+
+
+def _severity(row: dict[str, Any]) -> str:
+    if row["severity"] not in ("broken", "avoid"):
+        raise DataError(f"libraries.toml: severity {row['severity']!r} is neither broken nor avoid")
+    return str(row["severity"])
+
+
+def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
+    strange = sorted(set(row) - set(fields.split()))
+    if strange:
+        raise DataError(f"{where}: no field is named {strange[0]}")
 
 
 def _path(folder: Path) -> list[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
 from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair
 from ..rules import driver_branch, least
+from .bad import KnownBad
 from .rows import Builds, Releases, read, read_toml
 
 # What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
@@ -103,7 +104,7 @@ class DataMatrix:
             self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
             self._names, self._ambiguous = tuple(tables["gpu_names"]), frozenset(tables["ambiguous"])
             self._slots: Mapping[str, Sequence[str]] = tables["slots"]
-            self._bad: Mapping[str, Sequence[Sequence[str]]] = tables["bad"]
+            self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
             self._path = frozenset(tables["path"])
             known = tables["frameworks"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -207,12 +208,22 @@ class DataMatrix:
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
             path = os.path.join(self.folder, "libraries", distribution + ".json")
-            self._releases[distribution] = Releases(path, distribution, self._bad.get(distribution, ()))
+            self._releases[distribution] = Releases(path, distribution, self._bad)
         return self._releases[distribution]
 
     def slots(self, distribution: str) -> Sequence[str]:
         """The folders under site-packages that only one distribution of a plan may own (R5)."""
         return tuple(self._slots.get(distribution, ()))
+
+    def bad(
+        self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
+    ) -> tuple[str, str, str] | None:
+        """(severity, text, source) of a release known to be bad, everywhere or on a device of these capabilities."""
+        return self._bad.of(distribution, version, capabilities)
+
+    def bad_pairs(self, distribution: str, version: str) -> Sequence[tuple[str, str, bool, str, str, str]]:
+        """(pair, side, several_gpus, text, source, severity): the bad pairs of which the release is side "a" or "b"."""
+        return self._bad.pairs(distribution, version)
 
     # ---- GPUs and drivers
 

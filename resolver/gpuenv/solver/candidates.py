@@ -320,10 +320,26 @@ class Shelf:
         elif library is not None:
             needs.append(AgreeNeed("CUDA major", str(library.cuda_major)))
         needs += [AgreeNeed(f"owner of {folder}", candidate.name) for folder in self.matrix.slots(candidate.name)]
+        for pair, side, several_gpus, text, _, _ in self.matrix.bad_pairs(candidate.name, candidate.version):
+            if len(self.host.gpus) > (1 if several_gpus else 0):
+                needs.append(AgreeNeed(f"one of the bad pair {pair} ({text}):", "first" if side == "a" else "second"))
         return needs
 
     def facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
         """Every host fact that the candidate asks for, with all reasons against it; complete, never just the first."""
+        facts, bad = self._own_facts(candidate), self._known_bad(candidate)
+        return facts | {"__data": facts.get("__data", ()) + bad} if bad else facts
+
+    def _known_bad(self, candidate: Candidate) -> tuple[Reason, ...]:
+        capabilities = [gpu.compute_capability for gpu in self.host.gpus if gpu.compute_capability is not None]
+        found = self.matrix.bad(candidate.name, candidate.version, capabilities)
+        if found is None:
+            return ()
+        severity, text, source = found
+        subject, need = f"{candidate.name} {candidate.version}", "a release that is not known to be bad"
+        return (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
+
+    def _own_facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
         if not self.host.gpus and candidate.library is None:
             return {}
         name, build = candidate.name, candidate.build
@@ -357,10 +373,6 @@ class Shelf:
     def _library_facts(self, library: Library) -> dict[str, tuple[Reason, ...]]:
         facts: dict[str, tuple[Reason, ...]] = {}
         subject = f"{library.name} {library.version}"
-        if library.bad is not None:
-            severity, text, source = library.bad
-            need = "a release that is not known to be bad"
-            facts["__data"] = (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
         host = self.host
         if host.gpus:
             facts["__sm"] = rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
