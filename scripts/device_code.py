@@ -275,9 +275,9 @@ def _check_section(stream: IO[bytes], name: str, start: int, end: int, splitter:
             if rest := gap.lstrip(b"\0"):
                 byte = place + len(gap) - len(rest)
                 raise DamagedFileError(f"its section {name} has something else than a fat binary at byte {byte}")
+        if last > end:
+            raise DamagedFileError(f"its section {name} ends at byte {end}, before the last fat binary does")
         at = last
-    if at > end:
-        raise DamagedFileError(f"its section {name} ends at byte {end}, before the last fat binary does")
 
 
 def _names(stream: IO[bytes], start: int, end: int) -> set[bytes]:

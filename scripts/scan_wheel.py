@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import email.parser
+import errno
 import fnmatch
 import hashlib
 import json
@@ -50,6 +51,7 @@ from device_code import DamagedFileError, read_library
 from registry import RangeFile, simple_url, write
 
 CHUNK = 1 << 20
+PIECE = 1 << 16  # of what comes over a connection; where it breaks, the piece that was coming is lost
 ATTEMPTS = 5
 PAUSE = 2.0  # seconds before the second attempt; each time twice as long
 BUSY = (429, 500, 502, 503, 504)
@@ -91,7 +93,7 @@ class UsageError(ValueError):
     """A source that can be none; the text says what and why."""
 
 
-class RangesIgnoredError(Exception):
+class RangesIgnoredError(DamagedFileError):
     """A file store sends the whole file where a part is asked for."""
 
 
@@ -125,12 +127,20 @@ class RemoteWheel(RangeFile):
     def _get(self, wanted: str) -> requests.Response:
         def get() -> requests.Response:
             with ask(self.session, self.url, wanted) as reply:
-                if not re.fullmatch(r"bytes \d+-\d+/\d+", reply.headers.get("Content-Range", "")):
-                    raise DamagedFileError("the file store does not tell the file's size")
-                _ = reply.content  # read here, where a broken connection is met
+                sent = reply.headers.get("Content-Range", "")
+                found = re.fullmatch(r"bytes (\d+)-(\d+)/\d+", sent)
+                # The content is read here, where a broken connection is met.
+                if not found or len(reply.content) != int(found[2]) - int(found[1]) + 1:
+                    raise DamagedFileError(f"the file store sent {len(reply.content)} bytes and calls them {sent!r}")
                 return reply
 
         return retried(get)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """As files have it: zipfile learns from the error that a file is too short for a directory."""
+        if whence == os.SEEK_END and self.size + offset < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return super().seek(offset, whence)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes from start to end; a broken connection is taken up where it broke."""
@@ -141,7 +151,7 @@ class RemoteWheel(RangeFile):
                     sent = reply.headers.get("Content-Range", "")
                     if not (sent.startswith(f"bytes {start}-") and sent.endswith(f"/{self.size}")):
                         raise DamagedFileError(f"the file store sent {sent!r} where byte {start} was asked for")
-                    for chunk in reply.iter_content(CHUNK):
+                    for chunk in reply.iter_content(PIECE):
                         wanted = chunk[: end - start]
                         failures, start = 0, start + len(wanted)
                         yield wanted
@@ -152,8 +162,6 @@ class RemoteWheel(RangeFile):
                 if failures == ATTEMPTS:
                     raise
                 time.sleep(PAUSE * 2 ** (failures - 1))
-            except RangesIgnoredError as error:
-                raise DamagedFileError(str(error)) from error
 
     def close(self) -> None:
         """Ends the connections."""
@@ -195,7 +203,7 @@ def download(session: requests.Session, url: str, sha256: str) -> LocalWheel:
         file = tempfile.TemporaryFile()  # noqa: SIM115  - it lives as long as the scan
         try:
             with ask(session, url) as reply:
-                for chunk in reply.iter_content(CHUNK):
+                for chunk in reply.iter_content(PIECE):
                     file.write(chunk)
             wheel = LocalWheel(file)
             if (found := wheel.sha256()) != sha256:

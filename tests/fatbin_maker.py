@@ -1,0 +1,88 @@
+"""Fat binaries written byte by byte (the layout is told in scripts/device_code.py) and libraries that carry them."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+MAGIC = 0xBA55ED50
+KINDS = {"ptx": 1, "sass": 2, "lto": 8}
+SEVERAL = 0x100
+FLAGS = {"a": 0x100000, "f": 0x200000, "": 0}
+NAME = b"some/file_name.cu"
+
+
+def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) -> bytes:
+    """The header of an entry, or of one of several that are compressed as one: `inner` is its payload's offset."""
+    kind, target = next((key, image[key]) for key in KINDS if key in image)
+    number = target.rstrip("af")
+    major, minor = (int(part) for part in image.get("language", "1.8").split("."))
+    # Entries may have the name of their source after the 64 bytes; PTX has its options there too.
+    names = NAME + b"\0" * (-len(NAME) % 8) if image.get("named") else b""
+    if kind == "ptx":
+        names += struct.pack("<II", 64 + len(names) + 8, 4) + b"-O3\0\0\0\0\0"
+    start, length = (64, len(NAME)) if image.get("named") else (0, 0)
+    place = 64 + len(names) if inner is None else inner
+    flags = 0x11 | FLAGS[target.removeprefix(number)]
+    head = struct.pack("<HHIQII", KINDS[kind], 0x101, place, payload, 0, 64 if kind == "ptx" else 0)
+    head += struct.pack("<HHIII", minor, major, int(number), start, length)
+    return head + struct.pack("<QQQ", flags, 0, 0) + names
+
+
+def entry(image: Mapping[str, Any]) -> bytes:
+    """{"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named"; or {"several": [images]}.
+
+    The size of the payload is 40 bytes where none is given; a payload looks like a fat binary, to be passed over.
+    """
+    if "several" not in image:
+        size = image.get("size", 40)
+        return header(image, size) + (struct.pack("<IHHQ", MAGIC, 1, 16, 256) * (size // 16 + 1))[:size]
+    heads, offset = b"", 0
+    for one in image["several"]:
+        heads += header(one, one.get("size", 40), inner=offset)
+        offset += one.get("size", 40)
+    length = 8 + len(heads)
+    head = struct.pack("<HHIQII", SEVERAL, 0x101, 64 + length, 32, 30, 64)
+    head += struct.pack("<IIQ", 1, 0, 0) + struct.pack("<QQQ", 0x8011, 0, offset)
+    return head + struct.pack("<II", image.get("count", len(image["several"])), length) + heads + b"\x28" * 32
+
+
+def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
+    """A fat binary; `header` changes fields of its header: magic, version, head, length."""
+    data = b"".join(entry(image) for image in images)
+    fields = {"magic": MAGIC, "version": 1, "head": 16, "length": len(data), **header}
+    return struct.pack("<IHHQ", *(fields[key] for key in ("magic", "version", "head", "length"))) + data
+
+
+def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
+    """What stands in a section: {"binary": [images]} (aligned to 8, other keys change its header), {"zeros": n},
+
+    {"hex": ...}, or {"text": ...}, which ends in a zero.
+    """
+    data = b""
+    for part in parts:
+        if "binary" in part:
+            changes = {key: value for key, value in part.items() if key != "binary"}
+            data += b"\0" * (-len(data) % 8) + binary(part["binary"], **changes)
+        else:
+            data += bytes(part.get("zeros", 0)) + bytes.fromhex(part.get("hex", ""))
+            data += part["text"].encode() + b"\0" if "text" in part else b""
+    return data
+
+
+def library(path: Path, sections: Mapping[str, bytes], flags: Sequence[str] = ()) -> bytes:
+    """A shared library that gcc makes of sections, each aligned to 8, at `path`; its bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = []
+    for number, (name, data) in enumerate(sections.items()):
+        part = path.parent / f"{path.name}.{number}"
+        part.write_bytes(data)
+        access = {".text": "ax", ".data": "aw"}.get(name, "a")
+        source.append(f'.section {name},"{access}",@progbits\n.balign 8\n.incbin "{part}"\n')
+    source.append('.section .note.GNU-stack,"",@progbits\n')
+    command = ["gcc", "-shared", "-nostdlib", *flags, "-x", "assembler", "-o", path, "-", "-x", "none"]
+    subprocess.run(command, input="".join(source), text=True, check=True)
+    return path.read_bytes()
