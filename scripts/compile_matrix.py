@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+CLASSES = ("data-centre", "workstation", "geforce", "mining", "jetson", "desktop")
+MONTHS = tuple(f"{month:02}" for month in range(1, 13))
+KINDS = ("long-term", "production", "new-feature", "evaluation")
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
@@ -63,7 +66,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
     return {
         "version": f"{_toml(folder / 'matrix.toml')['date']}.{_digest(folder)}",
         "floors": [[row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)] for row in drivers["floor"]],
-        "branches": [[row["branch"], row["cuda"]] for row in drivers["branch"] if _sourced(row)],
+        "branches": _branches(drivers),
         "last": [[row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)] for row in drivers["last"]],
         "compilers": _compilers(toolkits),
         "ptx_toolkits": _ptx_toolkits(toolkits),
@@ -77,6 +80,35 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
+
+
+def _branches(data: dict[str, Any]) -> list[list[Any]]:
+    branches: list[list[Any]] = []
+    for row in data["branch"]:
+        where = f"drivers.toml: branch {row['branch']}"
+        _sourced(row), _known_fields(row, "branch cuda kind end_of_life source", where)
+        year, _, month = row.get("end_of_life", "2020-01").partition("-")
+        if row.get("kind", KINDS[0]) not in KINDS or not (year.isdigit() and month in MONTHS):
+            raise DataError(f"{where}: kind is none of {', '.join(KINDS)}, or end_of_life is no month such as 2026-06")
+        branches.append([row["branch"], row["cuda"]])
+    _ascending((branch for branch, _ in branches), "drivers.toml: the branches")
+    _ascending((parse_pair(cuda) for _, cuda in branches), "drivers.toml: the CUDA versions of the branches")
+    _check_forward_compat(data, {branch: parse_pair(cuda) for branch, cuda in branches})
+    return branches
+
+
+def _check_forward_compat(data: dict[str, Any], branches: dict[int, tuple[int, int]]) -> None:
+    """Nothing reads these rows at run time yet: they only have to be right."""
+    rows = data.get("forward_compat", [])
+    for row in rows:
+        where = f"drivers.toml: forward_compat {row['cuda']}"
+        _sourced(row), _known_fields(row, "cuda branches classes source", where)
+        _ascending(row["branches"], f"{where}: its branches")
+        strange = [one for one in row["branches"] if branches.get(one, (99, 0)) >= parse_pair(row["cuda"])]
+        strange += [one for one in row["classes"] if one not in CLASSES]
+        if strange or not row["branches"] or not row["classes"]:
+            raise DataError(f"{where}: {strange or 'an empty list'} is no older branch and no class of gpus.toml")
+    _ascending((parse_pair(row["cuda"]) for row in rows), "drivers.toml: the rows of forward_compat")
 
 
 def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
@@ -124,6 +156,9 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     keys: dict[str, tuple[int, int]] = {}
     for group in data["group"]:
         _sourced(group)
+        _known_fields(group, "capability class names source", f"gpus.toml: group {group['capability']}")
+        if group.get("class") not in CLASSES:
+            raise DataError(f"gpus.toml: group {group['capability']}: class is none of {', '.join(CLASSES)}")
         for name in group["names"]:
             if not gpu_key(name) or gpu_key(name) in keys:
                 raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")

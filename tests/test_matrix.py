@@ -188,7 +188,7 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
         ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)), ("NVIDIA GB200", (10, 0)),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0)), ("Quadro RTX 6000", (7, 5)), ("P6000", (6, 1)),
         ("NVIDIA RTX 6000 Ada Generation", (8, 9)), ("NVIDIA RTX A6000", (8, 6)), ("NVIDIA GB10", (12, 1)),
-        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0)), ("NVIDIA B300 SXM6 AC", None),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0)), ("NVIDIA B300 SXM6 AC", (10, 3)),
         ("NVIDIA TITAN X (Pascal)", (6, 1)), ("GeForce GTX TITAN X", (5, 2)), ("Orin (nvgpu)", (8, 7)),
         ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", (7, 5)), ("GeForce GTX 1060 6GB", (6, 1)),
         ("GeForce GTX 1080 Ti", (6, 1)), ("gtx-1080-ti", (6, 1)), ("NVIDIA A800 40GB Active", (8, 0)),
