@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from .index.snapshot import Snapshot
     from .index.transport import Transport
     from .matrix import DataMatrix
+    from .matrix.audit import Audit
+    from .matrix.catalog import Catalog
 
 __version__ = "0.1.0"
 
@@ -86,6 +88,8 @@ __all__ = [
     "describe",
     "detect",
     "lock",
+    "matrix_catalog",
+    "matrix_check",
     "read_host",
     "read_lock",
     "solve",
@@ -260,6 +264,27 @@ def _host_checks(lock: Lock, host: Host, device: bool) -> list[Check]:
         )
         for reason in found
     ]
+
+
+def matrix_catalog() -> Catalog:
+    """What the data knows, by name: releases of frameworks and libraries and the device code of their variants."""
+    from .matrix.catalog import Catalog
+
+    return Catalog(_matrix(), _snapshot().wheels)
+
+
+def matrix_check() -> Audit:
+    """Whether the data agrees with itself, in a checkout with the scans too, and how much of it is known."""
+    from .matrix.audit import check
+
+    return check(_matrix(), _snapshot().wheels)
+
+
+def _snapshot() -> Snapshot:
+    """The snapshot for its facts alone: where the default index keeps its files is not asked."""
+    from .index.snapshot import Snapshot
+
+    return Snapshot(os.path.join(_matrix().folder, "snapshot"), "")
 
 
 def _matrix() -> DataMatrix:

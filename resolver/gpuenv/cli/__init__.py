@@ -1,4 +1,4 @@
-"""The command line: flags in, one exit status out; the only place that prints.
+"""The command line: flags in, one exit status out; this package is the only place that prints.
 
 Exit status: 0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the network, an
 index or an installer failed; 130 interrupted.
@@ -10,18 +10,21 @@ import gc
 import os
 import sys
 from argparse import ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import gpuenv
 
-from .errors import GpuEnvError, InputError
-from .model import Check, Host, IndexOptions, Lock, Plan, Request
-from .plain import to_plain
+from ..errors import GpuEnvError, InputError
+from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..plain import to_plain
+from .output import print_json, print_lines
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases
 FORMATS = ("pylock", "requirements")
+# name -> (what it does, adds its flags, runs it)
+Commands = Mapping[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Namespace], int] | None]]
 
 
 class _Formatter(HelpFormatter):
@@ -69,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: GpuEnvError, arguments: Namespace) -> int:
-    from . import explanation
+    from .. import explanation
 
     if getattr(arguments, "json", False):
-        _print_json(explanation.error_json(error))
+        print_json(explanation.error_json(error))
     print("\n".join(explanation.error_lines(error)), file=sys.stderr)
     return error.exit_status
 
@@ -83,16 +86,22 @@ def _report(error: GpuEnvError, arguments: Namespace) -> int:
 def _parser(argv: Sequence[str]) -> Namespace:
     parser = _Parser(prog="gpuenv", description="GPU environments that are known to work.")
     parser.add_argument("--version", action="version", version=f"gpuenv {gpuenv.__version__}")
+    _add_commands(parser, _COMMANDS, argv[0] if argv and argv[0] in _COMMANDS else None)
+    return parser.parse_args(argv)
+
+
+def _add_commands(parser: ArgumentParser, table: Commands, asked: str | None = None) -> None:
+    """The commands of a table; without `run` a command only holds further ones."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    asked = argv[0] if argv and argv[0] in _COMMANDS else None
-    for name, (text, flags, run) in _COMMANDS.items():
-        if asked in (None, name):  # the flags of the other commands cost a millisecond
-            command = commands.add_parser(name, help=text, description=text)
-            flags(command)
+    for name, (text, flags, run) in table.items():
+        if asked not in (None, name):  # the flags of the other commands cost a millisecond
+            continue
+        command = commands.add_parser(name, help=text, description=text)
+        flags(command)
+        if run is not None:
             command.add_argument("--json", action="store_true", help="one JSON document on stdout and nothing else")
             command.add_argument("--debug", action="store_true", help="show the traceback of an error")
             command.set_defaults(run=run)
-    return parser.parse_args(argv)
 
 
 def _host_flags(parser: ArgumentParser) -> None:
@@ -160,6 +169,12 @@ def _detect_flags(parser: ArgumentParser) -> None:
     _host_flags(parser)
 
 
+def _matrix_flags(parser: ArgumentParser) -> None:
+    from .matrix import COMMANDS
+
+    _add_commands(parser, COMMANDS)
+
+
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < 1e6:
@@ -171,22 +186,22 @@ def _seconds(text: str) -> float:
 
 
 def _detect(arguments: Namespace) -> int:
-    from . import detection, explanation
+    from .. import detection, explanation
 
     host = _host(arguments, solving=False)
     if arguments.output:
         detection.write_host(host, arguments.output)
     if arguments.json:
-        _print_json(to_plain(host))
+        print_json(to_plain(host))
     else:
-        _print(explanation.host_lines(host))
+        print_lines(explanation.host_lines(host))
         if arguments.output:
-            _print([f"wrote {arguments.output}"])
+            print_lines([f"wrote {arguments.output}"])
     return 0
 
 
 def _solve(arguments: Namespace) -> int:
-    from . import explanation, lockfile
+    from .. import explanation, lockfile
 
     path = _lock_path(arguments)
     plan = _planned(arguments)
@@ -195,17 +210,17 @@ def _solve(arguments: Namespace) -> int:
     if path is not None:
         lockfile.write(path, text)
     if arguments.json:
-        _print_json(explanation.plan_json(plan, path))
+        print_json(explanation.plan_json(plan, path))
     elif path is None:
         sys.stdout.write(text)
     else:
-        _print(explanation.plan_lines(plan, path))
+        print_lines(explanation.plan_lines(plan, path))
     return 0
 
 
 def _install(arguments: Namespace) -> int:
-    from . import explanation, lockfile
-    from .backends import wheels
+    from .. import explanation, lockfile
+    from ..backends import wheels
 
     arguments.format = "pylock"
     path = _lock_path(arguments)
@@ -215,7 +230,7 @@ def _install(arguments: Namespace) -> int:
     wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
     lockfile.write(path or "pylock.toml", lockfile.dumps(lock))
     if not arguments.json:
-        _print(explanation.plan_lines(plan, path or "pylock.toml"))
+        print_lines(explanation.plan_lines(plan, path or "pylock.toml"))
     return _sync_and_verify(arguments, lock, plan)
 
 
@@ -240,7 +255,7 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int
         raise
     if arguments.no_verify:
         if arguments.json:
-            _print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
+            print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
         return 0
     # A host that was described is elsewhere: only what needs no device can be proved here.
     return _show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
@@ -290,12 +305,12 @@ def _host(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
 
 def _show(arguments: Namespace, checks: Sequence[Check]) -> int:
     """Prints checks and says by the exit status how they ended."""
-    from . import explanation
+    from .. import explanation
 
     if arguments.json:
-        _print_json(explanation.checks_json(checks))
+        print_json(explanation.checks_json(checks))
     else:
-        _print(explanation.check_lines(checks))
+        print_lines(explanation.check_lines(checks))
     return 0 if explanation.ok(checks) else 1
 
 
@@ -339,28 +354,14 @@ def _lock_path(arguments: Namespace) -> str | None:
 
 
 def _say(line: str) -> None:
-    _print([line])
+    print_lines([line])
 
 
-def _print(lines: Sequence[str]) -> None:
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        from rich.console import Console
-
-        Console(soft_wrap=True).print("\n".join(lines), markup=False)
-        return
-    print("\n".join(lines), flush=True)
-
-
-def _print_json(document: Any) -> None:
-    import json
-
-    print(json.dumps(document, indent=2))
-
-
-_COMMANDS: dict[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Namespace], int]]] = {
+_COMMANDS: Commands = {
     "detect": ("what this host is: GPUs, driver, platform", _detect_flags, _detect),
     "solve": ("choose an environment for this host and lock it", _solve_flags, _solve),
     "install": ("solve, sync and verify in one step", _install_flags, _install),
     "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
     "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+    "matrix": ("what is known about releases and the GPUs that they run on", _matrix_flags, None),
 }
