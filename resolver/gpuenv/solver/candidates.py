@@ -139,6 +139,19 @@ class AgreeNeed(Need):
         return f"{self.ident[1:]} {self.value}"
 
 
+class SideNeed(AgreeNeed):
+    """One side of a pair of releases that must not meet; `text` says why."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, pair: str, side: str, text: str):
+        super().__init__(f"side of {pair}", side)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"only one {self.ident[1:]}: {self.text}" if self.value == "a" else f"the other {self.ident[1:]}"
+
+
 def with_extras(name: str, extras: Sequence[str]) -> str:
     """("torch", ("a", "b")) -> "torch[a,b]"."""
     return f"{name}[{','.join(sorted(extras))}]" if extras else name
@@ -322,7 +335,7 @@ class Shelf:
         needs += [AgreeNeed(f"owner of {folder}", candidate.name) for folder in self.matrix.slots(candidate.name)]
         for pair, side, several_gpus, text, _, _ in self.matrix.bad_pairs(candidate.name, candidate.version):
             if len(self.host.gpus) > (1 if several_gpus else 0):
-                needs.append(AgreeNeed(f"one of the bad pair {pair} ({text}):", "first" if side == "a" else "second"))
+                needs.append(SideNeed(pair, side, text))
         return needs
 
     def facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
