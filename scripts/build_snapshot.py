@@ -25,14 +25,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
 
 from registry import Registry, environments, simple_url, write  # noqa: E402
-from snapshot_scope import Scope, choose, scope  # noqa: E402
+from snapshot_scope import Needs, Scope, choose, parsed, scope  # noqa: E402
 
 DATA = os.path.join(os.path.dirname(HERE), "matrix_data")
 SNAPSHOT = os.path.join(DATA, "snapshot")
@@ -42,11 +42,8 @@ SNAPSHOT = os.path.join(DATA, "snapshot")
 
 def normalized(text: str) -> str | None:
     """A Requires-Dist line as packaging writes it, with normalized names; None for a direct reference or nonsense."""
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    if requirement.url:
+    requirement = parsed(text)
+    if requirement is None:
         return None
     extras = ",".join(sorted(canonicalize_name(extra) for extra in requirement.extras))
     marker = f"; {requirement.marker}" if requirement.marker else ""
@@ -80,6 +77,7 @@ class Walk:
         self.kept: dict[str, set[str]] = defaultdict(set)
         self.wanted: dict[str, set[str]] = defaultdict(set)
         self.extras: dict[str, set[str]] = defaultdict(set)
+        self.surveyed: set[str] = set()  # packages of which every release's METADATA is read
         self.facts: dict[str, dict[str, Any]] = {}
         self.walked: set[tuple[str, tuple[str, ...]]] = set()
         for name, specifier in where.roots.items():
@@ -96,31 +94,45 @@ class Walk:
     def run(self) -> None:
         """Walks to the end."""
         before = None
-        while before != (before := (len(self.wanted), sum(map(len, (*self.wanted.values(), *self.extras.values()))))):
+        while before != (before := self.extent()):
             names = sorted(self.wanted)
             with ThreadPoolExecutor(8) as pool:
                 new = [name for name in names if name not in self.pages]
                 self.pages.update(zip(new, pool.map(self.registry.files, new), strict=True))
                 for name in names:
-                    self.kept[name] |= choose(self.scope, name, self.pages[name], self.wanted[name])
+                    self.choose(name)
+                self.read([wheel for name in sorted(self.surveyed) for wheel in self.pages[name]], pool, sizes=False)
                 self.read([wheel for name in names for wheel in self.files(name)], pool)
             for name in names:
                 self.follow(name)
 
-    def read(self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
-        """Puts size, Requires-Dist and Requires-Python into wheels; METADATA is read once for each group."""
+    def extent(self) -> tuple[int, ...]:
+        """How far it has come: numbers that only grow."""
+        counted = (self.wanted, self.extras, self.kept)
+        return len(self.wanted), *(sum(map(len, one.values())) for one in counted), len(self.surveyed)
+
+    def choose(self, name: str) -> None:
+        """Notes the releases to keep, and whether all of the package's METADATA must be known to tell."""
+        kept, missing = choose(self.scope, Needs(self.pages), name, self.wanted[name], self.extras[name])
+        self.kept[name] |= kept
+        if missing:
+            self.surveyed.add(name)
+
+    def read(self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor, sizes: bool = True) -> None:
+        """Puts Requires-Dist, Requires-Python and sizes into wheels; METADATA is read once for each group."""
         roots = self.scope.roots
         firsts = {group(wheel, roots): wheel["sha256"] for wheel in reversed(wheels)}
         leading = set(firsts.values())
-        todo = [wheel for wheel in wheels if wheel["sha256"] not in self.facts]
-        print(f"{len(self.pages)} packages, {len(wheels)} files, {len(todo)} to read", flush=True)
+        wanted = wheels if sizes else [wheel for wheel in wheels if wheel["sha256"] in leading]
+        todo = [wheel for wheel in wanted if wheel["sha256"] not in self.facts]
+        print(f"{len(self.pages)} packages, {len(wanted)} files, {len(todo)} to read", flush=True)
         facts = pool.map(lambda wheel: self.registry.facts(wheel, wheel["sha256"] in leading), todo)
         self.facts.update(zip((wheel["sha256"] for wheel in todo), facts, strict=True))
         for wheel in wheels:
             first = self.facts[firsts[group(wheel, roots)]]
             wheel["requires"] = first["requires"]
             wheel["requires_python"] = wheel["requires_python"] or first["requires_python"]
-            wheel["size"] = self.facts[wheel["sha256"]]["size"]
+            wheel["size"] = self.facts[wheel["sha256"]]["size"] if sizes else None
 
     def files(self, name: str) -> Iterator[dict[str, Any]]:
         """The wheels of the kept releases."""

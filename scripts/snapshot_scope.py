@@ -2,7 +2,8 @@
 
 The roots come from matrix_data: a new framework needs its TOML file and no edit here. Of a framework's distributions
 and of the libraries that rules R2 and R3 choose among every release is held. Of any other package those are held that
-a solve may end with: whatever releases the frameworks of one environment ask for, the newest that all of them admit.
+a solve may end with: whatever ranges the packages of one environment ask for, the newest release that all of them
+admit, and the newest older one that itself asks for less of another package.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import glob
 import os
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -59,11 +60,11 @@ def scope(folder: str) -> Scope:
 
 
 @cache
-def serves(tags: str, requires_python: str | None) -> int:
-    """The supported targets that a wheel serves: bit n for environments()[n]."""
-    return sum(
-        1 << number
-        for number, environment in enumerate(environments())
+def serves(tags: str, requires_python: str | None) -> tuple[int, ...]:
+    """The supported targets that a wheel serves, as places in environments()."""
+    return tuple(
+        place
+        for place, environment in enumerate(environments())
         if environment.rank(f"a-1-{tags}.whl") is not None and environment.accepts_python(requires_python)
     )
 
@@ -72,21 +73,24 @@ class Releases:
     """The releases of a package; sets of them are ints with bit n for the n-th oldest."""
 
     def __init__(self, wheels: list[dict[str, Any]]) -> None:
-        """`wheels` are ascending, with the fields of registry.read_anchor."""
+        """`wheels` are ascending, with the fields of registry.read_anchor; "requires" once it was read."""
         self.versions = list(dict.fromkeys(wheel["version"] for wheel in wheels))
         places = {version: place for place, version in enumerate(self.versions)}
         self.offered = 0  # not yanked
-        fitting: dict[int, int] = defaultdict(int)
+        self.by_target = [0] * len(environments())
+        self._requires: dict[tuple[int, int], tuple[str, ...]] = {}
         for wheel in wheels:
             place = places[wheel["version"]]
             self.offered |= (wheel["yanked"] is None) << place
             tags = "-".join(wheel["filename"][:-4].split("-")[-3:])
-            fitting[place] |= serves(tags, wheel["requires_python"])
-        by_target = (
-            sum((targets >> number & 1) << place for place, targets in fitting.items())
-            for number in range(len(environments()))
-        )
-        self.by_target = sorted(set(by_target) - {0})  # many targets have the same releases
+            for target in serves(tags, wheel["requires_python"]):
+                self.by_target[target] |= 1 << place
+                if "requires" in wheel:
+                    self._requires.setdefault((place, target), tuple(wheel["requires"]))
+
+    def requires(self, place: int, target: int) -> tuple[str, ...] | None:
+        """The Requires-Dist lines of a release on a target; None if they were not read."""
+        return self._requires.get((place, target))
 
     def matching(self, specifier: str) -> int:
         """The releases that a specifier admits, yanked or not."""
@@ -100,11 +104,7 @@ class Releases:
 
     def newest(self, releases: int) -> int:
         """The newest of a set for each target."""
-        kept = 0
-        for target in self.by_target:
-            if found := releases & target:
-                kept |= 1 << found.bit_length() - 1
-        return kept
+        return union(1 << place for target in self.by_target if (place := (releases & target).bit_length() - 1) >= 0)
 
     def lines(self, releases: int) -> int:
         """The newest of each major.minor of a set, for each target."""
@@ -146,19 +146,94 @@ def intersections(sets: Iterable[int]) -> set[int]:
     return found - {0}
 
 
-def choose(where: Scope, name: str, wheels: list[dict[str, Any]], specifiers: Iterable[str]) -> set[str]:
-    """The releases to keep of a package of which these specifiers are asked for."""
-    releases = Releases(wheels)
+Bounds = dict[str, int]  # what a release needs: package, or package[extra] -> the releases that will do
+
+
+class Needs:
+    """What releases need of other packages, and which of two releases asks for more."""
+
+    def __init__(self, pages: Mapping[str, list[dict[str, Any]]]) -> None:
+        """`pages` are the wheels of the packages known so far; it may grow."""
+        self.pages = pages
+        self._matching: dict[tuple[str, str], int] = {}
+        self._bounds: dict[tuple[tuple[str, ...], int, tuple[str, ...]], Bounds] = {}
+
+    def of(self, requires: tuple[str, ...], target: int, extras: tuple[str, ...]) -> Bounds:
+        """The bounds that Requires-Dist lines set on a target, with all of the extras."""
+        key = requires, target, extras
+        if key not in self._bounds:
+            bounds: Bounds = {}
+            for one in filter(None, map(parsed, requires)):
+                name = canonicalize_name(one.name)
+                if one.marker is None or environments()[target].marker(str(one.marker), extras):
+                    bounds[name] = bounds.get(name, -1) & self._admitted(name, str(one.specifier))
+                    bounds.update((f"{name}[{canonicalize_name(extra)}]", -1) for extra in one.extras)
+            self._bounds[key] = bounds
+        return self._bounds[key]
+
+    def _admitted(self, name: str, specifier: str) -> int:
+        if name not in self.pages:  # no kept release needs it, so its bounds are never the wider ones
+            return 0
+        if (name, specifier) not in self._matching:
+            self._matching[name, specifier] = Releases(self.pages[name]).matching(specifier)
+        return self._matching[name, specifier]
+
+    def mildest(self, releases: Releases, found: int, target: int, extras: tuple[str, ...]) -> tuple[int, bool]:
+        """Of a set of releases those that a solve may end with: each asks for less, of something, than all newer ones.
+
+        The second value says that METADATA is missing to tell.
+        """
+        chosen: list[tuple[Bounds, ...]] = []
+        kept, rest = 0, found & releases.by_target[target]
+        while rest:
+            place = rest.bit_length() - 1
+            rest ^= 1 << place
+            requires = releases.requires(place, target)
+            if requires is None:
+                return kept or 1 << place, bool(kept)  # what is kept will be read anyhow
+            bounds = tuple(self.of(requires, target, some) for some in {(), extras})
+            if not any(all(map(allows, newer, bounds)) for newer in chosen):
+                kept |= 1 << place
+                chosen.append(bounds)
+            if not any(bounds):
+                break
+        return kept, False
+
+
+def allows(wide: Bounds, narrow: Bounds) -> bool:
+    """Whether all that satisfies the narrow bounds satisfies the wide ones."""
+    return all(name in narrow and not narrow[name] & ~releases for name, releases in wide.items())
+
+
+@cache
+def parsed(text: str) -> Requirement | None:
+    """A Requires-Dist line; None for a direct reference or nonsense."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return None if requirement.url else requirement
+
+
+def choose(
+    where: Scope, needs: Needs, name: str, specifiers: Iterable[str], extras: Iterable[str]
+) -> tuple[set[str], bool]:
+    """(the releases to keep of a package of which these are asked for, whether METADATA is missing to tell all)."""
+    releases = Releases(needs.pages[name])
     if name in where.roots:
-        return releases.named(releases.matching(where.roots[name]))
+        return releases.named(releases.matching(where.roots[name])), False
     asked = {specifier: releases.admitted(specifier) for specifier in specifiers}
     kept = releases.matching(where.libraries[name]) if name in where.libraries else 0
     cuda = name.startswith(CUDA)
     if cuda:  # older GPUs and drivers need older lines
         kept |= union(map(releases.lines, asked.values()))
     elif all(map(exact, asked)):  # a part of something, such as tensorflow-intel: nobody asks for other releases
-        return releases.named(union(map(releases.newest, asked.values())))
+        return releases.named(union(map(releases.newest, asked.values()))), False
     newest = [place for place in range(len(releases.versions)) if releases.offered >> place & 1]
     kept |= union(1 << place for place in newest[-(NEWEST_CUDA if cuda else NEWEST) :])
-    kept |= union(map(releases.newest, intersections(sorted({*asked.values(), releases.offered}))))
-    return releases.named(kept)
+    joint, missing = intersections(sorted({*asked.values(), releases.offered})), False
+    for target, served in enumerate(releases.by_target):
+        for found in {one & served for one in joint}:
+            some, unread = needs.mildest(releases, found, target, tuple(sorted(extras)))
+            kept, missing = kept | some, missing or unread
+    return releases.named(kept), missing
