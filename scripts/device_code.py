@@ -43,7 +43,8 @@ SMALLEST_ARCH, LARGEST_ARCH = 10, 200
 # Fat binaries stand in these; the second is of code that is linked on the device (-rdc).
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 # A library that is opened by name: the name stands in the constants. A version may be added at run time.
-LIBRARY_NAME = re.compile(rb"(?<![\w.%/+-])lib[\w+-]+\.so(?:\.\d+)*(?![\w.+-])")
+SUFFIX = re.compile(rb"\.so(?:\.\d+)*(?![\w.+-])")
+STEM = re.compile(rb"(?<![\w.%/+-])lib[\w+-]+\Z")
 LONGEST_NAME = 255
 CONSTANTS = (".rodata", ".data")
 BLOCK = 1 << 24
@@ -115,7 +116,7 @@ class Splitter:
             return True
         self.binary, self.end = self.at, self.at + HEADER + length
         self.binaries[self.binary] = self.end
-        self._keep(HEADER)
+        self._pass(HEADER)
         return True
 
     def _entry(self) -> bool:
@@ -133,7 +134,7 @@ class Splitter:
             return False
         if not self._note(kind, self.block[self.place : self.place + head]):
             return self._fault(f"the entry at byte {self.at} does not hold the images that it names")
-        self._keep(head)
+        self._pass(head)
         passed = min(payload, len(self.block) - self.place)
         self.place, self.at, self.skip = self.place + passed, self.at + passed, payload - passed
         return True
@@ -170,6 +171,10 @@ class Splitter:
         flags = struct.unpack_from("<Q", head, place + 40)[0]
         suffix = "a" if flags & SPECIFIC else "f" if flags & FAMILY else ""
         self.images.append((self.binary, kind, f"{architecture}{suffix}", f"{major}.{minor}" if kind == PTX else ""))
+
+    def _pass(self, count: int) -> None:
+        # Headers stay out of the file like payloads: a library has a hundred thousand, each would be a system call.
+        self.place, self.at = self.place + count, self.at + count
 
     def _keep(self, count: int) -> None:
         if count:
@@ -287,7 +292,11 @@ def _names(stream: IO[bytes], start: int, end: int) -> set[bytes]:
         first = max(start, place - 1)
         stream.seek(first)
         block = stream.read(min(place + BLOCK + LONGEST_NAME + 1, end) - first)
-        found.update(one[0] for one in LIBRARY_NAME.finditer(block) if place <= first + one.start() < place + BLOCK)
+        # Ends are rare and quickly found, beginnings are not.
+        for end_of in SUFFIX.finditer(block):
+            stem = STEM.search(block[max(0, end_of.start() - LONGEST_NAME) : end_of.start()])
+            if stem and place <= first + end_of.start() - len(stem[0]) < place + BLOCK:
+                found.add(stem[0] + end_of[0])
     return {name for name in found if len(name) <= LONGEST_NAME}
 
 
