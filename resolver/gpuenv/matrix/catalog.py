@@ -231,7 +231,7 @@ def public(version: str) -> str:
 
 def short_name(distribution: str) -> str | None:
     """nvidia-cudnn-cu12 and nvidia-cublas -> cudnn and cublas; None for a distribution that is not NVIDIA's."""
-    found = re.fullmatch(r"nvidia-([a-z0-9]+?)(?:-cu\d\d)?", distribution)
+    found = re.fullmatch(r"nvidia-([a-z0-9-]+?)(?:-cu\d\d)?", distribution)
     return found[1] if found else None
 
 

@@ -1,0 +1,202 @@
+"""`gpuenv matrix check`: a made folder in which all agrees, and for each case of data/matrix_audit.json one damage."""
+
+import gc
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv import cli, matrix
+from gpuenv.errors import DataError
+from gpuenv.matrix.audit import Audit, check
+from gpuenv.model import Wheel
+
+FOLDER = Path(__file__).parent.parent / "matrix_data"
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_audit.json").read_text())
+PLATFORM = "linux-x86_64"
+FLINT = """name = "flint"
+distribution = "flint"
+import_name = "flint"
+probe = "flint"
+source = "made up"
+[[scan]]
+distributions = ["flint"]
+platform = "linux-x86_64"
+since = "1.0"
+files = ["flint/libflint.so"]
+"""
+SPARK = """name = "spark"
+distribution = "spark"
+import_name = "spark"
+probe = "spark"
+source = "made up"
+[[way]]
+variant = "cuda12"
+requires = ["spark[cuda12]"]
+carriers = ["spark-cuda12"]
+[[way]]
+variant = "cpu"
+requires = ["spark"]
+"""
+SCOPE = """[[scan]]
+distributions = ["nvidia-cudnn-cu12", "spark-cuda12"]
+platform = "linux-x86_64"
+since = "2"
+lines = true
+"""
+
+
+def file_of(name: str, version: str) -> str:
+    return f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_28_x86_64.whl"
+
+
+def row(name: str, version: str, sass: Sequence[str], ptx: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    return {
+        "version": version, "platform": PLATFORM, "sass": [*sass], "ptx": [*ptx], "evidence": "scanned",
+        "source": "made up", "file": file_of(name, version), "sha256": "ab", **more,
+    }  # fmt: skip
+
+
+def record(name: str, made: dict[str, Any]) -> dict[str, Any]:
+    def library(path: str, sass: dict[str, int], ptx: list[list[Any]]) -> dict[str, Any]:
+        return {"paths": [path], "sass": sass, "ptx": ptx, "binaries": 3}
+
+    whole = library(f"{name}/lib{name}.so", dict.fromkeys(made["sass"], 3), [[one, "8.7", 3] for one in made["ptx"]])
+    empty = {**library(f"{name}/_c.so", {}, []), "binaries": 0}
+    return {
+        "name": name, "version": made["version"], "file": made["file"], "sha256": made["sha256"],
+        "libraries": [whole, empty],
+    }  # fmt: skip
+
+
+def put(path: Path, data: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(data))
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Two frameworks of which all is known, with the real tables. `wheels.json` stands for the index."""
+    folder = tmp_path / "matrix_data"
+    folder.mkdir()
+    for name in ("tables.json", "drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):
+        shutil.copy(FOLDER / name, folder / name)
+    (folder / "frameworks").mkdir()
+    (folder / "frameworks" / "flint.toml").write_text(FLINT)
+    (folder / "frameworks" / "spark.toml").write_text(SPARK)
+    (folder / "scans.toml").write_text(SCOPE)
+    facts: dict[str, Any] = {"cuda": "12.8", "cudnn": "9.8.0.87", "made_by": "12.8"}
+    build = {"local": "1.0", "variant": "cu128", "index": "default", **facts}
+    flint = row("flint", "1.0", ["75", "90"], ["90"], **build)
+    other = {"local": "1.0+cu128", "index": "https://flint.example/cu128", "evidence": "documented"}
+    cpu = {**other, "local": "1.0+cpu", "variant": "cpu", "cuda": None, "cudnn": None, "sass": [], "ptx": []}
+    put(folder / "frameworks" / "flint.json", {
+        "distribution": "flint", "companions": [], "builds": [flint, flint | other, flint | cpu],
+    })  # fmt: skip
+    rows = {
+        "nvidia-cudnn-cu12": row("nvidia-cudnn-cu12", "9.8.0.87", ["50", "75", "90"]),
+        "spark-cuda12": row("spark-cuda12", "2.0", ["75", "90"], ["90"], **facts | {"cudnn": "9.8"}),
+    }
+    for name, one in rows.items():
+        put(folder / "libraries" / f"{name}.json", {"distribution": name, "cuda_major": 12, "releases": [one]})
+    wheels = {}
+    for name, one in {"flint": flint, **rows}.items():
+        put(folder / "scans" / f"{name}.json", {"distribution": name, "scans": [record(name, one)]})
+        wheel = {"version": one["version"], "filename": one["file"], "sha256": one["sha256"], "index": "default"}
+        # Of another index, an older release of the line, a pre-release, another platform: none of them is in scope.
+        old = {**wheel, "version": "2.0rc1" if name.startswith("spark") else "0.9", "filename": "old-" + one["file"]}
+        arm = {**wheel, "version": "8.0", "filename": one["file"].replace("x86_64", "aarch64")}
+        elsewhere = {**wheel, "version": "8.1", "index": "https://flint.example/cu128"}
+        wheels[name] = [wheel, old, arm, elsewhere]
+    put(folder / "wheels.json", wheels)
+    return folder
+
+
+def audit(folder: Path) -> Audit:
+    wheels = json.loads((folder / "wheels.json").read_text())
+
+    def of(name: str) -> list[Wheel]:
+        return [Wheel(name=name, url="", **one) for one in wheels.get(name, ())]
+
+    return check(matrix.load(str(folder)), of)
+
+
+def damage(folder: Path, case: dict[str, Any]) -> None:
+    if "edit" in case:
+        name, old, new = case["edit"]
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new, 1))
+    for name, path, value in case["set"]:
+        target = folder / (f"{name}.json" if name == "wheels" else name)
+        data = json.loads(target.read_text())
+        inner = data
+        for key in path[:-1]:
+            inner = inner[key]
+        if path[-1] == "+":
+            inner.append(value)
+        else:
+            inner[path[-1]] = value
+        target.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_each_damage_is_found_and_nothing_else(case: dict[str, Any], made: Path) -> None:
+    damage(made, case)
+    if "error" in case["finds"]:
+        with pytest.raises(DataError, match=case["finds"]["error"]):
+            audit(made)
+        return
+    found = audit(made)
+    for kind in ("contradictions", "narrowed", "unsourced", "unscanned", "unlisted"):
+        texts, expected = getattr(found, kind), case["finds"].get(kind, [])
+        assert [text for text in texts if not any(one in text for one in expected)] == []
+        assert [one for one in expected if not any(one in text for text in texts)] == []
+
+
+def test_what_is_there_is_counted(made: Path) -> None:
+    found = audit(made)
+    assert dict(found.counts) == {"scanned": 3, "documented": 2, "unknown": 0}
+    assert dict(found.records) == {"flint": 1, "nvidia-cudnn-cu12": 1, "spark-cuda12": 1}
+
+
+def test_without_the_scans_only_the_rows_are_checked(made: Path) -> None:
+    shutil.rmtree(made / "scans")
+    found = audit(made)
+    assert (found.contradictions, found.records, found.unscanned, found.unlisted) == ((), (), (), ())
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ([], 0, "the data agrees with itself"),
+        ([["scans/flint.json", ["scans", 0, "sha256"], "00"]], 1, "flint 1.0 on linux-x86_64 has another sha256"),
+        ([["libraries/spark-cuda12.json", ["releases", 0, "source"], ""]], 1, "rows without a source: 1"),
+    ],
+)
+def test_the_command_says_so_by_its_exit_status(
+    made: Path, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, status, says = expected
+    damage(made, {"set": changes})
+    (made / "snapshot").symlink_to(FOLDER / "snapshot")
+    monkeypatch.setattr(gpuenv, "_loaded", matrix.load(str(made)))
+    try:
+        assert cli.main(["matrix", "check"]) == status
+        assert says in capsys.readouterr().out
+        assert cli.main(["matrix", "check", "--json"]) == status
+        document = json.loads(capsys.readouterr().out)
+    finally:
+        gc.enable()
+    assert document["ok"] is (status == 0)
+    assert set(document["counts"]) == {"scanned", "documented", "unknown"}
+
+
+def test_a_damaged_record_is_named(made: Path) -> None:
+    put(made / "scans" / "flint.json", {"scans": [{"version": "1.0"}]})
+    with pytest.raises(DataError, match=r"flint\.json: scans is no list of records"):
+        audit(made)

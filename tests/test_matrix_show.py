@@ -1,0 +1,101 @@
+"""`gpuenv matrix list` and `show`: each case of data/matrix_show.json is a release and what is known of it."""
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv import cli
+from gpuenv.environment import version_key
+from gpuenv.matrix.catalog import PLATFORMS, pick, platform_of, short_name
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_show.json").read_text())
+CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    yield
+    gc.enable()  # a command turns it off for its own short life
+
+
+def ask(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    assert cli.main(["matrix", *args, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("case", CASES, ids=["-".join([*case["args"], case["platform"]]) for case in CASES])
+def test_show(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    shown = ask(capsys, "show", *case["args"], "--platform", case["platform"])
+    assert set(shown) == {"name", "version", "variants"}
+    assert shown["version"] == case["version"]
+    found = {one["variant"]: one for one in shown["variants"]}
+    assert "first" not in case or shown["variants"][0]["variant"] == case["first"]
+    assert not case.get("only") or set(found) == set(case["variants"])
+    for name, facts in case["variants"].items():
+        variant = found[name]
+        assert set(variant) >= CONTRACT and variant["source"] and variant["platform"] == case["platform"]
+        for fact, value in facts.items():
+            if fact == "has":
+                assert {*value} <= {*variant["sass"]}
+            elif fact == "lacks":
+                assert not {*value} & {*variant["sass"]}
+            elif fact == "bad":
+                assert variant["known_bad"]["severity"] == value
+            else:
+                assert variant[fact] == value
+
+
+def test_what_is_known_is_listed_and_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = ask(capsys, "list", "--platform", "linux-x86_64")
+    assert {one["name"] for one in listed["frameworks"]} == {*gpuenv.matrix_catalog().matrix.frameworks()}
+    assert {"nvidia-cudnn-cu12", "torchvision"} <= {one["name"] for one in listed["libraries"]}
+    for one in [*listed["frameworks"], *listed["libraries"]]:
+        shown = ask(capsys, "show", one["name"], "--platform", "linux-x86_64")
+        versions = [release["version"] for release in shown["versions"]]
+        assert len(versions) == one["releases"]
+        assert versions == sorted(versions, key=version_key, reverse=True)
+        if versions:
+            newest = ask(capsys, "show", one["name"], versions[0], "--platform", "linux-x86_64")
+            assert newest["variants"] == shown["versions"][0]["variants"]
+            assert [variant["variant"] for variant in newest["variants"]] == one["variants"]
+
+
+@pytest.mark.parametrize("args", [["list"], ["show", "torch"], ["show", "torch", "2.15"], ["show", "cudnn", "9.10.2"]])
+def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["matrix", *args, "--platform", "linux-x86_64"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("cu12" in line for line in lines) and not any(line.endswith(" ") for line in lines)
+    if args[-1] == "2.15":
+        assert "sha256" in lines[-1] or any("source: " in line for line in lines)
+        assert any("75 80 86 90 100 120" in line and ">=3.11" in line for line in lines)
+
+
+def test_an_unknown_release_is_told_with_those_near_it() -> None:
+    catalog = gpuenv.matrix_catalog()
+    with pytest.raises(gpuenv.InputError) as raised:
+        catalog.release("torch", "2.13.7", "linux-x86_64")
+    assert "2.14.0, 2.13.0" in raised.value.hint
+    with pytest.raises(gpuenv.InputError, match="on win-amd64") as raised:
+        catalog.release("torchaudio", "2.9.99", "win-amd64")
+    assert "2.9.1" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"),
+    [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"), ("9.1.1.17", "9.1.1.17"),
+     ("9.1.1.1", None), ("8", None), ("1", None)],
+)  # fmt: skip
+def test_a_version_means_the_newest_that_begins_with_its_numbers(asked: str, version: str | None) -> None:
+    assert pick(["9.1.0.70", "9.10.2.21", "9.1.1.17", "9.9.0.52"], asked) == version
+
+
+def test_names_of_wheels_and_libraries() -> None:
+    tags = ("manylinux_2_28_x86_64", "manylinux2014_aarch64", "win_amd64", "any")
+    assert [platform_of(f"a-1.0-py3-none-{tag}.whl") for tag in tags] == [*PLATFORMS, ""]
+    names = ("nvidia-cudnn-cu12", "nvidia-cublas", "nvidia-nvjitlink-cu13", "torch", "nvidia-cuda-nvrtc-cu12")
+    assert [short_name(name) for name in names] == ["cudnn", "cublas", "nvjitlink", None, "cuda-nvrtc"]
