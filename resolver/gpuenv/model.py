@@ -367,7 +367,11 @@ class Matrix(Protocol):
 
 
 class Request(Value):
-    """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given."""
+    """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given.
+
+    `preferences` are (name, version) pairs of an earlier lock, taken before newer releases where they still fit; they
+    are wishes, so the digest of a plan leaves them out.
+    """
 
     frameworks: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
@@ -375,6 +379,7 @@ class Request(Value):
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
+    preferences: tuple[tuple[str, str], ...] = ()
 
 
 class IndexOptions(Value):
