@@ -301,7 +301,7 @@ def release_lines(name: str, release: Release, platform: str) -> list[str]:
         python = one.requires_python or ""
         rows.append([one.variant, wheel, one.cuda or "", one.cudnn or "", *_targets(one), python, one.code.evidence])
         if one.code.some:
-            notes.append(f"{one.variant} has in few fat binaries only: {' '.join(one.code.some)}")
+            notes.append(f"{one.variant} has in some libraries or few fat binaries only: {' '.join(one.code.some)}")
         if one.bad:
             severity, text, source = one.bad
             notes.append(f"{one.variant} is known to be bad ({severity}): {text} ({source})")

@@ -239,7 +239,7 @@ class Code(Value):
     made_by: CudaVersion | None = None
     evidence: str = "documented"
     source: str = ""
-    some: tuple[str, ...] = ()  # targets that only a few fat binaries have; no rule counts them
+    some: tuple[str, ...] = ()  # targets of some libraries or of few fat binaries only; no rule counts them
 
 
 class Build(Value):
