@@ -215,7 +215,8 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
         except (DamagedFileError, MemoryError):
             raise
         except Exception as error:  # the parser stumbles over damaged files in every way
-            raise DamagedFileError(f"its ELF structure is damaged ({error or type(error).__name__})") from error
+            text = " ".join(str(error).split()) or type(error).__name__
+            raise DamagedFileError(f"its ELF structure is damaged ({text})") from error
 
 
 def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
@@ -229,7 +230,7 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
         if section["sh_type"] in ("SHT_NOBITS", "SHT_NULL"):
             continue
         if end > splitter.size:
-            raise DamagedFileError(f"its section {section.name} ends at byte {end} of {splitter.size}")
+            raise DamagedFileError(f"its section {section.name!r} ends at byte {end} of {splitter.size}")
         if isinstance(section, DynamicSection):
             for tag in section.iter_tags():
                 if tag.entry.d_tag in TAGS:

@@ -222,13 +222,16 @@ def named(name: str) -> Iterator[None]:
     try:
         yield
     except DamagedFileError as error:
-        raise DamagedFileError(f"{name}: {error}") from error
+        shown = "".join(one if one.isprintable() else "?" for one in name)
+        raise DamagedFileError(f"{shown}: {error}") from error
 
 
 def inflate(
     wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: Progress | None = None
 ) -> Iterator[bytes]:
     """A member's content. DamagedFileError if it is not what the wheel's directory says."""
+    if not 0 <= member.header_offset <= wheel.size - LOCAL_HEADER - member.compress_size:
+        raise DamagedFileError("it stands outside the wheel by the wheel's directory")
     head = b"".join(wheel.stream(member.header_offset, member.header_offset + LOCAL_HEADER))
     if head[:4] != b"PK\3\4":
         raise DamagedFileError("no member begins where the wheel's directory says")
@@ -271,7 +274,7 @@ def directory(wheel: RemoteWheel | LocalWheel) -> list[zipfile.ZipInfo]:
     """The files of a wheel."""
     try:
         with zipfile.ZipFile(wheel if isinstance(wheel, RemoteWheel) else wheel.file) as archive:
-            return [member for member in archive.infolist() if not member.is_dir()]
+            return [member for member in archive.infolist() if not member.filename.endswith("/")]
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, struct.error) as error:
         raise DamagedFileError(f"it is no complete wheel ({error})") from error
 

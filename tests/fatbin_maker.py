@@ -20,22 +20,28 @@ def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) 
     kind, target = next((key, image[key]) for key in KINDS if key in image)
     number = target.rstrip("af")
     major, minor = (int(part) for part in image.get("language", "1.8").split("."))
+    names = b""
     # Entries may have the name of their source after the 64 bytes; PTX has its options there too.
-    names = NAME + b"\0" * (-len(NAME) % 8) if image.get("named") else b""
-    if kind == "ptx":
-        names += struct.pack("<II", 64 + len(names) + 8, 4) + b"-O3\0\0\0\0\0"
+    if image.get("named"):
+        names = NAME + b"\0" * (-len(NAME) % 8)
+    names += bytes.fromhex(image.get("extra", ""))
+    options = 64 + len(names) if kind == "ptx" else 0
+    if options:
+        names += struct.pack("<II", 64 + len(names) + 8, 4) + b"-O3".ljust(8, b"\0")
     start, length = (64, len(NAME)) if image.get("named") else (0, 0)
     place = 64 + len(names) if inner is None else inner
     flags = 0x11 | FLAGS[target.removeprefix(number)]
-    head = struct.pack("<HHIQII", KINDS[kind], 0x101, place, payload, 0, 64 if kind == "ptx" else 0)
+    head = struct.pack("<HHIQII", KINDS[kind], 0x101, place, payload, 0, options)
     head += struct.pack("<HHIII", minor, major, int(number), start, length)
     return head + struct.pack("<QQQ", flags, 0, 0) + names
 
 
 def entry(image: Mapping[str, Any]) -> bytes:
-    """{"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named"; or {"several": [images]}.
+    """An entry and its payload, of an image or of several.
 
-    The size of the payload is 40 bytes where none is given; a payload looks like a fat binary, to be passed over.
+    {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra" bytes (hexadecimal)
+    after its header; or {"several": [images]}, whose "count" and "total" may be said wrongly. The size of the payload
+    is 40 bytes where none is given; a payload looks like a fat binary, to be passed over.
     """
     if "several" not in image:
         size = image.get("size", 40)
@@ -46,7 +52,7 @@ def entry(image: Mapping[str, Any]) -> bytes:
         offset += one.get("size", 40)
     length = 8 + len(heads)
     head = struct.pack("<HHIQII", SEVERAL, 0x101, 64 + length, 32, 30, 64)
-    head += struct.pack("<IIQ", 1, 0, 0) + struct.pack("<QQQ", 0x8011, 0, offset)
+    head += struct.pack("<IIQ", 1, 0, 0) + struct.pack("<QQQ", 0x8011, 0, image.get("total", offset))
     return head + struct.pack("<II", image.get("count", len(image["several"])), length) + heads + b"\x28" * 32
 
 
@@ -58,9 +64,10 @@ def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
 
 
 def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
-    """What stands in a section: {"binary": [images]} (aligned to 8, other keys change its header), {"zeros": n},
+    """What stands in a section, one part after another.
 
-    {"hex": ...}, or {"text": ...}, which ends in a zero.
+    {"binary": [images]} (aligned to 8, other keys change its header), {"zeros": n}, {"hex": ...}, or {"text": ...},
+    which ends in a zero.
     """
     data = b""
     for part in parts:

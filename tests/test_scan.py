@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,17 @@ def build(case: Mapping[str, Any], folder: Path) -> bytes:
     for change in case.get("set", ()):
         new = bytes.fromhex(change["hex"])
         data[change["at"] : change["at"] + len(new)] = new
+    if "grow" in case:
+        grow(data, case["grow"])
     return bytes(data[: case.get("cut", len(data))])
+
+
+def grow(data: bytearray, name: str) -> None:
+    """Lets the table of sections say that a section is a gigabyte longer."""
+    elf = ELFFile(io.BytesIO(data))
+    place = elf["e_shoff"] + elf.get_section_index(name) * elf["e_shentsize"] + 32  # of sh_size in 64 bits
+    size = int.from_bytes(data[place : place + 8], "little") + (1 << 30)
+    data[place : place + 8] = size.to_bytes(8, "little")
 
 
 def read(data: bytes, size: int = 1 << 20) -> dict[str, Any]:
@@ -185,21 +196,22 @@ def test_every_image_of_every_fat_binary_is_noted(binaries: list[list[dict[str, 
 
 
 def wheel(members: Mapping[str, bytes], *, name: str = "made", metadata: str = "", stored: bool = False) -> bytes:
-    info = f"{name}-1.0.dist-info"
+    folder = f"{name}-1.0.dist-info"
     texts = {
-        f"{info}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\nText.\n".encode(),
-        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: py3-none-any\n",
+        f"{folder}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\nText.\n".encode(),
+        f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: py3-none-any\n",
     }
     files = {**members, **texts}
     rows = []
     for path, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         rows.append(f"{path},sha256={digest},{len(data)}\n")
-    files[f"{info}/RECORD"] = "".join([*rows, f"{info}/RECORD,,\n"]).encode()
+    files[f"{folder}/RECORD"] = "".join([*rows, f"{folder}/RECORD,,\n"]).encode()
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in files.items():
-            archive.writestr(path, data)
+            info = zipfile.ZipInfo(path)  # its date is always the same
+            archive.writestr(info, data, zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
@@ -268,9 +280,9 @@ def test_a_compressed_and_a_stored_wheel_say_the_same(
 
 
 class Store:
-    """`with Store({path: bytes}) as store:` serves files. `asked` are the ranges as (path, start, end) in order,
+    """`with Store({name: bytes}) as store:` serves files.
 
-    `sent` how many bytes went out. `ranges` False: they are ignored. `cut`: so many bytes of each body are sent before
+    `asked` are the ranges as (name, start, end) in order, `sent` how many bytes went out. `ranges` False: they are ignored. `cut`: so many bytes of each body are sent before
     the connection breaks, for the next `cuts` bodies that are longer. `busy`: so many next answers are 503. `hang`: a
     path and a byte; the long answer that reaches the byte stops there until `stop`. `wrong`: what Content-Range says.
     """
@@ -517,6 +529,8 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
         "method": (row + 10, b"\x0c\0"),
         "content": ((start + end) // 2, bytes(64)),
         "header": (start, b"XXXX"),
+        "outside": (row + 42, (len(good) - 20).to_bytes(4, "little")),
+        "nameless": (row + 28, b"\0\0"),
     }
     if kind in changes:
         place, new = changes[kind]
@@ -545,6 +559,8 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
         ("method", "made/libtwo.so: it is compressed by method 12, which no wheel may use"),
         ("content", "made/libtwo.so: "),
         ("header", "made/libtwo.so: no member begins where the wheel's directory says"),
+        ("outside", "made/libtwo.so: it stands outside the wheel by the wheel's directory"),
+        ("nameless", "it is no complete wheel ("),
         ("truncated", "it is no complete wheel (File is not a zip file)"),
         ("page", "it is no complete wheel (File is not a zip file)"),
         ("no metadata", "it has 0 files *.dist-info/METADATA"),
@@ -582,8 +598,8 @@ def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
     changed = bytearray(wheel({"made/liba.so": rich}))
     end = len(changed)
     places = st.one_of(st.integers(0, end - 1), st.integers(end - 600, end - 1))
-    for place in data.draw(st.lists(places, min_size=1, max_size=5)):
-        changed[place] = data.draw(st.integers(0, 255))
+    for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=5)):
+        changed[place] = value
     path = tmp_path_factory.mktemp("fuzz") / NAME
     path.write_bytes(changed[: data.draw(st.sampled_from([end, end, end, end - 1, end - 30, end // 2]))])
     try:
