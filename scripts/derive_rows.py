@@ -29,8 +29,10 @@ from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
 
 # Of libraries that are no collections of engines a target counts if at least this share of the fat binaries that the
-# commonest target is in has it: torch 2.15.0 has sm_75 in each of 476, sm_89 in one.
-MOST = 0.5
+# commonest target is in has it: torch 2.15.0 has sm_75 in each of 476, sm_89 in one. ONNX Runtime 1.31 has sm_75 in 217
+# of 609: its attention kernels are for newer devices only. An architecture-specific target beside the plain one of that
+# device (sm_100a in 59 of torch's 476) adds nothing for it: it counts only where most have it.
+SOME, MOST = 0.1, 0.5
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "win-amd64")
 
 
@@ -52,8 +54,9 @@ def codes(record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str
 
 def library_code(row: dict[str, Any], *, engine: bool, toolkits: dict[str, str]) -> Code:
     """The targets of one library that count. PTX that only some fat binaries have gets no maker: it never serves."""
-    most = 0 if engine else MOST * max(row["sass"].values(), default=0)
-    sass = tuple(target for target, count in row["sass"].items() if count >= most)
+    commonest = 0 if engine else max(row["sass"].values(), default=0)
+    needed = {target: commonest * (MOST if parse_target(target)[1] else SOME) for target in row["sass"]}
+    sass = tuple(target for target, count in row["sass"].items() if count >= needed[target])
     ptx = sorted({target for target, _, _ in row["ptx"]}, key=parse_target)
     whole = bool(ptx) and sum(count for _, _, count in row["ptx"]) >= MOST * row["binaries"]
     makers = [toolkits.get(language) for _, language, _ in row["ptx"]]
