@@ -285,7 +285,7 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
     (copy / "frameworks" / "flint.json").write_text(json.dumps(content), encoding="ascii")
     for _ in range(2):  # before and after the tables are compiled
         data = matrix.load(str(copy))
-        assert list(data.frameworks()) == ["flint", "torch"]
+        assert [*data.frameworks()] == sorted([*DATA.frameworks(), "flint"])
         found = data.build("flint-core", "1.0", "linux-x86_64")
         assert found is not None
         assert (found.cuda, found.code.made_by, found.companions) == ((13, 0), (13, 0), (("flint-vision", "0.1"),))

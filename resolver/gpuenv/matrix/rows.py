@@ -170,6 +170,9 @@ def read_toml(path: str) -> dict[str, Any]:
 
 def _inline(path: str) -> dict[str, Any]:
     data = read_toml(path)
+    if "build" not in data and [way["variant"] for way in data.get("way", [])] in ([], ["*"]):
+        missing = path.removesuffix(".toml") + ".json"
+        raise DataError(f"{missing} is missing", hint="reinstall gpuenv, or give the framework's file a [[build]]")
     rows = [{"local": row.get("version"), "index": "default", **row} for row in data.get("build", [])]
     return {"builds": rows, "companions": data.get("companion", [])}
 
