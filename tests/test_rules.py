@@ -166,3 +166,24 @@ def test_only_a_drop_speaks_against_a_known_branch(release: str, device: tuple[i
     last = DATA.last_branch(device)
     dropped = last is not None and rules.driver_branch(release) > last[0]
     assert codes(rules.host_reasons(host, DATA)) == (["gpu-dropped-by-driver"] if dropped else [])
+
+
+DEVICES = [parse_pair(text) for text in "5.0 6.1 7.0 7.5 8.0 8.6 8.7 8.9 9.0 10.0 10.3 11.0 12.0 12.1".split()]
+NAMES = "50 61 70 75 80 86 90 90a 100 100a 100f 103 120 120f".split()
+TARGETS = st.lists(st.sampled_from(NAMES), unique=True)
+
+
+@given(st.lists(st.tuples(st.none() | TARGETS, st.none() | TARGETS), min_size=1, max_size=4), st.sampled_from(DEVICES))
+def test_the_least_of_codes_never_says_more_than_each_of_them(
+    lists: list[tuple[list[str] | None, list[str] | None]], device: tuple[int, int]
+) -> None:
+    codes = [
+        Code(sass=None if sass is None else tuple(sass), ptx=None if ptx is None else tuple(ptx), made_by=(12, 8))
+        for sass, ptx in lists
+    ]
+    least = rules.least(codes, DEVICES)
+    for driver in ((12, 0), (13, 0)):
+        one, all_of_them = rules.serves(least, device, driver), rules.serves_all(codes, device, driver)
+        assert ORDER[one] <= ORDER[all_of_them] or one == "unknown"
+        if all(code.sass is not None for code in codes):
+            assert (one == "sass") == (all_of_them == "sass")

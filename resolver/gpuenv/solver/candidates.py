@@ -179,6 +179,7 @@ class Shelf:
         self.request, self.host, self.matrix, self.index, self.environment = request, host, matrix, index, environment
         self._shelves: dict[str, tuple[Candidate, ...]] = {}
         self._variants: dict[str, tuple[Variant, ...]] = {}
+        self._keep = dict(request.preferences)
         frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
         # Distributions whose versions name builds; frameworks of several ways are chosen as variants.
         self._known = {
@@ -231,6 +232,7 @@ class Shelf:
             found.sort(key=lambda row: row[0])
             found.sort(key=lambda row: version_key(row[1].version), reverse=True)
             found.sort(key=lambda row: bool(row[1].way.carriers) if not self.host.gpus else not row[1].way.carriers)
+            found.sort(key=lambda row: not self._preferred(row[1]))
             self._variants[framework.name] = tuple(variant for _, variant in found)
         return self._variants[framework.name]
 
@@ -239,6 +241,13 @@ class Shelf:
         if not host.gpus or build is None or build.cuda is None:
             return (3, (0, 0), place)
         return (self._tier(build), distance(build.cuda, host.driver_cuda), place)
+
+    def _preferred(self, node: Candidate | Variant) -> bool:
+        """Whether the request says that this release is to be kept where it still fits; a variant with all it is of."""
+        names = [node.wheel.name, *(node.way.carriers if isinstance(node, Variant) else ())]
+        if any(name not in self._keep for name in names):
+            return False
+        return self._keep[node.wheel.name] == node.version
 
     def _tier(self, build: Build) -> int:
         """0 if every device has SASS, 1 if SASS or PTX, 2 otherwise."""
@@ -278,6 +287,8 @@ class Shelf:
             for candidate in shelf:
                 position.setdefault(candidate.version.partition("+")[0], len(position))
             shelf.sort(key=lambda c: self._preference(c, position[c.version.partition("+")[0]]))
+        if name in self._keep:
+            shelf.sort(key=lambda candidate: not self._preferred(candidate))
         return shelf
 
     def _preference(self, candidate: Candidate, position: int) -> tuple[object, ...]:
