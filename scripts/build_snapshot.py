@@ -156,22 +156,25 @@ class Walk:
 def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
     """One package as JSON. The reader (gpuenv.index.snapshot) relies on the lines: one file, one metadata a line.
 
-    `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size".
+    `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size". Those of equal tags are
+    written together.
     """
     versions = list(dict.fromkeys(wheel["version"] for wheel in wheels))
     pythons = sorted({wheel["requires_python"] for wheel in wheels if wheel["requires_python"]})
     metadata: dict[str, int] = {}
-    rows = []
+    groups: dict[str, list[str]] = {}
     for wheel in wheels:
         requires = line(list(dict.fromkeys(filter(None, map(normalized, wheel["requires"])))))
         python = pythons.index(wheel["requires_python"]) if wheel["requires_python"] else None
         number = metadata.setdefault(requires, len(metadata))
         row = [versions.index(wheel["version"]), *(wheel[key] for key in ("filename", "location", "sha256", "size"))]
-        rows.append(line([*row, python, wheel["yanked"], wheel["upload_time"], number]))
+        tags = "-".join(wheel["filename"][:-4].split("-")[-3:])
+        groups.setdefault(tags, []).append(line([*row, python, wheel["yanked"], wheel["upload_time"], number]))
     fields = [f"{line(key)}:{line(value)}" for key, value in {**head, "versions": versions}.items()]
     fields.append(f'"requires_python":{line(pythons)}')
     fields.append('"metadata":[\n' + ",\n".join(metadata) + "\n]")
-    fields.append('"files":[\n' + ",\n".join(rows) + "\n]")
+    files = (f"{line(tags)}:[\n" + ",\n".join(rows) + "\n]" for tags, rows in sorted(groups.items()))
+    fields.append('"files":{\n' + ",\n".join(files) + "\n}")
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 

@@ -21,6 +21,7 @@ from gpuenv.environment import (
     tag_orders,
 )
 from gpuenv.model import Host, Python
+from registry import write
 
 # These differ between machines of one kind, so no answer is compiled for them.
 OPEN = ("platform_release", "platform_version", "implementation_version")
@@ -44,25 +45,26 @@ def packages(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def tag_triples(folder: str) -> list[str]:
     """Every tag triple of the snapshot's wheels."""
-    return sorted({"-".join(row[1][:-4].split("-")[-3:]) for _, data in packages(folder) for row in data["files"]})
+    return sorted({tags for _, data in packages(folder) for tags in data["files"]})
 
 
 def marker_texts(folder: str) -> list[str]:
-    """Every marker of the snapshot's requirements."""
+    """Every marker of the snapshot's requirements but those that only name an extra, which need no look-up."""
     requires = {text for _, data in packages(folder) for row in data["metadata"] for text in row}
-    return sorted({text.partition("; ")[2] for text in requires} - {""})
+    markers = {text.partition("; ")[2] for text in requires} - {""}
+    return sorted(text for text in markers if not re.fullmatch('extra == "[^"]*"', text))
 
 
-def compile_fits(triples: list[str]) -> dict[str, list[list[int] | None]]:
-    """Environment -> for each triple what Answers wants: null or [glibc, rank, glibc, rank, ...]."""
-    found: dict[str, list[list[int] | None]] = {}
+def compile_fits(triples: list[str]) -> dict[str, str]:
+    """Environment -> what Answers wants: for each triple "" or "glibc rank glibc rank ...", with commas between."""
+    found: dict[str, str] = {}
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
             orders = tag_orders(version, free_threaded)
             for platform in PLATFORMS:
                 target = host(platform, version, free_threaded)
-                rows = ([n for fit in fits(target, orders, tags) for n in fit] or None for tags in triples)
-                found[f"{interpreter_tag(version, free_threaded)}-{platform}"] = list(rows)
+                rows = (" ".join(str(n) for fit in fits(target, orders, tags) for n in fit) for tags in triples)
+                found[f"{interpreter_tag(version, free_threaded)}-{platform}"] = ",".join(rows)
     return found
 
 
@@ -116,8 +118,6 @@ def dump(data: dict[str, Any]) -> str:
 
 def compile_all(folder: str, date: str | None) -> None:
     """Writes compiled.json and index.json. `date` None keeps the date that the snapshot has."""
-    from build_snapshot import write
-
     triples = tag_triples(folder)
     answers = {
         "tags": triples,
@@ -133,6 +133,7 @@ def compile_all(folder: str, date: str | None) -> None:
     for path, data in packages(folder):
         with open(os.path.join(folder, path), "rb") as file:
             digest.update(path.encode() + b"\0" + file.read())
-        counts[path.removesuffix(".json")] = {"versions": len(data["versions"]), "files": len(data["files"])}
+        files = sum(map(len, data["files"].values()))
+        counts[path.removesuffix(".json")] = {"versions": len(data["versions"]), "files": files}
     index = {"date": date, "version": f"{date}+{digest.hexdigest()[:12]}", "packages": counts}
     write(os.path.join(folder, "index.json"), json.dumps(index, indent=1) + "\n")

@@ -155,24 +155,29 @@ def marker_environment(host: Host) -> dict[str, str]:
 class Answers:
     """What packaging said about the tags and markers of the snapshot. None everywhere means "ask packaging".
 
-    `data` has "tags" (tag triples), "fits" (environment -> for each triple null, [glibc 2.N, rank, ...]) and
-    "markers" (marker -> {extra: bits}), where bit 3 * n + m stands for PYTHONS[n] on PLATFORMS[m].
+    `data` has "tags" (tag triples), "fits" (environment -> for each triple "" or "glibc 2.N, rank, ...", apart by
+    spaces, the triples by commas) and "markers" (marker -> {extra: bits}), where bit 3 * n + m stands for PYTHONS[n] on
+    PLATFORMS[m]. A solve has one environment: the others stay texts, which are read faster.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
         try:
             self._places = {tags: place for place, tags in enumerate(data["tags"])}
-            self._fits: dict[str, list[list[int] | None]] = data["fits"]
+            self._fits: dict[str, str] = data["fits"]
             self._markers: dict[str, dict[str, int]] = data["markers"]
+            self._rows: dict[str, list[str]] = {}
         except (KeyError, TypeError) as error:
             raise DataError(f"the compiled answers of the index snapshot are damaged: {error!r}") from None
 
     def fits(self, environment: str, tags: str) -> list[Fit] | None:
         """As the function `fits`, for an environment such as "cp313t-linux-x86_64"."""
-        place, row = self._places.get(tags), self._fits.get(environment)
-        if place is None or row is None:
+        place, text = self._places.get(tags), self._fits.get(environment)
+        if place is None or text is None:
             return None
-        numbers = row[place] or ()
+        if environment not in self._rows:
+            self._rows[environment] = text.split(",")
+        row = self._rows[environment]
+        numbers = list(map(int, row[place].split()))
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     def marker(self, text: str, python: tuple[int, int], platform: str, extras: Sequence[str]) -> bool | None:

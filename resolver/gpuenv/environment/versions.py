@@ -7,6 +7,7 @@ spelling packaging is asked. Tests hold both to packaging's own answers.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -44,6 +45,7 @@ def _release(text: str) -> tuple[int, ...] | None:
     return tuple(numbers)
 
 
+@cache  # a solve compares each version many times
 def _plain(text: str) -> Plain | None:
     """(release, pre-release, post-release, local part) of a version in the usual spelling; None for anything else."""
     public, plus, local = text.partition("+")
@@ -96,6 +98,7 @@ def version_key(text: str) -> VersionKey:
     )
 
 
+@cache
 def _clause(text: str) -> tuple[str, Plain, int] | None:
     """(operator, version, how many numbers were written) of a plain clause; ".*" adds "*" to the operator."""
     operator = text[:2] if text[1:2] == "=" else text[:1]

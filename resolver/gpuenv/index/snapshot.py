@@ -2,8 +2,8 @@
 
 A folder with index.json (date, version, packages), compiled.json (environment.Answers) and one file for each package
 of each index: default/<name>.json and pytorch/<name>.json, written by scripts/build_snapshot.py. A package file is
-JSON with one wheel and one list of requirements a line, and is read by lines: a solve looks at a few of the hundreds
-of wheels that a package has, and parsing only those keeps a package below a millisecond.
+JSON with the wheels grouped by their tags, one wheel and one list of requirements a line, and only those groups are
+parsed that fit the target: a solve looks at a few of the hundreds of wheels that a package has.
 
 The locations of files are relative to the file store of their index, and no registry is named; the caller knows the
 store of the default index.
@@ -20,12 +20,13 @@ from ..environment import Answers, parse_stored_requirement, version_key
 from ..errors import DataError
 from ..model import Environment, Requirement, Wheel
 
-_METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":[\n', "\n]\n}\n"
+_METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
+_GROUP, _ROWS = '\n],\n"', '":[\n'
 VARIANT = "{variant}"
 
 
 class _Package:
-    """One package file: the head is parsed, wheels and requirements are lines until somebody asks for them."""
+    """One package file: the head is parsed, wheels and requirements are text until somebody asks for them."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -39,7 +40,8 @@ class _Package:
         self.versions: list[str] = fields["versions"]
         self.requires_python: list[str] = fields["requires_python"]
         self.metadata = metadata.split(",\n")
-        self.lines = files[: -len(_END)].split(",\n")
+        # [tag triple, the wheels that have it as JSON without the brackets]
+        self.groups = [group.split(_ROWS, 1) for group in files[: -len(_END)].split(_GROUP)]
 
 
 class Snapshot:
@@ -129,21 +131,14 @@ class Snapshot:
         return self._packages[path]
 
     def _wheels(self, package: _Package, environment: Environment | None) -> list[Wheel]:
-        lines = []
-        fit: dict[str, bool] = {}  # one tag triple serves many wheels of a package
+        found = []
         try:
-            for text in package.lines:
-                if environment is not None:
-                    # The file name is the first string of the line; names of wheels have no quotes and no escapes.
-                    filename = text.split('"', 2)[1]
-                    tags = filename[filename.rfind("-", 0, filename.rfind("-", 0, filename.rfind("-"))) :]
-                    if tags not in fit:
-                        fit[tags] = environment.rank(filename) is not None
-                    if not fit[tags]:
-                        continue
-                lines.append(text)
-            lines.reverse()
-            return [self._wheel(package, row) for row in json.loads(f"[{','.join(lines)}]")]
+            for tags, rows in package.groups:
+                if environment is None or environment.rank(f"a-1-{tags}.whl") is not None:
+                    found.append(rows)
+            rows = json.loads(f"[{','.join(found)}]")
+            rows.sort(reverse=True)  # by version and file name, of which there are no two alike
+            return [self._wheel(package, row) for row in rows]
         except (ValueError, IndexError, TypeError):
             raise self._damaged(package.path, "a wheel cannot be read") from None
 
