@@ -64,6 +64,13 @@ class DataError(InputError):
     code = "bad-data"
 
 
+class TamperedError(InputError):
+    """A lock whose content is not what was locked. Nothing was written."""
+
+    code = "lock-edited"
+    exit_status = 1
+
+
 class NoSolutionError(GpuEnvError):
     """No environment satisfies the request on this host."""
 

@@ -448,7 +448,10 @@ class Plan(Value):
 
 
 class Lock(Value):
-    """What a lock file says. Read back from a file it equals the lock that was written."""
+    """What a lock file says. Read back from a file it equals the lock that was written.
+
+    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any.
+    """
 
     pins: tuple[Pin, ...]
     needs: Needs
@@ -458,6 +461,7 @@ class Lock(Value):
     requirements: tuple[str, ...] = ()
     data: str = ""
     digest: str = ""
+    inputs: tuple[tuple[str, Any], ...] = ()
 
 
 class Check(Value):

@@ -1,7 +1,8 @@
 """Plan <-> pylock.toml (PEP 751) with [tool.gpuenv], and the hash-pinned requirements format.
 
 A lock has no date in it: the same plan gives the same bytes. What a lock needs of a host stands under
-[tool.gpuenv.needs], so that it can be checked before anything is written.
+[tool.gpuenv.needs], so that it can be checked before anything is written. [tool.gpuenv] content is a digest of the
+rest, so that a pin that was edited by hand is found; the layout of the file does not enter it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .errors import InputError, Reason
-from .model import (
+from ..environment import normalize_name
+from ..errors import InputError, TamperedError
+from ..model import (
     Choice,
     Gpu,
-    Host,
     Lock,
     Needs,
     Pin,
@@ -23,11 +24,15 @@ from .model import (
     parse_release,
     show_pair,
 )
-from .plain import host_from_plain, to_plain
-from .writing import write_whole
+from ..plain import host_from_plain, to_plain
+from ..writing import write_whole
+from .fitting import fit
+from .others import Others, read_others
 
 FORMAT = 1
-_KEYS = {"format", "frameworks", "requirements", "data", "digest", "needs", "choices", "host"}
+_KEYS = {"format", "frameworks", "requirements", "data", "digest", "content", "inputs", "needs", "choices", "host"}
+
+__all__ = ["Others", "dumps", "fit", "loads", "lock", "read", "read_others", "requirements_text", "write"]
 
 
 def lock(plan: Plan) -> Lock:
@@ -74,7 +79,19 @@ def dumps(lock: Lock) -> str:
     """The text of pylock.toml."""
     import tomli_w
 
-    return tomli_w.dumps(_document(lock))
+    document = _document(lock)
+    document["tool"]["gpuenv"]["content"] = content(document)
+    return tomli_w.dumps(document)
+
+
+def content(document: dict[str, Any]) -> str:
+    """sha256 of what a lock says, whatever its layout; tables of other tools and the digest itself stay out."""
+    from hashlib import sha256
+    from json import dumps as canonical
+
+    mine = {key: value for key, value in document["tool"]["gpuenv"].items() if key != "content"}
+    said = {**document, "tool": mine}
+    return sha256(canonical(said, sort_keys=True, separators=(",", ":"), default=str).encode()).hexdigest()
 
 
 def _document(lock: Lock) -> dict[str, Any]:
@@ -106,6 +123,8 @@ def _document(lock: Lock) -> dict[str, Any]:
                 "requirements": list(lock.requirements),
                 "data": lock.data,
                 "digest": lock.digest,
+                "content": "",
+                **({"inputs": to_plain(dict(lock.inputs))} if lock.inputs else {}),
                 "needs": _plain(lock.needs),
                 "choices": [_plain(choice) for choice in lock.choices],
                 "host": _plain(lock.host),
@@ -208,24 +227,48 @@ def loads(text: str, path: str) -> Lock:
     """The lock in a text; `path` is only for messages. InputError as `read`."""
     import tomllib
 
-    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
-
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
-    try:
-        Pylock.from_dict(data)
-    except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        raise InputError(f"{path}: is not a valid lock: {error}") from None
-    tool = data.get("tool", {}).get("gpuenv")
+    tables = data.get("tool")
+    tool = tables.get("gpuenv") if isinstance(tables, dict) else None
+    same = isinstance(tool, dict) and tool.get("content") == content(data)
+    if not same:  # what gpuenv wrote need not be validated again, which takes longer than reading it
+        _validate(data, path)
     if not isinstance(tool, dict):
         what = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
         raise InputError(what, hint="make it again with gpuenv solve")
     try:
-        return _from_tables(data, tool)
+        found = _from_tables(data, tool)
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path}: {error.args[0] if error.args else error}") from None
+    if not same and "content" in tool:
+        raise TamperedError(f"{path}: was edited after it was locked{_odd(found)}", hint="lock it again")
+    return found
+
+
+def _validate(data: dict[str, Any], path: str) -> None:
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
+    try:
+        Pylock.from_dict(data)
+    except (PylockValidationError, PylockUnsupportedVersionError) as error:
+        raise InputError(f"{path}: is not a valid lock: {error}") from None
+
+
+def _odd(lock: Lock) -> str:
+    """Which package shows by itself that it was edited: its file is not one of its name and version."""
+    from urllib.parse import unquote
+
+    for pin in lock.pins:
+        wheel = pin.wheel
+        parts = wheel.filename.split("-")
+        if [normalize_name(parts[0]), *parts[1:2]] != [wheel.name, wheel.version]:
+            return f": package {wheel.name} says version {wheel.version}, and its file is {wheel.filename}"
+        if unquote(wheel.url.rpartition("/")[2].partition("#")[0]) != wheel.filename:
+            return f": package {wheel.name} says {wheel.filename}, and its url is {wheel.url}"
+    return ""
 
 
 def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
@@ -264,7 +307,15 @@ def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
         requirements=tuple(map(str, _list(tool, "requirements"))),
         data=_text(tool, "data"),
         digest=_text(tool, "digest"),
+        inputs=_inputs(tool.get("inputs", {})),
     )
+
+
+def _inputs(data: object) -> tuple[tuple[str, Any], ...]:
+    """The table of inputs, lists as tuples. What keys it has is the business of who compares it."""
+    if not isinstance(data, dict):
+        raise ValueError(f"tool.gpuenv.inputs must be a table, not {data!r}")
+    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in data.items())
 
 
 def _list(table: dict[str, Any], name: str) -> list[Any]:
@@ -317,48 +368,3 @@ def _numbers(value: object, where: str) -> tuple[int, int]:
         return parse_pair(value)
     except ValueError:
         raise ValueError(f"{where} must be of the form \"X.Y\", not {value!r}") from None
-
-
-# ---- does it fit? -------------------------------------------------------------------------------------------------
-
-
-def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
-    """Every need of the lock that the host does not fulfil; () if it fits. Unknown facts of the host are reasons too,
-    with a code that ends in -unknown."""
-    needs, reasons = lock.needs, []
-
-    def against(code: str, need: str, have: str) -> None:
-        reasons.append(Reason(code=code, subject="lock", need=need, have=have, source="[tool.gpuenv.needs]"))
-
-    if needs.platform and host.platform != needs.platform:
-        against("platform", needs.platform, host.platform)
-    if needs.python and host.python.version != needs.python:
-        against("python", f"Python {show_pair(needs.python)}", f"Python {show_pair(host.python.version)}")
-    if needs.glibc and host.os == "linux":
-        if host.glibc is None:
-            against("glibc-unknown", f"glibc {show_pair(needs.glibc)} or newer", "unknown")
-        elif host.glibc < needs.glibc:
-            against("glibc", f"glibc {show_pair(needs.glibc)} or newer", f"glibc {show_pair(host.glibc)}")
-    if needs.driver is not None:
-        _fit_device(lock, host, against)
-    return tuple(reasons)
-
-
-def _fit_device(lock: Lock, host: Host, against: Any) -> None:
-    needs = lock.needs
-    floor = f"driver {needs.driver} or newer"
-    if not host.gpus:
-        against("no-gpu", "an NVIDIA GPU", "no GPU that is visible")
-    if host.driver is None:
-        against("driver-unknown", floor, "no driver found")
-    elif parse_release(host.driver) < parse_release(needs.driver or "0.0"):
-        against("driver-floor", floor, f"driver {host.driver}")
-    served = ", ".join(map(show_pair, needs.compute_capabilities))
-    for gpu in host.gpus:
-        if gpu.compute_capability is None:
-            against("device-unknown", f"compute capability {served}", f"{gpu.name}, of unknown compute capability")
-        elif gpu.compute_capability not in needs.compute_capabilities:
-            against("device", f"compute capability {served}", f"{gpu.name}, {show_pair(gpu.compute_capability)}")
-
-
-__all__ = ["dumps", "fit", "lock", "read", "requirements_text", "write"]

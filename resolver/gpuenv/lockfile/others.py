@@ -1,0 +1,98 @@
+"""Locks that other tools wrote (`pip lock`, `uv pip compile`, `uv export`): what they say for one host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..environment import TargetEnvironment, marker_environment
+from ..errors import InputError, Reason
+from ..model import Host, Value, show_pair
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package, Pylock
+
+SOURCE = "PEP 751"
+
+
+class Others(Value):
+    """What a lock installs on a host: (name, version) of its packages, and what its files and markers say against it.
+
+    A package without a version (a folder, a repository) is not among the pins.
+    """
+
+    created_by: str
+    pins: tuple[tuple[str, str], ...]
+    reasons: tuple[Reason, ...] = ()
+
+
+def read_others(path: str, host: Host) -> Others:
+    """The lock of any tool, its default groups and no extras. InputError for a file that is no PEP 751 lock.
+
+    Reasons: lock-environment, lock-python, no-wheel-for-target, no-hash, no-wheel-unknown (it has to be built).
+    """
+    from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
+
+    data = _tables(path)
+    try:
+        lock = Pylock.from_dict(data)
+    except (PylockValidationError, PylockUnsupportedVersionError) as error:
+        raise InputError(f"{path}: is not a valid lock: {error}") from None
+    variables = marker_environment(host)
+    groups = {"extras": frozenset(), "dependency_groups": frozenset(lock.default_groups or ())}
+    chosen = [
+        package
+        for package in lock.packages
+        if package.marker is None or package.marker.evaluate({**variables, **groups}, context="lock_file")
+    ]
+    environment = TargetEnvironment(host)
+    reasons = [*_about_target(lock, host, variables), *(r for one in chosen for r in _about_files(one, environment))]
+    return Others(
+        created_by=lock.created_by,
+        pins=tuple((package.name, str(package.version)) for package in chosen if package.version is not None),
+        reasons=tuple(reasons),
+    )
+
+
+def _tables(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+
+
+def _about_target(lock: Pylock, host: Host, variables: dict[str, str]) -> list[Reason]:
+    python, found = variables["python_full_version"], []
+    if lock.requires_python is not None and not lock.requires_python.contains(python):
+        need, have = f"Python {lock.requires_python}", f"Python {show_pair(host.python.version)}"
+        found.append(Reason(code="lock-python", subject="lock", need=need, have=have, source=SOURCE))
+    markers = lock.environments or ()
+    if markers and not any(marker.evaluate({**variables}, context="requirement") for marker in markers):
+        need = " or ".join(map(str, markers))
+        have = f"{host.platform}, Python {show_pair(host.python.version)}"
+        found.append(Reason(code="lock-environment", subject="lock", need=need, have=have, source=SOURCE))
+    return found
+
+
+def _about_files(package: Package, environment: TargetEnvironment) -> list[Reason]:
+    """The wheel that the host would take, and whether every file has a hash."""
+    subject, found = f"{package.name} {package.version or ''}".rstrip(), []
+    wheels = list(package.wheels or ())
+    rest = [one for one in (package.sdist, package.archive) if one is not None]
+    if any(not one.hashes for one in (*wheels, *rest)):
+        need, have = "a hash of every file", "a file without one"
+        found.append(Reason(code="no-hash", subject=subject, need=need, have=have, source=SOURCE))
+    if any(environment.rank(wheel.filename) is not None for wheel in wheels):
+        return found
+    python, platform = show_pair(environment.host.python.version), environment.host.platform
+    need = f"a wheel for Python {python} on {platform}"
+    if rest or package.directory is not None or package.vcs is not None:
+        have, code = "sources, which have to be built there", "no-wheel-unknown"
+    else:
+        tags = sorted({"-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]) for wheel in wheels})
+        have, code = ", ".join(tags[:3]) or "no file", "no-wheel-for-target"
+    return [*found, Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)]
