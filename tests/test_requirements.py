@@ -1,0 +1,140 @@
+"""Requirement files and projects as pip reads them, and one line for each mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from pip._internal.exceptions import InstallationError
+
+from gpuenv.errors import InputError
+from gpuenv.requirements import Asked, read_files, read_project
+
+DATA = Path(__file__).parent / "data"
+CASES: list[dict[str, Any]] = json.loads((DATA / "requirements.json").read_text())
+PROJECTS: list[dict[str, Any]] = json.loads((DATA / "projects.json").read_text())
+
+
+def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text.encode(encoding))
+
+
+def plain(asked: Asked) -> dict[str, Any]:
+    """What is not left at its default, as JSON has it, without the origins."""
+    defaults, found = Asked(), json.loads(json.dumps({name: getattr(asked, name) for name in Asked._fields}))
+    same = {name for name in Asked._fields if getattr(asked, name) == getattr(defaults, name)}
+    return {name: value for name, value in found.items() if name not in same | {"origins"}}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, case["files"], case.get("encoding", "utf-8"))
+    monkeypatch.chdir(tmp_path)
+
+    def read() -> Asked:
+        return read_files(case.get("requirements", ["r.txt"]), case.get("constraints", ()), case.get("environ", {}))
+
+    if "asked" in case:
+        assert plain(read()) == case["asked"]
+        return
+    with pytest.raises(InputError) as error:
+        read()
+    told = f"{error.value.message}; {error.value.hint}"
+    assert "\n" not in told
+    for text in case["says"]:
+        assert text in told
+    for text in case.get("hides", ()):
+        assert text not in told
+
+
+def by_pip(path: str, *, constraint: bool = False) -> list[tuple[str, bool, tuple[str, ...]]]:
+    """(requirement, whether it is a constraint, its hashes) as pip's own reader has them."""
+    from pip._internal.network.session import PipSession
+    from pip._internal.req.req_file import parse_requirements
+
+    with PipSession() as session:
+        return [
+            (
+                str(Parsed(row.requirement)),
+                row.constraint,
+                tuple(sorted((row.options or {}).get("hashes", {}).get("sha256", []))),
+            )
+            for row in parse_requirements(path, session, constraint=constraint)
+        ]
+
+
+COMPARED = [
+    case
+    for case in CASES
+    if "asked" in case
+    and len(case.get("requirements", ["r.txt"])) == 1
+    and not any(word in case["name"] for word in ("alone", "--all-releases", "--find-links"))
+]
+
+
+@pytest.mark.parametrize("case", COMPARED, ids=[case["name"] for case in COMPARED])
+def test_pip_reads_the_same(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, case["files"], case.get("encoding", "utf-8"))
+    monkeypatch.chdir(tmp_path)
+    for name, value in case.get("environ", {}).items():
+        monkeypatch.setenv(name, value)
+    rows = by_pip(case.get("requirements", ["r.txt"])[0])
+    for constraint, key in ((False, "requirements"), (True, "constraints")):
+        assert [row[0] for row in rows if row[1] is constraint] == case["asked"].get(key, [])
+
+
+NAMES = st.sampled_from(["numpy", "scipy[a]", "foo-bar"])
+PIECES = st.sampled_from(
+    ["", ">=1", ">=1,<2", " ~= 1.4", "==2.*", " ; python_version > '3'", "  # a comment", " # ${X}", "#no", " \\", "\\",
+     "\t", " ;sys_platform=='linux'", "\r"]
+)  # fmt: skip
+LINES = st.one_of(
+    st.tuples(NAMES, PIECES, PIECES).map("".join),
+    st.sampled_from(["", "# comment", "#\\", "  ", "--pre", "--prefer-binary", "-r other.txt", " -c limits.txt"]),
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@given(st.lists(LINES, max_size=6).map("\n".join))
+def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
+    put(tmp_path, {"r.txt": text, "other.txt": "other==1\n", "limits.txt": "numpy<9\n"})
+    path = str(tmp_path / "r.txt")
+    try:
+        ours = read_files([path], environ={})
+    except InputError as error:
+        if "needs a line of its own" not in str(error):  # pip passes over such an option
+            with pytest.raises((InstallationError, InvalidRequirement)):
+                by_pip(path)
+        return
+    rows = by_pip(path)
+    assert [row[0] for row in rows if not row[1]] == list(ours.requirements)
+    assert [row[0] for row in rows if row[1]] == list(ours.constraints)
+
+
+@pytest.mark.parametrize("case", PROJECTS, ids=[case["name"] for case in PROJECTS])
+def test_projects(case: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(case["text"])
+
+    def read() -> Asked:
+        return read_project(str(tmp_path), case.get("extras", ()), case.get("groups", ()))
+
+    if "asked" in case:
+        assert plain(read()) == case["asked"]
+        return
+    with pytest.raises(InputError) as error:
+        read()
+    assert "\n" not in error.value.message
+    for text in case["says"]:
+        assert text in error.value.message
+
+
+def test_each_requirement_has_its_place(tmp_path: Path) -> None:
+    put(tmp_path, {"r.txt": "numpy\n-r s.txt\n", "s.txt": "\nscipy>=1\n"})
+    places = dict(read_files([str(tmp_path / "r.txt")]).origins)
+    assert places == {"numpy": f"{tmp_path}/r.txt:1", "scipy>=1": f"{tmp_path}/s.txt:2"}
