@@ -142,7 +142,6 @@ class Splitter:
     def _fault(self, text: str) -> bool:
         """What was taken for a fat binary is not read on."""
         self.faults[self.binary] = text
-        del self.binaries[self.binary]
         self.end = self.at
         return True
 

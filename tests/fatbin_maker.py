@@ -66,14 +66,14 @@ def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
 def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
     """What stands in a section, one part after another.
 
-    {"binary": [images]} (aligned to 8, other keys change its header), {"zeros": n}, {"hex": ...}, or {"text": ...},
-    which ends in a zero.
+    {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n}, {"hex": ...}, or
+    {"text": ...}, which ends in a zero.
     """
     data = b""
     for part in parts:
         if "binary" in part:
-            changes = {key: value for key, value in part.items() if key != "binary"}
-            data += b"\0" * (-len(data) % 8) + binary(part["binary"], **changes)
+            changes = {key: value for key, value in part.items() if key not in ("binary", "align")}
+            data += b"\0" * (-len(data) % part.get("align", 8)) + binary(part["binary"], **changes)
         else:
             data += bytes(part.get("zeros", 0)) + bytes.fromhex(part.get("hex", ""))
             data += part["text"].encode() + b"\0" if "text" in part else b""
