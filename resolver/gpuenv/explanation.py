@@ -76,7 +76,7 @@ def choice_text(choice: Choice) -> str:
         parts.append(f"CUDA {show_pair(choice.cuda)}")
     if choice.cudnn is not None and choice.cuda is not None:
         parts.append(f"cuDNN {choice.cudnn}")
-    if choice.evidence != "scanned":
+    if choice.evidence != "scanned" and choice.cuda is not None:
         parts.append("architectures as documented")
     return f"{choice.framework} {choice.version} ({', '.join(parts)})"
 

@@ -319,6 +319,9 @@ class Shelf:
         """As `facts`, for a variant of a framework: every reason against each of its carriers."""
         host, subject = self.host, f"{variant.framework.name} {variant.label}"
         if not host.gpus:
+            if all(way.carriers for way in variant.framework.ways):
+                reason = Reason(code="needs-gpu", subject=subject, need="a GPU", have="a host without one")
+                return {"__sm": (reason,)}
             return {}
         if not variant.way.carriers:
             reason = Reason(code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build")
