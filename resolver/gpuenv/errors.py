@@ -100,6 +100,16 @@ class PackageIndexError(GpuEnvError):
     exit_status = 4
 
 
+class UnusableFileError(PackageIndexError):
+    """A file that cannot be chosen, whatever else is asked; another release may do. `reason` says why."""
+
+    code = "unusable-file"
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"{reason.subject}: needs {reason.need}; has {reason.have}")
+        self.reason = reason
+
+
 class OfflineError(PackageIndexError):
     """A fact is not in the snapshot or the cache, and --offline forbids asking for it."""
 

@@ -173,7 +173,11 @@ class Requirement(Value):
 
 
 class Wheel(Value):
-    """One wheel file of one index. `size` None is unknown; `sha256` None only on an index that gives no hash."""
+    """One wheel file of one index. `size` None is unknown; `sha256` None only on an index that gives no hash.
+
+    The file name of a source distribution ends in .tar.gz or .zip; one is taken only where the request allows it.
+    `index` is "" for a file of --find-links and "url" for one that a requirement names by its URL.
+    """
 
     name: str
     version: str
@@ -221,6 +225,10 @@ class Index(Protocol):
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """The requirements of `wheel`, all of them, with the markers still on."""
+
+    # An index may have further methods, of which a caller asks by getattr: `sdists(name)`, the source distributions of
+    # a name as `wheels` has its wheels; `direct(name, url)`, the file at a URL that a requirement names; and
+    # `requires_python(wheel)`, what the metadata of a file says beside what its page does.
 
 
 # ---- compatibility facts ---------------------------------------------------------------------------------------
@@ -370,12 +378,17 @@ class Request(Value):
     """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given.
 
     `preferences` are (name, version) pairs of an earlier lock, taken before newer releases where they still fit; they
-    are wishes, so the digest of a plan leaves them out.
+    are wishes, so the digest of a plan leaves them out. `hashes` are (normalized name, its allowed sha256s): no other
+    file of that name is taken; with `require_hashes` every package of a plan needs one. `allow_sdist` are the names of
+    which a source distribution may be taken where there is no wheel.
     """
 
     frameworks: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
+    hashes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    require_hashes: bool = False
+    allow_sdist: tuple[str, ...] = ()
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
