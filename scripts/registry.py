@@ -58,11 +58,12 @@ def simple_url() -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Writes beside and renames, so that an interrupted run leaves no half file."""
+    """Writes beside and renames: no reader sees half a file, and two writers do not disturb each other."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".part", "w", encoding="utf-8", newline="\n") as file:
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
-    os.replace(path + ".part", path)
+    os.replace(part, path)
 
 
 class Page(html.parser.HTMLParser):
