@@ -111,6 +111,10 @@ class Splitter:
         if room < HEADER + ENTRY and self.at + room < self.size:
             return False
         length = struct.unpack_from("<Q", self.block, place + 8)[0] if room >= HEADER + ENTRY else 0
+        if length == 0 and room >= HEADER + ENTRY:  # libcublasLt 12.8.3.14 has one without entries
+            self.binaries[self.at] = self.at + HEADER
+            self._keep(HEADER)
+            return True
         if not 0 < length <= self.size - self.at - HEADER or not _is_entry(self.block, place + HEADER, length):
             self._keep(len(MAGIC))  # the number as such, in a program that looks for fat binaries
             return True

@@ -118,7 +118,13 @@ class Scans:
             for name in scope["distributions"]:
                 have = {(one["version"], platform_of(one["file"])) for one in self.records.get(name, [])}
                 for version in _wanted(scope, wheels(name)):
-                    if (version, scope["platform"]) not in have:
+                    # Of a line the index may have a newer release by now than this list of wheels.
+                    newer = scope.get("lines") and any(
+                        _line(one) == _line(version) and version_key(one) > version_key(version)
+                        for one, platform in have
+                        if platform == scope["platform"]
+                    )
+                    if (version, scope["platform"]) not in have and not newer:
                         yield f"{name} {version} on {scope['platform']}"
 
     def unlisted(self, wheels: Wheels) -> list[str]:
@@ -137,9 +143,13 @@ def _wanted(scope: Mapping[str, Any], wheels: Iterable[Wheel]) -> list[str]:
     }  # fmt: skip
     versions = sorted(found, key=version_key, reverse=True)
     if scope.get("lines"):  # only the newest of each major.minor
-        lines = {tuple(version.split(".")[:2]): version for version in reversed(versions)}
+        lines = {_line(version): version for version in reversed(versions)}
         versions = [version for version in versions if version in lines.values()]
     return versions
+
+
+def _line(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
 
 
 def _against_index(records: list[dict[str, Any]], wheels: Iterable[Wheel]) -> Iterator[str]:
