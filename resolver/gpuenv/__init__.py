@@ -12,7 +12,7 @@ This module composes the stages, which never import one another; each is importe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as cache_once
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .matrix import DataMatrix
     from .matrix.audit import Audit
     from .matrix.catalog import Catalog
+    from .project import Profile, Project
 
 __version__ = "0.1.0"
 
@@ -88,10 +89,13 @@ __all__ = [
     "describe",
     "detect",
     "lock",
+    "lock_profile",
     "matrix_catalog",
     "matrix_check",
     "read_host",
     "read_lock",
+    "read_project",
+    "reasons_against",
     "solve",
     "sync",
     "verify",
@@ -188,6 +192,62 @@ def read_lock(path: str) -> Lock:
     return lockfile.read(path)
 
 
+def read_project(folder: str = "") -> Project:
+    """The profiles in [tool.gpuenv] of a folder's pyproject.toml; InputError says what is wrong with it, and where."""
+    from .project import reading
+
+    def dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
+        from . import requirements
+
+        return requirements.read_project(path, extras, groups).requirements
+
+    return reading.read_project(folder, _matrix(), profile_host, dependencies)
+
+
+def profile_host(profile: Profile) -> Host:
+    """The host that a profile describes. No fact of this machine is in it."""
+    from .project import base_host
+
+    return describe(
+        base_host(profile),
+        gpus=profile.gpus or ("none",),
+        driver=profile.driver,
+        platform=profile.platform,
+        glibc=profile.glibc,
+    )
+
+
+def lock_profile(
+    profile: Profile,
+    folder: str = "",
+    *,
+    preferences: Sequence[tuple[str, str]] = (),
+    offline: bool = False,
+    refresh: bool = False,
+) -> tuple[Lock, Plan]:
+    """A new lock for a profile of the project in `folder`, and its plan. `preferences` are pins to keep where they fit.
+
+    NoSolutionError as `solve`; nothing is written.
+    """
+    from . import project
+
+    options = project.index_options(profile, folder, offline=offline, refresh=refresh)
+    plan = solve(project.request(profile, preferences), profile_host(profile), options)
+    return lock(plan).replace(inputs=project.inputs(profile)), plan
+
+
+def data_version() -> str:
+    """The version of all data that a solve would use now, as locks keep it."""
+    return f"matrix {_matrix().version}, index snapshot {_snapshot().version}"
+
+
+def reasons_against(pins: Iterable[tuple[str, str]], host: Host) -> tuple[Reason, ...]:
+    """What speaks against pinned (name, version) pairs on a host, whoever pinned them: no index and no solve."""
+    from . import survival
+
+    return survival.reasons(pins, host, _matrix())
+
+
 def sync(
     lock: Lock,
     target: str,
@@ -278,6 +338,11 @@ def matrix_check() -> Audit:
     from .matrix.audit import check
 
     return check(_matrix(), _snapshot().wheels)
+
+
+def compatibility_data() -> DataMatrix:
+    """The compatibility data itself: drivers, GPUs, frameworks and the code of their builds."""
+    return _matrix()
 
 
 def _snapshot() -> Snapshot:

@@ -42,11 +42,6 @@ def reasons(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tupl
     return tuple(unique.values())
 
 
-def is_doubt(reason: Reason) -> bool:
-    """Whether a reason says that the facts do not decide, rather than that it does not work."""
-    return reason.code.endswith("-unknown") or reason.code == "known-avoid"
-
-
 # ---- what the pins are ----------------------------------------------------------------------------------------------
 
 Named = tuple[str, Build | None, bool]  # who it is, what is known of it, whether a convolution runs its code

@@ -104,7 +104,8 @@ def _add_commands(parser: ArgumentParser, table: Commands, asked: str | None = N
             command.set_defaults(run=run)
 
 
-def _host_flags(parser: ArgumentParser) -> None:
+def host_flags(parser: ArgumentParser) -> None:
+    """The flags of `host_of`."""
     group = parser.add_argument_group("host (what is left out is detected)")
     group.add_argument("--host", metavar="FILE", help="a host that `gpuenv detect -o FILE` wrote")
     group.add_argument("--gpu", metavar="GPU", action="append", default=[], help="H100, sm_90, 9.0 or none; may repeat")
@@ -132,18 +133,20 @@ def _request_flags(parser: ArgumentParser) -> None:
 def _solve_flags(parser: ArgumentParser) -> None:
     _request_flags(parser)
     parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
-    _host_flags(parser)
+    host_flags(parser)
 
 
 def _install_flags(parser: ArgumentParser) -> None:
     _request_flags(parser)
-    _host_flags(parser)
+    host_flags(parser)
     _sync_flags_only(parser)
 
 
 def _sync_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("lock", metavar="LOCK", nargs="?", default="pylock.toml")
-    _host_flags(parser)
+    parser.add_argument(
+        "lock", metavar="LOCK", nargs="?", help="default: that of the fitting profile of pyproject.toml, or pylock.toml"
+    )
+    host_flags(parser)
     _sync_flags_only(parser)
 
 
@@ -166,7 +169,19 @@ def _verify_flags(parser: ArgumentParser) -> None:
 
 def _detect_flags(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the host to a file for --host")
-    _host_flags(parser)
+    host_flags(parser)
+
+
+def _init_flags(parser: ArgumentParser) -> None:
+    from .project import init_flags
+
+    init_flags(parser)
+
+
+def _lock_flags(parser: ArgumentParser) -> None:
+    from .project import lock_flags
+
+    lock_flags(parser)
 
 
 def _matrix_flags(parser: ArgumentParser) -> None:
@@ -188,7 +203,7 @@ def _seconds(text: str) -> float:
 def _detect(arguments: Namespace) -> int:
     from .. import detection, explanation
 
-    host = _host(arguments, solving=False)
+    host = host_of(arguments, solving=False)
     if arguments.output:
         detection.write_host(host, arguments.output)
     if arguments.json:
@@ -234,20 +249,45 @@ def _install(arguments: Namespace) -> int:
     return _sync_and_verify(arguments, lock, plan)
 
 
+def _init(arguments: Namespace) -> int:
+    from .project import init
+
+    return init(arguments)
+
+
+def _lock(arguments: Namespace) -> int:
+    from .project import lock
+
+    return lock(arguments)
+
+
 def _sync(arguments: Namespace) -> int:
-    return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock), None)
+    if arguments.lock is None:
+        from .project import fitting_lock, has_profiles
+
+        if has_profiles(""):
+            host = host_of(arguments, solving=False, python=False)
+            arguments.lock, lock, said = fitting_lock("", host)
+            _note(arguments)("\n".join(said))
+            return _sync_and_verify(arguments, lock, None, host)
+    return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock or "pylock.toml"), None)
 
 
-def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None) -> int:
+def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: Host | None = None) -> int:
     described = bool(arguments.gpu or arguments.host)
-    host = plan.host if plan is not None else _host(arguments, solving=False, python=False)
+    if host is None:
+        host = plan.host if plan is not None else host_of(arguments, solving=False, python=False)
     if plan is None and lock.needs.python is not None and arguments.python is None:
         # The target's interpreter is the lock's: what starts gpuenv says nothing about it.
         host = host.replace(python=lock.host.python)
-    say: Callable[[str], None] = (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
     try:
         python = gpuenv.sync(
-            lock, arguments.target, host=host, python=arguments.python, installer=arguments.installer, progress=say
+            lock,
+            arguments.target,
+            host=host,
+            python=arguments.python,
+            installer=arguments.installer,
+            progress=_note(arguments),
         )
     except gpuenv.HostMismatchError as error:
         if not described and not host.gpus:
@@ -279,7 +319,7 @@ def _verify(arguments: Namespace) -> int:
 # ---- what commands share ------------------------------------------------------------------------------------------
 
 
-def _host(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
+def host_of(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
     """The host of the flags; what they leave out is detected."""
     wanted = arguments.python if python else None
     base = gpuenv.read_host(arguments.host) if arguments.host else None
@@ -332,7 +372,7 @@ def _planned(arguments: Namespace) -> Plan:
         refresh=arguments.refresh,
         exclude_newer=request.exclude_newer,
     )
-    return gpuenv.solve(request, _host(arguments, solving=True), options)
+    return gpuenv.solve(request, host_of(arguments, solving=True), options)
 
 
 def _lock_path(arguments: Namespace) -> str | None:
@@ -357,7 +397,14 @@ def _say(line: str) -> None:
     print_lines([line])
 
 
+def _note(arguments: Namespace) -> Callable[[str], None]:
+    """Where progress goes: under --json not to stdout."""
+    return (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
+
+
 _COMMANDS: Commands = {
+    "init": ("write a first [tool.gpuenv] into pyproject.toml", _init_flags, _init),
+    "lock": ("lock the profiles of pyproject.toml, or check their locks", _lock_flags, _lock),
     "detect": ("what this host is: GPUs, driver, platform", _detect_flags, _detect),
     "solve": ("choose an environment for this host and lock it", _solve_flags, _solve),
     "install": ("solve, sync and verify in one step", _install_flags, _install),

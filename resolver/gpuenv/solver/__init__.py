@@ -156,7 +156,7 @@ def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: st
         if isinstance(root, FrameworkNeed):
             skipped += variants_passed_over(shelf, root, variants[root.ident])
         elif isinstance(root, DistNeed) and shelf.on_path(root.name):
-            skipped += passed_over(shelf, root, pinned[root.name])
+            skipped += [one for one in passed_over(shelf, root, pinned[root.name]) if one not in skipped]
     plan = Plan(
         request=shelf.request,
         host=shelf.host,
@@ -181,6 +181,8 @@ def _choices(
             variant = variants[root.ident]
             yield _choice(named[-1], variant.version, variant.build, variant.way.variant, pinned)
         elif isinstance(root, DistNeed) and shelf.on_path(root.name) and not root.extras:
+            if shelf.framework_of(root.name) in named:  # asked for as a framework and as a requirement
+                continue
             named.append(shelf.framework_of(root.name) or root.name)
             yield _choice(named[-1], pinned[root.name].version, pinned[root.name].build, "unknown", pinned)
     for name in shelf.matrix.frameworks():
