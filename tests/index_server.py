@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import sys
+import tarfile
 import threading
 import zipfile
 from collections.abc import Sequence
@@ -53,6 +54,57 @@ def make_wheel(
         archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
     return f"{stem}-{tag}.whl", buffer.getvalue()
+
+
+# A build backend that stands in the sdist itself, so that building it asks no index for anything.
+BACKEND = """
+import zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    stem = open("PKG-INFO").read().split("\\n")[1:3]
+    name, version = (line.partition(": ")[2] for line in stem)
+    stem = f"{name.replace('-', '_')}-{version}"
+    with zipfile.ZipFile(f"{folder}/{stem}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{name.replace('-', '_')}.py", "built = True\\n")
+        archive.write("PKG-INFO", f"{stem}.dist-info/METADATA")
+        wheel = "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        archive.writestr(f"{stem}.dist-info/WHEEL", wheel)
+        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    return f"{stem}-py3-none-any.whl"
+"""
+BUILD_SYSTEM = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+
+
+def make_sdist(
+    name: str,
+    version: str,
+    requires: Sequence[str] = (),
+    *,
+    dynamic: Sequence[str] = (),
+    metadata_version: str = "2.4",
+    requires_python: str | None = None,
+    kind: str = ".tar.gz",
+    info: bool = True,
+) -> tuple[str, bytes]:
+    """(file name, content) of a source distribution that can be built; `info` False leaves its PKG-INFO out."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    lines = [f"Metadata-Version: {metadata_version}", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Python: {requires_python}"] if requires_python else []
+    lines += [f"Dynamic: {one}" for one in dynamic] + [f"Requires-Dist: {one}" for one in requires]
+    files = {"pyproject.toml": BUILD_SYSTEM, "backend.py": BACKEND, "src/deep/PKG-INFO": "none of it\n"}
+    files |= {"PKG-INFO": "\n".join([*lines, "", "A description."])} if info else {}
+    buffer = io.BytesIO()
+    if kind == ".zip":
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for path, text in files.items():
+                archive.writestr(f"{stem}/{path}", text)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            for path, text in files.items():
+                member = tarfile.TarInfo(f"{stem}/{path}")
+                member.size = len(text.encode())
+                tar.addfile(member, io.BytesIO(text.encode()))
+    return f"{stem}{kind}", buffer.getvalue()
 
 
 class IndexServer:
@@ -114,6 +166,14 @@ class IndexServer:
         self.projects.setdefault(name, []).append(file)
         return file
 
+    def add_sdist(self, name: str, version: str, requires: Sequence[str] = (), **options: Any) -> File:
+        """Put a source distribution on the index; `yanked` and `requires_python` go onto its page."""
+        page = {key: options.pop(key) for key in ("yanked",) if key in options}
+        filename, data = make_sdist(name, version, requires, **options)
+        file = File(filename, data, options.get("requires_python"), **page)
+        self.projects.setdefault(name, []).append(file)
+        return file
+
     def add_file(self, name: str, filename: str, data: bytes = b"") -> None:
         self.projects.setdefault(name, []).append(File(filename, data))
 
@@ -160,7 +220,7 @@ class IndexServer:
         row |= {"size": len(file.data)} if self.sizes else {}
         row |= {"requires-python": file.requires_python} if file.requires_python else {}
         row |= {"upload-time": file.upload_time} if file.upload_time else {}
-        if self.metadata and zipfile.is_zipfile(io.BytesIO(file.data)):
+        if self.metadata and file.filename.endswith(".whl") and zipfile.is_zipfile(io.BytesIO(file.data)):
             row["core-metadata"] = self._hash(file) or True
         return row
 
@@ -173,7 +233,7 @@ class IndexServer:
             attributes["data-yanked"] = file.yanked
         if file.upload_time:
             attributes["data-upload-time"] = file.upload_time
-        if self.metadata and zipfile.is_zipfile(io.BytesIO(file.data)):
+        if self.metadata and file.filename.endswith(".whl") and zipfile.is_zipfile(io.BytesIO(file.data)):
             known = self._hash(file)
             attributes["data-core-metadata"] = f"sha256={known['sha256']}" if known else "true"
         text = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())

@@ -579,13 +579,14 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
         ("{}/nowhere", "nowhere does not exist"),
         ("file://{}/nowhere", "nowhere does not exist"),
         ("ftp://host.example/x", "only file://, http:// and https:// can be read"),
-        ("{}/flat one/demo-3.0.tar.gz", "is not a folder, a wheel or an HTML page"),
+        ("{}/notes.txt", "is not a folder, a wheel or an HTML page"),
         ("{}/bad.whl", "has a name that is no wheel's"),
         ("{}/future.html", "it speaks version 3.0 of the simple API"),
     ],
 )
 def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
     (folder / "bad.whl").write_bytes(b"")
+    (folder / "notes.txt").write_bytes(b"")
     (folder / "future.html").write_text('<meta name="pypi:repository-version" content="3.0">')
     with pytest.raises(InputError) as caught:
         FindLinks([place.format(folder)], cache=cache).has("demo")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80

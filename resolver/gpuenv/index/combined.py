@@ -14,6 +14,7 @@ from ..model import Environment, Index, Requirement, Wheel
 
 if TYPE_CHECKING:
     from .cache import Cache
+    from .direct import DirectFiles
     from .links import FindLinks
     from .live import SimpleIndex
     from .transport import Transport
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 THREADS = 8
 SNAPSHOT = "snapshot"
 NOWHERE = ""  # the label of a name that no index has
+DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL
 
 
 class Source(Index, Protocol):
@@ -59,6 +61,14 @@ class Later:
         """As model.Index says."""
         return self.opened().dependencies(wheel)
 
+    def sdists(self, name: str) -> Sequence[Wheel]:
+        """As SimpleIndex.sdists, where the source has it."""
+        return _sdists(self.opened(), name)
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """As SimpleIndex.requires_python, where the source has it."""
+        return _requires_python(self.opened(), wheel)
+
     def prefetch(self, names: Iterable[str]) -> None:
         """As SimpleIndex.prefetch, where the source has it."""
         prefetch = getattr(self.opened(), "prefetch", None)
@@ -86,9 +96,11 @@ class CombinedIndex:
         find_links: Source | None = None,
         snapshot: Index | None = None,
         extra: Sequence[Source] = (),
+        direct: Callable[[], DirectFiles] | None = None,
         offline: bool = False,
     ) -> None:
-        self._default, self._offline = default, offline
+        self._default, self._offline, self._opener = default, offline, direct
+        self._direct: DirectFiles | None = None
         self._pinned = dict(pinned or {})
         self._local: list[tuple[str, Index]] = []
         if find_links is not None:
@@ -120,6 +132,22 @@ class CombinedIndex:
         source = self._source(name)[1]
         return () if source is None else source.wheels(name, environment)
 
+    def sdists(self, name: str) -> Sequence[Wheel]:
+        """The source distributions of a name, as `wheels` has its wheels; a snapshot holds none."""
+        source = self._source(name)[1]
+        return () if source is None else _sdists(source, name)
+
+    def direct(self, name: str, url: str) -> Wheel:
+        """The file of `name` at a URL that a requirement names. InputError for one that is not of that name."""
+        return self._files().file(name, url)
+
+    def _files(self) -> DirectFiles:
+        if self._direct is None:
+            if self._opener is None:
+                raise InputError("requirements at a URL cannot be read here")
+            self._direct = self._opener()
+        return self._direct
+
     def widen(self, name: str) -> bool:
         """Binds a name of the snapshot to the live default index, of which the snapshot is a part; True if it did.
 
@@ -132,10 +160,14 @@ class CombinedIndex:
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """As model.Index says, from the index that `wheel.name` is bound to."""
-        source = self._source(wheel.name)[1]
+        source = self._files() if wheel.index == DIRECT else self._source(wheel.name)[1]
         if source is None:
             raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")
         return source.dependencies(wheel)
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """What the metadata of a file says, where its index reads metadata."""
+        return _requires_python(self._files() if wheel.index == DIRECT else self._source(wheel.name)[1], wheel)
 
     def sizes(self, wheels: Sequence[Wheel]) -> dict[str, int]:
         """{file name: bytes} of the files without a size that came from an index over the network, asked at once."""
@@ -143,7 +175,7 @@ class CombinedIndex:
         for wheel in wheels:
             label, source = self._sources.get(wheel.name, (NOWHERE, None))
             source = source.opened() if isinstance(source, Later) else source
-            if wheel.size is None and label != SNAPSHOT and hasattr(source, "size"):
+            if wheel.size is None and label != SNAPSHOT and wheel.index != DIRECT and hasattr(source, "size"):
                 asked.append((wheel, source))
         if not asked:
             return {}
@@ -188,6 +220,18 @@ class CombinedIndex:
 
     def _local_source(self, name: str) -> tuple[str, Index] | None:
         return next(((label, source) for label, source in self._local if source.has(name)), None)
+
+
+def _sdists(source: object, name: str) -> Sequence[Wheel]:
+    """The source distributions that an index lists; one that has no such method lists none."""
+    ask = getattr(source, "sdists", None)
+    return ask(name) if ask is not None else ()
+
+
+def _requires_python(source: object, wheel: Wheel) -> str | None:
+    """What the metadata of a file says, where the index reads metadata."""
+    ask = getattr(source, "requires_python", None)
+    return ask(wheel) if ask is not None else None
 
 
 def open_index(

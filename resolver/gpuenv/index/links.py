@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..model import Environment, Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader, local_metadata, local_path, requires_python
-from .pages import Fetcher, Row, identify, linked, newest_first, parse, wheel
+from .pages import SDISTS, Fetcher, Row, identify, is_sdist, linked, newest_first, parse, wheel
 from .transport import Transport, shown
 
 
@@ -52,18 +52,27 @@ class FindLinks:
 
     def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
         """As model.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
-        found = []
-        for row in self._of(name):
-            # A wheel that does not fit is not worth hashing.
-            if environment is None or environment.rank(row.filename) is not None:
-                if row.filename not in self._known:
-                    self._known[row.filename] = wheel(self._complete(row), self.url)
-                found.append(self._known[row.filename])
-        return tuple(found)
+        # A wheel that does not fit is not worth hashing.
+        fits = None if environment is None else environment.rank
+        rows = [row for row in self._of(name) if not is_sdist(row)]
+        return tuple(self._file(row) for row in rows if fits is None or fits(row.filename) is not None)
+
+    def sdists(self, name: str) -> tuple[Wheel, ...]:
+        """The source distributions of a name, as `wheels` has its wheels."""
+        return tuple(self._file(row) for row in self._of(name) if is_sdist(row))
+
+    def _file(self, row: Row) -> Wheel:
+        if row.filename not in self._known:
+            self._known[row.filename] = wheel(self._complete(row), self.url)
+        return self._known[row.filename]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """As model.Index says."""
         return self._metadata.dependencies(wheel)
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """As SimpleIndex.requires_python."""
+        return self._metadata.requires_python(wheel)
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Nothing: a folder is quick, and a page is read once for all names."""
@@ -87,7 +96,7 @@ class FindLinks:
 
     def _web(self, url: str) -> list[Row]:
         filename = os.path.basename(url.partition("#")[0].partition("?")[0])
-        if filename.endswith(".whl"):
+        if filename.endswith((".whl", *SDISTS)):
             row = linked(url, {}, url)
             return [row] if row else []
         rows = self._fetcher.page(url, "--find-links")
@@ -117,7 +126,7 @@ class FindLinks:
             return kept[1].decode(), kept[0].get("requires_python")
         import hashlib
 
-        python = requires_python(local_metadata(path))
+        python = None if path.endswith(SDISTS) else requires_python(local_metadata(path))  # an sdist's may be dynamic
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         self._cache.put("files", key, {"requires_python": python}, digest.encode())
@@ -147,7 +156,7 @@ def _listing(path: str) -> list[Row]:
             if os.path.isfile(page):
                 return _local_page(page)
             return [row for name in sorted(os.listdir(path)) if (row := _local_row(os.path.join(path, name)))]
-        if path.endswith(".whl"):
+        if path.endswith((".whl", *SDISTS)):
             row = _local_row(path)
             if row is None:
                 raise InputError(f"--find-links {path} has a name that is no wheel's (NAME-VERSION-TAGS.whl)")

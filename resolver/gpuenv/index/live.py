@@ -9,7 +9,7 @@ from ..errors import InputError, PackageIndexError
 from ..model import Environment, Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader
-from .pages import Fetcher, Row, wheel
+from .pages import Fetcher, Row, is_sdist, wheel
 from .transport import Transport, shown
 
 if TYPE_CHECKING:
@@ -63,11 +63,19 @@ class SimpleIndex:
 
     def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
         """As model.Index says. A name that the index does not have (404) gives ()."""
-        return self._look(name) or ()
+        return tuple(one for one in self._look(name) or () if not is_sdist(one))
+
+    def sdists(self, name: str) -> tuple[Wheel, ...]:
+        """The source distributions of a name, as `wheels` has its wheels."""
+        return tuple(one for one in self._look(name) or () if is_sdist(one))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """As model.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
         return self._metadata.dependencies(wheel)
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """What the metadata of a file says, of which the dependencies were asked before."""
+        return self._metadata.requires_python(wheel)
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Ask for several pages at once. A page that fails says so when it is needed, not here."""

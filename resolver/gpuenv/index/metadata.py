@@ -1,8 +1,8 @@
 """The dependencies of a wheel: from its metadata file, from a part of the wheel, or from the whole wheel.
 
 In this order: the metadata file that the index serves beside the wheel (PEP 658, 714), the end of the wheel by range
-requests (a zip file has its directory there), the whole wheel. What was found is kept by the wheel's sha256, for
-ever, since a wheel does not change.
+requests (a zip file has its directory there), the whole wheel. Of a source distribution the whole file is read, for
+its PKG-INFO. What was found is kept by the file's sha256, for ever, since a file does not change.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import io
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from ..errors import OfflineError, PackageIndexError
+from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from .cache import Cache
-from .pages import OFFLINE_HINT
+from .pages import OFFLINE_HINT, is_sdist
 from .transport import GONE, OK, PARTIAL, Transport, shown
 
 BLOCK = 1 << 16  # bytes that a range request asks for at least
@@ -26,12 +26,17 @@ class MetadataReader:
 
     def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False) -> None:
         self.transport, self.cache, self.offline = transport, cache, offline
+        self._pythons: dict[str, str | None] = {}
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """All requirements, with the markers on. Raises PackageIndexError, OfflineError."""
+        """All requirements, with the markers on.
+
+        Raises PackageIndexError, OfflineError, UnusableFileError for an sdist that only a build would tell.
+        """
         if wheel.sha256 is not None:
             kept = self.cache.get("metadata", wheel.sha256)
             if kept is not None and (known := _load(kept[1])) is not None:
+                self._pythons[wheel.url] = kept[0].get("requires_python")
                 return known
         if wheel.url.startswith("file:"):
             data = local_metadata(local_path(wheel.url))
@@ -41,14 +46,24 @@ class MetadataReader:
             )
         else:
             data = self._fetch(wheel)
+        if is_sdist(wheel):
+            check_static(data, wheel)
         found = requirements(data, wheel.filename)
+        self._pythons[wheel.url] = python = requires_python(data)
         if wheel.sha256 is not None:
-            self.cache.put("metadata", wheel.sha256, {"filename": wheel.filename}, _dump(found))
+            header = {"filename": wheel.filename, "requires_python": python}
+            self.cache.put("metadata", wheel.sha256, header, _dump(found))
         return found
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """The Requires-Python of a file whose dependencies were read by this reader."""
+        return self._pythons.get(wheel.url)
 
     def _fetch(self, wheel: Wheel) -> bytes:
         if isinstance(wheel.metadata, str) and (data := self._metadata_file(wheel, wheel.metadata)) is not None:
             return data
+        if is_sdist(wheel):
+            return self._whole(wheel)
         try:
             return _read_member(_Remote(self.transport, wheel), wheel.filename)
         except _NoRangesError:
@@ -77,7 +92,7 @@ class MetadataReader:
                 raise PackageIndexError(f"{wheel.filename}: {shown(wheel.url)} answers {reply.status}")
             if wheel.sha256 is not None:
                 _check(wheel.filename, wheel.sha256, digest, wheel)
-            return _read_member(file, wheel.filename)
+            return _read_info(file, wheel.filename) if is_sdist(wheel) else _read_member(file, wheel.filename)
 
 
 class _NoRangesError(Exception):
@@ -187,10 +202,10 @@ def local_path(url: str) -> str:
 
 
 def local_metadata(path: str) -> bytes:
-    """METADATA of a wheel in a folder."""
+    """METADATA of a wheel in a folder, PKG-INFO of a source distribution."""
     try:
         with open(path, "rb") as file:
-            return _read_member(file, path)
+            return _read_member(file, path) if path.endswith(".whl") else _read_info(file, path)
     except OSError as error:
         raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -217,6 +232,59 @@ def _read_member(file: BinaryIO | _Remote, filename: str) -> bytes:
             return archive.read(members[0])
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def check_static(data: bytes, wheel: Wheel) -> None:
+    """UnusableFileError unless the PKG-INFO of an sdist says what a wheel built of it would say (PEP 643)."""
+    from email.parser import BytesHeaderParser
+
+    fields = BytesHeaderParser().parsebytes(data)
+    version = str(fields["Metadata-Version"] or "")
+    dynamic = {str(one).strip().lower() for one in fields.get_all("Dynamic") or ()}
+    told = dynamic & {"requires-dist", "provides-extra", "requires-python"}
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    if numbers >= (2, 2) and not told:
+        return
+    have = f"dynamic {', '.join(sorted(told))}" if told else f"metadata of version {version or 'unknown'}"
+    raise UnusableFileError(
+        Reason(
+            code="dynamic-metadata",
+            subject=wheel.filename,
+            need="static dependencies in its PKG-INFO, since nothing is built to find a solution",
+            have=have,
+            source="PEP 643",
+        )
+    )
+
+
+def _read_info(file: BinaryIO, filename: str) -> bytes:
+    """NAME-VERSION/PKG-INFO of an open source distribution."""
+    import tarfile
+    import zipfile
+    import zlib
+
+    file.seek(0)
+    damaged = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError)
+    try:
+        if filename.endswith(".zip"):
+            with zipfile.ZipFile(file) as archive:
+                found = [info for info in archive.infolist() if _is_info(info.filename)]
+                if found and found[0].file_size <= _LARGEST:
+                    return archive.read(found[0])
+        else:
+            with tarfile.open(fileobj=file, mode="r:gz") as tar:
+                for member in tar:
+                    if member.isfile() and _is_info(member.name) and member.size <= _LARGEST:
+                        content = tar.extractfile(member)
+                        return content.read() if content else b""
+    except damaged as error:
+        raise PackageIndexError(f"{filename}: it is not a readable source distribution ({error})") from None
+    raise PackageIndexError(f"{filename}: it has no PKG-INFO, so its dependencies are not known")
+
+
+def _is_info(member: str) -> bool:
+    folder, _, name = member.removeprefix("./").partition("/")
+    return bool(folder) and name == "PKG-INFO"
 
 
 def _is_metadata(member: str) -> bool:

@@ -1,7 +1,8 @@
 """Pages of the simple repository API (PEP 503 HTML, PEP 691 JSON) and how they are fetched and kept.
 
-A page becomes rows, one a wheel: what a cache entry holds and what a `Wheel` is made of. Sdists, files with names
-that are no wheel's (PEP 427) and links that an index may not give (file:// on a web page) are left out.
+A page becomes rows, one a wheel or source distribution: what a cache entry holds and what a `Wheel` is made of. Files
+with names that are of neither (PEP 427, PEP 625 and what was usual before it) and links that an index may not give
+(file:// on a web page) are left out.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ LONGEST_FRESH = 86400.0
 OFFLINE_HINT = "run once without --offline, or give the wheels with --find-links"
 
 _NO_PEP_658 = None  # a row's `metadata`: the index serves no metadata file
-_FILES = (".whl", ".tar.gz", ".zip", ".egg", ".exe", ".tar.bz2")  # what a link of a page has to be to count
+SDISTS = (".tar.gz", ".zip")
+_FILES = (".whl", *SDISTS, ".egg", ".exe", ".tar.bz2")  # what a link of a page has to be to count
 _UNHASHED = ""  # it serves one and gives no hash for it
 
 
 class Row(NamedTuple):
-    """One wheel of a page. `metadata` is None, "" or the sha256 of the PEP 658 metadata file."""
+    """One wheel or sdist of a page. `metadata` is None, "" or the sha256 of the PEP 658 metadata file."""
 
     name: str
     version: str
@@ -42,6 +44,11 @@ class Row(NamedTuple):
 def wheel(row: Row, index: str) -> Wheel:
     """The value that the other stages see."""
     return Wheel(index=index, **row._asdict())
+
+
+def is_sdist(file: Row | Wheel) -> bool:
+    """Whether a file is a source distribution."""
+    return file.filename.endswith(SDISTS)
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
@@ -65,7 +72,7 @@ class Fetcher:
         self.transport, self.cache, self.offline, self.refresh = transport, cache, offline, refresh
 
     def page(self, url: str, what: str) -> list[Row] | None:
-        """The wheels of a page, newest first; None if the index has no such page, or one that lists no file.
+        """The files of a page, newest first; None if the index has no such page, or one that lists no file.
 
         `what` starts the messages ("index URL: torch"). Raises PackageIndexError, OfflineError.
         """
@@ -161,7 +168,7 @@ def _is_fresh(header: Mapping[str, Any]) -> bool:
 
 
 def parse(body: bytes, content_type: str, url: str) -> list[Row] | None:
-    """The wheels of a page, in its order; None if it lists no file at all, [] if it has other files (sdists).
+    """The wheels and sdists of a page, in its order; None if it lists no file at all, [] if it has only others.
 
     ValueError for what is no page of the simple API.
     """
@@ -231,7 +238,7 @@ def _parse_html(text: str, url: str) -> list[Row] | None:
     for anchor in anchors:
         href = anchor.get("href") or ""
         files = files or href.partition("#")[0].partition("?")[0].endswith(_FILES)
-        if ".whl" not in href:
+        if ".whl" not in href and not any(kind in href for kind in SDISTS):
             continue
         try:
             row = linked(urljoin(base, href.strip()), anchor, url)
@@ -243,7 +250,7 @@ def _parse_html(text: str, url: str) -> list[Row] | None:
 
 
 def linked(link: str, anchor: Mapping[str, str | None], page: str) -> Row | None:
-    """The wheel that a link of an HTML page names, with the attributes of PEP 503, 592, 658 and 714."""
+    """The file that a link of an HTML page names, with the attributes of PEP 503, 592, 658 and 714."""
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(link)
@@ -304,14 +311,20 @@ def _row(filename: object, url: str, page: str) -> Row | None:
 
 
 def identify(filename: str) -> tuple[str, str] | None:
-    """(normalized name, normalized version) of a wheel's file name; None if it is not one (PEP 427)."""
-    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+    """(normalized name, normalized version) of the file name of a wheel or sdist; None if it is of neither."""
+    from packaging.utils import (
+        InvalidSdistFilename,
+        InvalidWheelFilename,
+        parse_sdist_filename,
+        parse_wheel_filename,
+    )
 
-    if not filename.endswith(".whl") or not filename.isprintable() or "/" in filename or "\\" in filename:
+    if not filename.endswith((".whl", *SDISTS)) or not filename.isprintable() or "/" in filename or "\\" in filename:
         return None
     try:
-        name, version, _, _ = parse_wheel_filename(filename)
-    except InvalidWheelFilename:
+        parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
+        name, version = parse(filename)[:2]
+    except (InvalidWheelFilename, InvalidSdistFilename):
         return None
     return str(name), str(version)
 
