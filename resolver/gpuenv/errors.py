@@ -68,7 +68,6 @@ class TamperedError(InputError):
     """A lock whose content is not what was locked. Nothing was written."""
 
     code = "lock-edited"
-    exit_status = 1
 
 
 class NoSolutionError(GpuEnvError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from typing import Any
 
 import gpuenv
 
 from .. import explanation
-from ..errors import InputError, NoSolutionError, Reason
+from ..errors import InputError, NoSolutionError, Reason, TamperedError
 from ..model import Host, Lock
 from ..project import Profile, Project, State, choose, compare, preferences, state
 from . import host_flags, host_of
@@ -169,12 +170,8 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
         states = [state(project, one, gpuenv.read_lock, data) for one in project.select(names)]
     if states and not arguments.json:
         print_lines(explanation.states_lines(states))
-    documents, good = [], all(one.status == "fresh" for one in states)
-    host = host_of(arguments, solving=True) if files else None
-    for path in files:
-        document = _survives(path, host, quiet=arguments.json) if host is not None else {}
-        good = good and bool(document.get("ok"))
-        documents.append(document)
+    documents = _survivals(files, host_of(arguments, solving=True), quiet=arguments.json) if files else []
+    good = all(one.status == "fresh" for one in states) and all(one["ok"] for one in documents)
     if arguments.json:
         print_json({"ok": good, "profiles": explanation.states_json(states), "files": documents})
     if any(one.status == "unreadable" for one in states):
@@ -182,20 +179,39 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     return 0 if good else 1
 
 
-def _survives(path: str, host: Host, *, quiet: bool) -> dict[str, object]:
-    """What speaks against a lock of any tool on the host; one of gpuenv's must also be unedited and fit."""
+def _survivals(files: Sequence[str], host: Host, *, quiet: bool) -> list[dict[str, Any]]:
+    """What speaks against locks of any tool on the host; those of gpuenv must also be unedited and fit."""
     from .. import lockfile
 
-    others = lockfile.read_others(path, host)
-    found = list(others.reasons)
-    if others.created_by == "gpuenv":
-        found += lockfile.fit(gpuenv.read_lock(path), host)
-    found += gpuenv.reasons_against(others.pins, host)
-    if not quiet:
-        print_lines(explanation.survival_lines(path, others.created_by, len(others.pins), found, host))
-    ok = all(explanation.is_doubt(reason) for reason in found)
-    reasons = explanation.reasons_json(found)
-    return {"path": path, "created_by": others.created_by, "packages": len(others.pins), "ok": ok, "reasons": reasons}
+    documents = []
+    for path in files:
+        others = lockfile.read_others(path, host)
+        found = list(others.reasons)
+        if others.created_by == "gpuenv":
+            found += _own_reasons(path, host)
+        found += gpuenv.reasons_against(others.pins, host)
+        if not quiet:
+            print_lines(explanation.survival_lines(path, others.created_by, len(others.pins), found, host))
+        documents.append(
+            {
+                "path": path,
+                "created_by": others.created_by,
+                "packages": len(others.pins),
+                "ok": all(explanation.is_doubt(reason) for reason in found),
+                "reasons": explanation.reasons_json(found),
+            }
+        )
+    return documents
+
+
+def _own_reasons(path: str, host: Host) -> tuple[Reason, ...]:
+    from .. import lockfile
+
+    try:
+        return lockfile.fit(gpuenv.read_lock(path), host)
+    except TamperedError:
+        need, have, source = "the content that was locked", "an edited one", "[tool.gpuenv] content"
+        return (Reason(code="lock-edited", subject="lock", need=need, have=have, source=source),)
 
 
 # ---- sync ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ..environment import normalize_name
 from ..errors import InputError, TamperedError
 from ..model import (
     Choice,
@@ -233,19 +232,23 @@ def loads(text: str, path: str) -> Lock:
         raise InputError(f"{path}: is not TOML: {error}") from None
     tables = data.get("tool")
     tool = tables.get("gpuenv") if isinstance(tables, dict) else None
-    same = isinstance(tool, dict) and tool.get("content") == content(data)
-    if not same:  # what gpuenv wrote need not be validated again, which takes longer than reading it
-        _validate(data, path)
     if not isinstance(tool, dict):
+        _validate(data, path)
         what = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
         raise InputError(what, hint="make it again with gpuenv solve")
+    if "content" not in tool or tool.get("format") != FORMAT:
+        _validate(data, path)
+    elif tool["content"] != content(data):
+        raise TamperedError(f"{path}: was edited after it was locked{_odd(data, tool, path)}", hint="lock it again")
+    # What has the right digest is as gpuenv wrote it: validating that again takes longer than reading it.
+    return _parsed(data, tool, path)
+
+
+def _parsed(data: dict[str, Any], tool: dict[str, Any], path: str) -> Lock:
     try:
-        found = _from_tables(data, tool)
-    except (ValueError, TypeError, KeyError) as error:
+        return _from_tables(data, tool)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: {error.args[0] if error.args else error}") from None
-    if not same and "content" in tool:
-        raise TamperedError(f"{path}: was edited after it was locked{_odd(found)}", hint="lock it again")
-    return found
 
 
 def _validate(data: dict[str, Any], path: str) -> None:
@@ -257,17 +260,19 @@ def _validate(data: dict[str, Any], path: str) -> None:
         raise InputError(f"{path}: is not a valid lock: {error}") from None
 
 
-def _odd(lock: Lock) -> str:
-    """Which package shows by itself that it was edited: its file is not one of its name and version."""
+def _odd(data: dict[str, Any], tool: dict[str, Any], path: str) -> str:
+    """What shows by itself that a lock was edited, such as a package whose file is not of its version; else ""."""
     from urllib.parse import unquote
 
+    try:
+        _validate(data, path)
+        lock = _parsed(data, tool, path)
+    except InputError as error:
+        return f": {error.message.removeprefix(path + ': ')}"
     for pin in lock.pins:
         wheel = pin.wheel
-        parts = wheel.filename.split("-")
-        if [normalize_name(parts[0]), *parts[1:2]] != [wheel.name, wheel.version]:
-            return f": package {wheel.name} says version {wheel.version}, and its file is {wheel.filename}"
         if unquote(wheel.url.rpartition("/")[2].partition("#")[0]) != wheel.filename:
-            return f": package {wheel.name} says {wheel.filename}, and its url is {wheel.url}"
+            return f": package {wheel.name} has {wheel.filename}, and its url is {wheel.url}"
     return ""
 
 
