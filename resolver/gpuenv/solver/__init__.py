@@ -35,6 +35,7 @@ from ..model import (
 from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
 from .provider import Node, Provider, tolerable
 from .reasons import explain, passed_over, variants_passed_over
+from .releases import Limits, Widening, WiderError
 
 MAX_ROUNDS = 20_000
 
@@ -103,39 +104,46 @@ def solve(
         raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
     environment = environment_for(host)
     shelf = Shelf(request, host, matrix, index, environment)
-    constraints = [parse_requirement(text) for text in request.constraints]
+    limits = Limits([parse_requirement(text) for text in request.constraints], environment)
     roots: list[Need] = [*_roots(frameworks)]
+    order = [need.ident for need in roots]
     roots += [
-        DistNeed(requirement.name, requirement.extras, requirement.specifier)
+        DistNeed(requirement.name, requirement.extras, requirement.specifier, requirement.url)
         for requirement in others
         if requirement.marker is None or environment.marker(requirement.marker, ())
     ]
-    for requirement in (*others, *constraints):
-        if requirement.url is not None:
-            raise InputError(f"{requirement}: a requirement at a URL cannot be locked to an index yet")
-    if widen is not None:
-        for requirement in others:
-            versions = [candidate.version for candidate in shelf.candidates(requirement.name)]
-            fits = any(environment.contains(requirement.specifier, version, True) for version in versions)
-            if not fits and widen(requirement.name):
-                shelf.forget(requirement.name)
+    widening = Widening(widen, shelf, frozenset(requirement.name for requirement in others))
     failure: ResolutionImpossible[Need, object] | None = None
     for lenient in (False, True):
-        provider = Provider(shelf, [need.ident for need in roots], constraints, lenient=lenient)
+        provider = Provider(shelf, order, limits, widening, lenient=lenient)
         try:
-            result = Resolver(provider, BaseReporter()).resolve(roots, max_rounds=MAX_ROUNDS)
+            nodes = _resolved(provider, roots)
         except ResolutionImpossible as impossible:
             failure = impossible
             continue
         except ResolutionTooDeep:
             names = ", ".join(map(str, roots))
             raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
-        return _plan(provider, roots, list(result.mapping.values()), data or matrix.version)
+        return _plan(provider, roots, nodes, data or matrix.version)
+    for error in widening.failures.values():
+        raise error  # releases that could not be looked at may be the solution
 
     def retry(changed: Request, elsewhere: Host) -> Plan:
         return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
 
     raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
+
+
+def _resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
+    """What resolvelib chooses. A name that turns out to have more releases than were known makes it begin again."""
+    spread = [part for need in roots for part in (need.with_base() if isinstance(need, DistNeed) else (need,))]
+    while True:
+        try:
+            return list(Resolver(provider, BaseReporter()).resolve(spread, max_rounds=MAX_ROUNDS).mapping.values())
+        except WiderError:
+            provider = Provider(
+                provider.shelf, list(provider.order), provider.limits, provider.widening, lenient=provider.lenient
+            )
 
 
 def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:
@@ -147,7 +155,7 @@ def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: st
     for node in chosen:
         needs = provider.needs(node)
         depends[node.name] |= {need.name for need in needs if isinstance(need, DistNeed) and need.name != node.name}
-    warnings = list(shelf.host_doubts)
+    warnings = [*shelf.host_doubts, *provider.widening.doubts()]
     facts = [shelf.facts(node) for node in pinned.values()] + [shelf.variant_facts(one) for one in variants.values()]
     for reasons in (reasons for one in facts for reasons in one.values()):
         warnings += [reason for reason in reasons if tolerable(reason) and reason not in warnings]
@@ -252,7 +260,7 @@ def _needs(shelf: Shelf, pinned: dict[str, Candidate]) -> Needs:
 def digest(plan: Plan) -> str:
     """sha256 of what the plan was made from: the request, the host's facts that rules look at, the data."""
     request, host = plan.request, plan.host
-    inputs = {
+    inputs: dict[str, object] = {
         "frameworks": request.frameworks,
         "requirements": request.requirements,
         "constraints": request.constraints,
@@ -266,4 +274,7 @@ def digest(plan: Plan) -> str:
         ],
         "data": plan.data,
     }
+    files = [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
+    if any(files):
+        inputs["files"] = files
     return sha256(dumps(inputs, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

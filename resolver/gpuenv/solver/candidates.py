@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .. import rules
 from ..environment import parse_requirement, version_key
-from ..errors import Reason
+from ..errors import InputError, Reason
 from ..model import (
     Build,
     CudaVersion,
@@ -80,15 +80,22 @@ class Need:
 
 
 class DistNeed(Need):
-    """A distribution in a range of versions."""
+    """A distribution in a range of versions, or the file at a URL."""
 
-    __slots__ = ("extras", "name", "specifier")
+    __slots__ = ("extras", "name", "specifier", "url")
 
-    def __init__(self, name: str, extras: tuple[str, ...], specifier: str):
+    def __init__(self, name: str, extras: tuple[str, ...], specifier: str, url: str | None = None):
         self.ident, self.name, self.extras, self.specifier = with_extras(name, extras), name, extras, specifier
+        self.url = url
 
     def __str__(self) -> str:
-        return f"{self.ident}{self.specifier}"
+        return f"{self.ident} @ {self.url.partition('#')[0]}" if self.url else f"{self.ident}{self.specifier}"
+
+    def with_base(self) -> tuple[DistNeed, ...]:
+        """What name[extra] in a range asks for: the range of the name itself too, so that it is chosen as a whole."""
+        if not self.extras or not (self.specifier or self.url):
+            return (self,)
+        return DistNeed(self.name, (), self.specifier, self.url), self
 
 
 class FrameworkNeed(Need):
@@ -152,6 +159,20 @@ class SideNeed(AgreeNeed):
         return f"only one {self.ident[1:]}: {self.text}" if self.value == "a" else f"the other {self.ident[1:]}"
 
 
+_AFTER_ALL = 1 << 62  # the rank of what fits, but after everything else
+
+
+def _no_sdists(name: str) -> Sequence[Wheel]:
+    """What an index that lists no source distributions has of them."""
+    del name
+    return ()
+
+
+def _no_urls(name: str, url: str) -> Wheel:
+    """What an index that reads no URLs says to one."""
+    raise InputError(f"{name} @ {url}: requirements at a URL cannot be read here")
+
+
 def with_extras(name: str, extras: Sequence[str]) -> str:
     """("torch", ("a", "b")) -> "torch[a,b]"."""
     return f"{name}[{','.join(sorted(extras))}]" if extras else name
@@ -180,6 +201,8 @@ class Shelf:
         self._shelves: dict[str, tuple[Candidate, ...]] = {}
         self._variants: dict[str, tuple[Variant, ...]] = {}
         self._keep = dict(request.preferences)
+        self._hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
+        self._direct: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
         # Distributions whose versions name builds; frameworks of several ways are chosen as variants.
         self._known = {
@@ -212,6 +235,35 @@ class Shelf:
         if shelf is None:
             shelf = self._shelves[name] = tuple(self._arrange(name))
         return shelf
+
+    def direct(self, name: str, url: str) -> tuple[Candidate, ...]:
+        """The one candidate at a URL that a requirement names; () if its file does not fit the target."""
+        if (name, url) not in self._direct:
+            wheel: Wheel = getattr(self.index, "direct", _no_urls)(name, url)
+            known = [one for (other, _), found in self._direct.items() if other == name for one in found]
+            same = [one for one in known if (one.wheel.url, one.wheel.sha256) == (wheel.url, wheel.sha256)]
+            fits = self._rank(wheel) is not None
+            self._direct[name, url] = tuple(same[:1] or ([self._candidate(wheel)] if fits else []))
+        return self._direct[name, url]
+
+    def _rank(self, wheel: Wheel) -> int | None:
+        """How well a file fits the target and the request; None if it does not. An sdist comes after every wheel."""
+        if wheel.name in self._hashes and wheel.sha256 not in self._hashes[wheel.name]:
+            return None
+        if not self.environment.accepts_python(wheel.requires_python):
+            return None
+        if wheel.filename.endswith(".whl"):
+            return self.environment.rank(wheel.filename)
+        return _AFTER_ALL if wheel.name in self.request.allow_sdist else None
+
+    def _candidate(self, wheel: Wheel) -> Candidate:
+        platform = self.host.platform
+        known, library = wheel.name in self._known, self.matrix.is_library(wheel.name)
+        return Candidate(
+            wheel,
+            self.matrix.build(wheel.name, wheel.version, platform) if known else None,
+            self.matrix.library(wheel.name, wheel.version, platform) if library else None,
+        )
 
     def variants(self, framework: Framework) -> tuple[Variant, ...]:
         """Every release of a framework on the index in every way that the platform has, best first.
@@ -263,25 +315,20 @@ class Shelf:
         best: dict[tuple[str, str], tuple[int, Wheel]] = {}
         framework = self._known.get(name)
         own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
-        for wheel in self.index.wheels(name, self.environment):
+        sdists = getattr(self.index, "sdists", _no_sdists)(name) if name in self.request.allow_sdist else ()
+        for wheel in (*self.index.wheels(name, self.environment), *sdists):
             if self.request.default_index_only and own and wheel.index.startswith(own):
                 continue
-            rank = self.environment.rank(wheel.filename)
-            if rank is None or not self.environment.accepts_python(wheel.requires_python):
+            rank = self._rank(wheel)
+            if rank is None:
                 continue
             key = (wheel.version, wheel.index)
             if key not in best or rank < best[key][0]:
                 best[key] = (rank, wheel)
-        known, platform = framework is not None, self.host.platform
-        library = self.matrix.is_library(name)
-        shelf = [
-            Candidate(
-                wheel,
-                self.matrix.build(name, wheel.version, platform) if known else None,
-                self.matrix.library(name, wheel.version, platform) if library else None,
-            )
-            for _, wheel in best.values()
-        ]
+        known = framework is not None
+        shelf = [self._candidate(wheel) for _, wheel in best.values()]
+        if sdists:
+            shelf.sort(key=lambda candidate: version_key(candidate.version), reverse=True)
         if known:
             position: dict[str, int] = {}
             for candidate in shelf:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from resolvelib.providers import AbstractProvider
 
-from ..errors import PackageIndexError, Reason
+from ..errors import Reason, UnusableFileError
 from ..model import Requirement
 from .candidates import (
     AgreeNeed,
@@ -22,9 +22,12 @@ from .candidates import (
     Variant,
     is_exact,
 )
+from .releases import Limits, Widening, admitted, is_pinned
 
 Node = Candidate | Token | Variant
-_Released = TypeVar("_Released", Candidate, Variant)
+
+
+_OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
 
 def tolerable(reason: Reason) -> bool:
@@ -35,17 +38,17 @@ def tolerable(reason: Reason) -> bool:
 class Provider(AbstractProvider[Need, Node, str]):
     """One resolution. `lenient` lets doubts pass, which a first, strict resolution refuses.
 
-    Requirements of the user come with their order: frameworks are decided first, in the order given, so that
-    backtracking gives up the later ones first.
+    Frameworks are decided first, in the `order` given, so that backtracking gives up the later ones first. All else is
+    decided as pip does it, but for the order of the user's requirements, which says nothing: by name.
     """
 
-    def __init__(self, shelf: Shelf, order: Sequence[str], constraints: Sequence[Requirement], *, lenient: bool):
+    def __init__(self, shelf: Shelf, order: Sequence[str], limits: Limits, widening: Widening, *, lenient: bool):
         self.shelf, self.lenient = shelf, lenient
         self.order = {name: place for place, name in enumerate(order)}
-        self.constraints: dict[str, list[str]] = {}
-        for constraint in constraints:
-            self.constraints.setdefault(constraint.name, []).append(constraint.specifier)
+        self.limits, self.widening = limits, widening
         self.contains = shelf.environment.contains
+        self._conflicts: dict[str, int] = {}
+        self._verdicts: dict[int, bool] = {}
         self._needed: dict[int, tuple[Need, ...]] = {}  # by id: candidates live as long as their shelf
         self._extra_nodes: dict[tuple[str, str, str], Candidate] = {}
 
@@ -57,12 +60,21 @@ class Provider(AbstractProvider[Need, Node, str]):
     def narrow_requirement_selection(
         self, identifiers: Iterable[str], resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
     ) -> Iterable[str]:
-        """Host facts and topics first: they fail at once or cost nothing."""
+        """Host facts and topics first: they fail at once or cost nothing. Then frameworks; then, as in pip, what the
+        last conflict was about, and what conflicts were often about before it was chosen."""
         names = list(identifiers)
         for name in names:
             if name[0] in "_=":
                 return (name,)
-        return names
+        causes = {cause.requirement.ident for cause in backtrack_causes}
+        causes |= {cause.parent.ident for cause in backtrack_causes if cause.parent is not None}
+        for name in sorted(causes):
+            if name not in resolutions:
+                self._conflicts[name] = self._conflicts.get(name, 0) + 1
+        if any(name in self.order for name in names):
+            return names
+        often = [name for name in names if self._conflicts.get(name, 0) >= _OFTEN]
+        return [name for name in names if name in causes] or often or names
 
     def get_preference(
         self,
@@ -71,13 +83,19 @@ class Provider(AbstractProvider[Need, Node, str]):
         candidates: Mapping[str, Iterator[Node]],
         information: Mapping[str, Iterator[Any]],
         backtrack_causes: Sequence[Any],
-    ) -> tuple[int, bool, str]:
-        pinned = any(
-            isinstance(info.requirement, ExactNeed)
-            or (isinstance(info.requirement, DistNeed) and info.requirement.specifier.startswith("=="))
-            for info in information[identifier]
+    ) -> tuple[int | bool | str, ...]:
+        needs = [info.requirement for info in information[identifier]]
+        ranges = [need.specifier for need in needs if isinstance(need, DistNeed)]
+        return (
+            self.order.get(identifier, len(self.order)),
+            self._conflicts.get(identifier, 0) < _OFTEN,
+            not any(isinstance(need, ExactNeed) or (isinstance(need, DistNeed) and need.url) for need in needs),
+            not any(map(is_pinned, ranges)),
+            not any(clause[:1] in "<~=" for one in ranges for clause in one.split(",") if clause),
+            all(info.parent is not None for info in information[identifier]),
+            not any(ranges),
+            identifier,
         )
-        return (self.order.get(identifier, len(self.order)), not pinned, identifier)
 
     def find_matches(
         self,
@@ -97,32 +115,65 @@ class Provider(AbstractProvider[Need, Node, str]):
         if identifier[0] == "@":
             return self._variants([need for need in needs if isinstance(need, FrameworkNeed)], incompatibilities)
         name = identifier.partition("[")[0]
-        excluded_wheels = {id(node.wheel) for node in incompatibilities[identifier] if isinstance(node, Candidate)}
+        if identifier != name:
+            needs += requirements.get(name, ())  # what is asked of a name holds for name[extra]
+        barred = {id(node.wheel) for node in incompatibilities[identifier] if isinstance(node, Candidate)}
+        found = [candidate for candidate in self._releases(name, needs) if id(candidate.wheel) not in barred]
+        if identifier == name:
+            return lambda: (candidate for candidate in found if not self._refused(candidate))
+        extras = tuple(identifier[len(name) + 1 : -1].split(","))
+        return lambda: (self._with_extras(one, extras) for one in found if not self._refused(one))
+
+    def _refused(self, node: Candidate | Variant) -> bool:
+        """Whether the host or the data speak against a release; it is then no candidate at all.
+
+        As candidates that fail on a host fact they would lead the resolver back through everything else first.
+        """
+        key = id(node)
+        if key not in self._verdicts:
+            facts = self.shelf.variant_facts(node) if isinstance(node, Variant) else self.shelf.facts(node)
+            self._verdicts[key] = any(
+                not (self.lenient and tolerable(reason)) for reasons in facts.values() for reason in reasons
+            )
+        return self._verdicts[key]
+
+    def _releases(self, name: str, needs: Sequence[Need]) -> list[Candidate]:
+        """The releases of a name that all needs admit together, best first."""
+        asked = [need for need in needs if isinstance(need, DistNeed)]
+        ranges = [need.specifier for need in asked if need.specifier] + self.limits.ranges.get(name, [])
+        exact = [need.wheel for need in needs if isinstance(need, ExactNeed)]
+        urls = [need.url for need in asked if need.url] + self.limits.urls.get(name, [])
+        pool = self.shelf.direct(name, urls[0]) if urls else self.shelf.candidates(name)
         found = [
             candidate
-            for candidate in self.shelf.candidates(name)
-            if id(candidate.wheel) not in excluded_wheels and all(self._meets(need, candidate) for need in needs)
+            for candidate in pool
+            if all(self.contains(one, candidate.version, True) for one in ranges)
+            and all(candidate.wheel is wheel for wheel in exact)
+            and all(self._is_at(url, candidate) for url in urls)
         ]
-        found = self._final_releases(name, found, needs)
-        if identifier == name:
-            return found
-        extras = tuple(identifier[len(name) + 1 : -1].split(","))
-        return [self._with_extras(candidate, extras) for candidate in found]
+        if not found and not urls:
+            self.widening.try_for(name, ranges)
+        if exact or urls:
+            return found  # chosen already, whatever it is
+        request, environment = self.shelf.request, self.shelf.environment
+        return admitted(found, ranges, environment.is_prerelease, pre=request.pre)
+
+    def _is_at(self, url: str, candidate: Candidate) -> bool:
+        return any(candidate.wheel is other.wheel for other in self.shelf.direct(candidate.name, url))
 
     def _variants(
         self, needs: Sequence[FrameworkNeed], incompatibilities: Mapping[str, Iterator[Node]]
-    ) -> Sequence[Node]:
+    ) -> Callable[[], Iterator[Node]]:
         excluded = {id(node) for node in incompatibilities[needs[0].ident]}
-        found = [
-            variant
-            for variant in self.shelf.variants(needs[0].framework)
-            if id(variant) not in excluded and all(self._admits(need, variant) for need in needs)
-        ]
-        return self._final_releases(needs[0].framework.distribution, found, needs)
+        variants = self.shelf.variants(needs[0].framework)
+        found = [variant for variant in variants if all(self._admits(need, variant) for need in needs)]
+        ranges = [need.specifier for need in needs if need.specifier]
+        ranges += self.limits.ranges.get(needs[0].framework.distribution, [])
+        request, environment = self.shelf.request, self.shelf.environment
+        found = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
+        return lambda: (one for one in found if id(one) not in excluded and not self._refused(one))
 
     def _admits(self, need: FrameworkNeed, variant: Variant) -> bool:
-        if variant.wheel.yanked is not None and not is_exact(need.specifier):
-            return False
         return not need.specifier or self.contains(need.specifier, variant.version, True)
 
     def is_satisfied_by(self, requirement: Need, candidate: Node) -> bool:
@@ -159,24 +210,9 @@ class Provider(AbstractProvider[Need, Node, str]):
             return candidate.wheel is need.wheel
         if not isinstance(need, DistNeed):
             return False
-        version = candidate.version
-        yanked = candidate.wheel.yanked is not None
-        if yanked and not is_exact(need.specifier):
+        if need.url is not None and not self._is_at(need.url, candidate):
             return False
-        if need.specifier and not self.contains(need.specifier, version, True):
-            return False
-        return all(self.contains(limit, version, True) for limit in self.constraints.get(candidate.name, ()))
-
-    def _final_releases(self, name: str, found: list[_Released], needs: Sequence[Need]) -> list[_Released]:
-        """PEP 440: pre-releases only where asked for, or where nothing else fits."""
-        if self.shelf.request.pre:
-            return found
-        ranges = [need.specifier for need in needs if isinstance(need, DistNeed | FrameworkNeed)]
-        named = any(map(_names_prerelease, ranges))
-        if named or any(_names_prerelease(limit) for limit in self.constraints.get(name, ())):
-            return found
-        is_pre = self.shelf.environment.is_prerelease
-        return [candidate for candidate in found if not is_pre(candidate.version)] or found
+        return not need.specifier or self.contains(need.specifier, candidate.version, True)
 
     def _with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
         key = (candidate.wheel.index, candidate.wheel.filename, ",".join(extras))
@@ -193,20 +229,33 @@ class Provider(AbstractProvider[Need, Node, str]):
                 yield need
                 if isinstance(need, FactNeed) and self._blocked(need):
                     return  # the build cannot be chosen: its dependencies need not be fetched
+        try:
+            requirements = self.shelf.index.dependencies(candidate.wheel)
+        except UnusableFileError as error:
+            yield FactNeed("__file", (error.reason,))
+            return
+        if not candidate.extras:
+            yield from self._python_need(candidate)
         marker = self.shelf.environment.marker
-        for requirement in self.shelf.index.dependencies(candidate.wheel):
+        for requirement in requirements:
             text = requirement.marker
             if candidate.extras:
                 if text is None or "extra" not in text or marker(text, ()) or not marker(text, candidate.extras):
                     continue
             elif text is not None and not marker(text, ()):
                 continue
-            if requirement.url is not None:
-                raise PackageIndexError(
-                    f"{candidate.name} {candidate.version} depends on {requirement.name} at a URL, which no lock of an"
-                    " index can hold"
-                )
-            yield DistNeed(requirement.name, requirement.extras, self._specifier(candidate, requirement))
+            specifier = self._specifier(candidate, requirement)
+            yield from DistNeed(requirement.name, requirement.extras, specifier, requirement.url).with_base()
+
+    def _python_need(self, candidate: Candidate) -> Iterator[Need]:
+        """What the metadata of a file says of Python, which its page may not say."""
+        ask = getattr(self.shelf.index, "requires_python", None)
+        python = None if ask is None else ask(candidate.wheel)
+        if python and not self.shelf.environment.accepts_python(python):
+            target = self.shelf.host.python
+            have = f"Python {target.full_version or f'{target.version[0]}.{target.version[1]}'}"
+            subject = f"{candidate.name} {candidate.version}"
+            yield FactNeed("__python", (Reason(code="requires-python", subject=subject, need=python, have=have),))
 
     @staticmethod
     def _specifier(candidate: Candidate, requirement: Requirement) -> str:
@@ -217,11 +266,3 @@ class Provider(AbstractProvider[Need, Node, str]):
             return specifier
         major, minor = (*built.cudnn.split("."), "0")[:2]
         return ",".join(filter(None, (specifier, f">={major}.{minor}", f"<{int(major) + 1}")))
-
-
-def _names_prerelease(specifier: str) -> bool:
-    if not any(letter in specifier for letter in "abrd"):  # a, b, rc, dev: cheaper than parsing each specifier
-        return False
-    from packaging.specifiers import SpecifierSet
-
-    return bool(SpecifierSet(specifier).prereleases)

@@ -1,0 +1,131 @@
+"""Which releases of a name a set of needs admits, as pip has it: PEP 440 versions and pre-releases, PEP 592 yanks.
+
+What the whole set admits decides, not each need by itself: a pre-release is taken if one of them names one or if no
+final release will do; a yanked release if they pin it and nothing else is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from ..errors import InputError, PackageIndexError, Reason
+from ..model import Environment, Requirement
+from .candidates import Candidate, Shelf, Variant
+
+Contains = Callable[[str, str, bool], bool]
+_Released = TypeVar("_Released", Candidate, Variant)
+
+
+class Limits:
+    """The user's constraints by name: ranges, and URLs that take the place of every index."""
+
+    def __init__(self, texts: Sequence[Requirement], environment: Environment) -> None:
+        self.ranges: dict[str, list[str]] = {}
+        self.urls: dict[str, list[str]] = {}
+        for one in texts:
+            if one.extras:
+                raise InputError(f"the constraint {one} has extras, which a constraint cannot have")
+            if one.marker is not None and not environment.marker(one.marker, ()):
+                continue
+            self.ranges.setdefault(one.name, []).extend([one.specifier] if one.specifier else [])
+            self.urls.setdefault(one.name, []).extend([one.url] if one.url else [])
+
+    def texts(self, name: str) -> Iterator[str]:
+        """What the constraints say of a name, as a person would write it."""
+        yield from (f"{name}{limit}" for limit in self.ranges.get(name, ()))
+        yield from (f"{name} @ {url.partition('#')[0]}" for url in self.urls.get(name, ()))
+
+
+def is_pinned(specifier: str) -> bool:
+    """Whether a specifier set names one version: ==2.15.0 and ===x do, ==2.15.* does not."""
+    clauses = [clause.strip() for clause in specifier.split(",")]
+    return any(clause.startswith("==") and not clause.endswith(".*") for clause in clauses)
+
+
+def names_prerelease(specifier: str) -> bool:
+    """Whether a specifier set asks for pre-releases by naming one (PEP 440)."""
+    if not any(letter in specifier.lower() for letter in "abcdp"):  # a, b, c, rc, dev, pre: cheaper than parsing
+        return False
+    from packaging.specifiers import SpecifierSet
+
+    return bool(SpecifierSet(specifier).prereleases)
+
+
+def admitted(
+    found: list[_Released], specifiers: Sequence[str], is_prerelease: Callable[[str], bool], *, pre: bool
+) -> list[_Released]:
+    """Of releases that the specifiers contain those that may be taken, in the same order."""
+    if not (pre or any(map(names_prerelease, specifiers))):
+        found = [one for one in found if not is_prerelease(one.version)] or found
+    kept = [one for one in found if one.wheel.yanked is None]
+    return kept or (found if any(map(is_pinned, specifiers)) else kept)
+
+
+def can_be(specifiers: Sequence[str], contains: Contains) -> bool:
+    """Whether some version may satisfy all specifiers, known or not.
+
+    Ranges change at the versions that they name only, so these and ones just above them stand for all.
+    """
+    bounds = {"0"}
+    for clause in (clause.strip() for specifier in specifiers for clause in specifier.split(",")):
+        bound = clause.lstrip("=<>!~ ").removesuffix(".*")
+        bounds |= {bound, f"{bound}.0.0.0.1", f"{bound}.post1"} if bound else set()
+    for bound in bounds:
+        try:
+            if all(contains(specifier, bound, True) for specifier in specifiers):
+                return True
+        except InputError:  # 1.0rc1.0.0.0.1 is no version
+            continue
+    return False
+
+
+class WiderError(Exception):
+    """A name has more releases now than the resolution began with: begin again."""
+
+
+class Widening:
+    """Asks the live index for releases that the snapshot leaves out, where nothing that it has will do.
+
+    `own` are the names of the user's own requirements: if the index cannot be asked for these, there is no answer. For
+    any other name the solution may do without; `failures` keeps what stood in the way.
+    """
+
+    def __init__(self, widen: Callable[[str], bool] | None, shelf: Shelf, own: frozenset[str]) -> None:
+        self._widen, self._shelf, self._own = widen, shelf, own
+        self._asked: set[str] = set()
+        self.failures: dict[str, PackageIndexError] = {}
+
+    def try_for(self, name: str, specifiers: Sequence[str]) -> None:
+        """WiderError if the index has more of `name` than was known, else nothing."""
+        if self._widen is None or name in self._asked or not self._worth(name, specifiers):
+            return
+        self._asked.add(name)
+        try:
+            wider = self._widen(name)
+        except PackageIndexError as error:
+            if name in self._own:
+                raise
+            self.failures[name] = error
+            return
+        if wider:
+            self._shelf.forget(name)
+            raise WiderError(name)
+
+    def _worth(self, name: str, specifiers: Sequence[str]) -> bool:
+        shelf = self._shelf
+        if name not in self._own and shelf.framework_of(name) is not None:
+            return False  # the data knows each build of it
+        contains = shelf.environment.contains
+        if name not in shelf.request.allow_sdist:
+            # A release that is known and has no wheel for the target will not have one live.
+            for version in {wheel.version for wheel in shelf.index.wheels(name)}:
+                if all(contains(specifier, version, True) for specifier in specifiers):
+                    return False
+        return can_be(specifiers, contains)
+
+    def doubts(self) -> Iterator[Reason]:
+        """A doubt for each name of which not all releases could be looked at."""
+        for name, error in sorted(self.failures.items()):
+            need = "releases that the index snapshot leaves out"
+            yield Reason(code="index-unknown", subject=name, need=need, have=error.message)
