@@ -472,6 +472,8 @@ class Lock(Value):
     host: Host
     frameworks: tuple[str, ...]
     requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    allow_sdist: tuple[str, ...] = ()
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()

@@ -29,7 +29,11 @@ from .fitting import fit
 from .others import Others, read_others
 
 FORMAT = 1
-_KEYS = {"format", "frameworks", "requirements", "data", "digest", "content", "inputs", "needs", "choices", "host"}
+_KEYS = {
+    "format", "frameworks", "requirements", "constraints", "allow-sdist", "data", "digest", "content", "inputs",
+    "needs", "choices", "host",
+}  # fmt: skip
+DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: PEP 751 calls it an archive
 
 __all__ = ["Others", "dumps", "fit", "loads", "lock", "read", "read_others", "requirements_text", "write"]
 
@@ -50,6 +54,8 @@ def lock(plan: Plan) -> Lock:
         host=plan.host.replace(gpus=tuple(map(_stable, plan.host.gpus)), sources=(), problems=(), python=_target(plan)),
         frameworks=plan.request.frameworks,
         requirements=plan.request.requirements,
+        constraints=plan.request.constraints,
+        allow_sdist=plan.request.allow_sdist,
         data=plan.data,
         digest=plan.digest,
     )
@@ -101,14 +107,9 @@ def _document(lock: Lock) -> dict[str, Any]:
         package: dict[str, Any] = {"name": wheel.name, "version": wheel.version}
         if pin.dependencies:
             package["dependencies"] = [{"name": name} for name in pin.dependencies]
-        if wheel.index:
+        if wheel.index and wheel.index != DIRECT:
             package["index"] = wheel.index
-        file: dict[str, Any] = {"name": wheel.filename, "url": wheel.url}
-        if wheel.size is not None:
-            file["size"] = wheel.size
-        file["hashes"] = {"sha256": wheel.sha256}
-        package["wheels"] = [file]
-        packages.append(package)
+        packages.append(package | _file(wheel))
     return {
         "lock-version": "1.0",
         "environments": [_marker(lock.needs)],
@@ -120,6 +121,8 @@ def _document(lock: Lock) -> dict[str, Any]:
                 "format": FORMAT,
                 "frameworks": list(lock.frameworks),
                 "requirements": list(lock.requirements),
+                **({"constraints": list(lock.constraints)} if lock.constraints else {}),
+                **({"allow-sdist": list(lock.allow_sdist)} if lock.allow_sdist else {}),
                 "data": lock.data,
                 "digest": lock.digest,
                 "content": "",
@@ -130,6 +133,17 @@ def _document(lock: Lock) -> dict[str, Any]:
             }
         },
     }
+
+
+def _file(wheel: Wheel) -> dict[str, Any]:
+    """The one file of a package, under the key that PEP 751 has for its kind."""
+    file: dict[str, Any] = {"url": wheel.url} if wheel.index == DIRECT else {"name": wheel.filename, "url": wheel.url}
+    if wheel.size is not None:
+        file["size"] = wheel.size
+    file["hashes"] = {"sha256": wheel.sha256}
+    if wheel.index == DIRECT:
+        return {"archive": file}
+    return {"wheels": [file]} if wheel.filename.endswith(".whl") else {"sdist": file}
 
 
 def _plain(value: object) -> Any:
@@ -284,25 +298,8 @@ def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
         raise ValueError(f"tool.gpuenv has an unknown field {sorted(unknown)[0]!r}")
     pins = []
     for package in data["packages"]:
-        name = package["name"]
-        wheels = package.get("wheels") or []
-        if len(wheels) != 1:
-            raise ValueError(f"package {name} has {len(wheels)} wheels; gpuenv locks one")
-        wheel = wheels[0]
-        sha256 = wheel.get("hashes", {}).get("sha256")
-        if not (isinstance(sha256, str) and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
-            raise ValueError(f"package {name} has no sha256 of its wheel, and nothing is installed without one")
-        url = wheel.get("url")
-        if not isinstance(url, str):
-            raise ValueError(f"package {name} has no url of its wheel")
-        filename = wheel.get("name") or url.rpartition("/")[2]
-        pins.append(
-            Pin(
-                wheel=Wheel(name=name, version=package["version"], filename=filename, url=url, sha256=sha256,
-                            size=wheel.get("size"), index=package.get("index", "")),
-                dependencies=tuple(one["name"] for one in package.get("dependencies", ())),
-            )
-        )  # fmt: skip
+        names = tuple(one["name"] for one in package.get("dependencies", ()))
+        pins.append(Pin(wheel=_wheel(package), dependencies=names))
     return Lock(
         pins=tuple(pins),
         needs=Needs(**_fields(Needs, tool.get("needs"), "needs")),
@@ -310,10 +307,42 @@ def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
         host=host_from_plain(_paired(tool.get("host"), "tool.gpuenv.host")),
         frameworks=tuple(map(str, _list(tool, "frameworks"))),
         requirements=tuple(map(str, _list(tool, "requirements"))),
+        constraints=tuple(map(str, _list({"constraints": [], **tool}, "constraints"))),
+        allow_sdist=tuple(map(str, _list({"allow-sdist": [], **tool}, "allow-sdist"))),
         data=_text(tool, "data"),
         digest=_text(tool, "digest"),
         inputs=_inputs(tool.get("inputs", {})),
     )
+
+
+def _wheel(package: dict[str, Any]) -> Wheel:
+    """The one file of a package: a wheel, a source distribution, or either of them at a URL of its own."""
+    name = package["name"]
+    files = [*(package.get("wheels") or ()), *(package[key] for key in ("sdist", "archive") if key in package)]
+    if len(files) != 1:
+        raise ValueError(f"package {name} has {len(files)} files; gpuenv locks one")
+    file = files[0]
+    sha256 = file.get("hashes", {}).get("sha256")
+    if not (isinstance(sha256, str) and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
+        raise ValueError(f"package {name} has no sha256 of its file, and nothing is installed without one")
+    url = file.get("url")
+    if not isinstance(url, str):
+        raise ValueError(f"package {name} has no url of its file")
+    return Wheel(
+        name=name,
+        version=package["version"],
+        filename=file.get("name") or _last(url),
+        url=url,
+        sha256=sha256,
+        size=file.get("size"),
+        index=DIRECT if "archive" in package else package.get("index", ""),
+    )
+
+
+def _last(url: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(url.rpartition("/")[2])
 
 
 def _inputs(data: object) -> tuple[tuple[str, Any], ...]:

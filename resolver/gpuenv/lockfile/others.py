@@ -80,13 +80,18 @@ def _about_target(lock: Pylock, host: Host, variables: dict[str, str]) -> list[R
 
 def _about_files(package: Package, environment: TargetEnvironment) -> list[Reason]:
     """The wheel that the host would take, and whether every file has a hash."""
+    from urllib.parse import unquote
+
     subject, found = f"{package.name} {package.version or ''}".rstrip(), []
     wheels = list(package.wheels or ())
     rest = [one for one in (package.sdist, package.archive) if one is not None]
     if any(not one.hashes for one in (*wheels, *rest)):
         need, have = "a hash of every file", "a file without one"
         found.append(Reason(code="no-hash", subject=subject, need=need, have=have, source=SOURCE))
-    if any(environment.rank(wheel.filename) is not None for wheel in wheels):
+    names = [wheel.filename for wheel in wheels]
+    if package.archive is not None and package.archive.url:  # a wheel that a requirement named by its URL
+        names.append(unquote(package.archive.url.rpartition("/")[2]))
+    if any(environment.rank(name) is not None for name in names):
         return found
     python, platform = show_pair(environment.host.python.version), environment.host.platform
     need = f"a wheel for Python {python} on {platform}"
