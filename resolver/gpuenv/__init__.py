@@ -50,6 +50,7 @@ from .model import (
 
 if TYPE_CHECKING:
     from .index.combined import CombinedIndex, Source
+    from .index.direct import DirectFiles
     from .index.snapshot import Snapshot
     from .index.transport import Transport
     from .matrix import DataMatrix
@@ -401,6 +402,11 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
     def later(url: str) -> Source:
         return Later(url, lambda: source(url))
 
+    def direct() -> DirectFiles:
+        from .index.direct import DirectFiles
+
+        return DirectFiles(transport(), cache, offline=options.offline)
+
     # The snapshot knows no upload times, and where only pip's own index keeps its files.
     builtin = options.index_url is None and found.builtin and not (options.refresh or options.exclude_newer)
     index = CombinedIndex(
@@ -408,6 +414,7 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
         find_links=source(None) if options.find_links else None,
         snapshot=snapshot if builtin else None,
         extra=[source(url) for url in options.extra_index_urls],
+        direct=direct,
         offline=options.offline,
     )
     return snapshot, index

@@ -1,6 +1,7 @@
 """Wheels into a virtual environment, through uv where it is there, else through pip.
 
-Both get the same list: each file by its URL with its sha256, no dependency resolution, no index. An environment that
+Both get the same list: each file by its URL with its sha256, no dependency resolution, no index; a source distribution
+is built in isolation, with what it asks for from its own index. An environment that
 gpuenv made (it leaves `gpuenv.json` in it) holds exactly the lock afterwards; from any other nothing is removed, only
 what the lock names is put there.
 """
@@ -198,15 +199,25 @@ def _install(lock: Lock, tool: list[str], target: str, *, exact: bool) -> None:
                 file.write(f"{pin.wheel.name} @ {pin.wheel.url} --hash=sha256:{pin.wheel.sha256}\n")
         if len(tool) == 1:
             mode = ["sync", "--allow-empty-requirements"] if exact else ["install", "--no-deps", "--requirements"]
-            flags = ["--require-hashes", "--no-index", "--no-config", "--python", python]
+            flags = ["--require-hashes", *_indexes(lock), "--no-config", "--python", python]
             command = [*tool, "pip", *mode, path, *flags]
         else:
             if exact:
                 _remove_others(lock, tool, python)
-            flags = ["--no-deps", "--no-index", "--require-hashes", "--only-binary", ":all:", "--no-input"]
+            flags = ["--no-deps", *_indexes(lock), "--require-hashes", "--no-input"]
+            flags += ["--only-binary", ":all:"] if "--no-index" in flags else []
             flags += ["--disable-pip-version-check", "--no-warn-script-location"]
             command = [*tool, "--python", python, "install", *flags, "--requirement", path]
         _run(command, "installing", lock)
+
+
+def _indexes(lock: Lock) -> list[str]:
+    """No index is asked, but for what a source distribution of the lock needs to be built, in isolation."""
+    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
+    if not sdists:
+        return ["--no-index"]
+    own = [wheel.index for wheel in sdists if wheel.index.startswith(("https://", "http://"))]
+    return ["--index-url", own[0]] if own else []
 
 
 def _remove_others(lock: Lock, tool: list[str], python: str) -> None:

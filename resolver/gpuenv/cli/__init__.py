@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import gpuenv
 
 from ..errors import GpuEnvError, InputError
-from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, Host, Lock, Plan
 from ..plain import to_plain
 from .output import print_json, print_lines
 
@@ -116,18 +116,9 @@ def host_flags(parser: ArgumentParser) -> None:
 
 
 def _request_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("--framework", metavar="NAME[SPEC]", action="append", default=[], help="torch, torch>=2.9, ...")
-    parser.add_argument("requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them")
-    group = parser.add_argument_group("index")
-    group.add_argument("--index-url", metavar="URL", help="use this index for every package, and not the snapshot")
-    group.add_argument("--extra-index-url", metavar="URL", action="append", default=[])
-    group.add_argument("--find-links", metavar="DIR", action="append", default=[], help="a folder of wheels")
-    group.add_argument("--default-index-only", action="store_true", help="leave out the frameworks' own indexes")
-    group.add_argument("--offline", action="store_true", help="ask no index")
-    group.add_argument("--refresh", action="store_true", help="ask the index, not the snapshot or the cache")
-    group.add_argument("--exclude-newer", metavar="DATE", help="only files uploaded up to then; asks the live index")
-    group.add_argument("--pre", action="store_true", help="take pre-releases too")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
+    from .asking import request_flags
+
+    request_flags(parser)
 
 
 def _solve_flags(parser: ArgumentParser) -> None:
@@ -355,24 +346,10 @@ def _show(arguments: Namespace, checks: Sequence[Check]) -> int:
 
 
 def _planned(arguments: Namespace) -> Plan:
-    request = Request(
-        frameworks=tuple(arguments.framework),
-        requirements=tuple(arguments.requirement),
-        default_index_only=arguments.default_index_only,
-        pre=arguments.pre,
-        exclude_newer=arguments.exclude_newer,
-    )
-    if not request.frameworks and not request.requirements:
-        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
-    options = IndexOptions(
-        index_url=arguments.index_url,
-        extra_index_urls=tuple(arguments.extra_index_url),
-        find_links=tuple(arguments.find_links),
-        offline=arguments.offline,
-        refresh=arguments.refresh,
-        exclude_newer=request.exclude_newer,
-    )
-    return gpuenv.solve(request, host_of(arguments, solving=True), options)
+    from .asking import asked
+
+    request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
+    return gpuenv.solve(request, host, options)
 
 
 def _lock_path(arguments: Namespace) -> str | None:

@@ -145,6 +145,7 @@ class _Reader:
             if self.index is not None and self.index[0].rstrip("/") != value.rstrip("/"):
                 raise InputError(f"{where}: --index-url differs from the one of {self.index[1]}: give one")
             self.index = self.index or (value, where)
+            self.origins.setdefault(option, where)
         elif option == "--extra-index-url":
             self.extra.append(value)
         elif option == "--find-links":

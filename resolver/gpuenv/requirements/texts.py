@@ -16,7 +16,8 @@ class Asked(Value):
     """What files ask for, fit for model.Request and model.IndexOptions.
 
     `requirements` and `constraints` are PEP 508 texts; `hashes` are (normalized name, its allowed sha256s);
-    `require_hashes` is pip's hash-checking mode. `origins` are (text, "FILE:LINE") of each requirement.
+    `require_hashes` is pip's hash-checking mode. `origins` are (text, "FILE:LINE") of each requirement and of
+    --index-url.
     """
 
     requirements: tuple[str, ...] = ()

@@ -124,7 +124,9 @@ def solve(
         except ResolutionTooDeep:
             names = ", ".join(map(str, roots))
             raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
-        return _plan(provider, roots, nodes, data or matrix.version)
+        plan = _plan(provider, roots, nodes, data or matrix.version)
+        _check_hashes(plan)
+        return plan
     for error in widening.failures.values():
         raise error  # releases that could not be looked at may be the solution
 
@@ -132,6 +134,18 @@ def solve(
         return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
 
     raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
+
+
+def _check_hashes(plan: Plan) -> None:
+    """pip's hash-checking mode: InputError for a package of which the user gives no hash."""
+    known = {name for name, _ in plan.request.hashes}
+    for pin in plan.pins if plan.request.require_hashes else ():
+        # A URL with its hash says it itself.
+        wheel = pin.wheel
+        if wheel.name not in known and not any(f"sha256={wheel.sha256}" in one for one in plan.request.requirements):
+            what = f"hash-checking mode: the requirements have no hash of {wheel.name} {wheel.version}"
+            needed = f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}"
+            raise InputError(what, hint=f"if it is to be trusted, add {needed}")
 
 
 def _resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
