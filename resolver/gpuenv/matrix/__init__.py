@@ -169,12 +169,17 @@ class DataMatrix:
         return self._variants[key]
 
     def _variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
-        found = [self._releases_of(name).upto(version, platform) for name in way.carriers if name in self._libraries]
+        releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
+        found = [one.upto(version, platform) for one in releases]
         carriers = [library for library in found if library is not None]
+        majors = [library.cuda_major for library in carriers] or [one.major for one in releases if one.major]
         if len(carriers) < len(way.carriers):
-            return None
-        none = Code(sass=(), ptx=(), source=framework.source)
-        majors = [(library.cuda_major, 0) for library in carriers]
+            if not majors:
+                return None
+            code = Code(sass=None, source=f"no row of {' and '.join(way.carriers)} {version} on {platform}")
+        else:
+            none = Code(sass=(), ptx=(), source=framework.source)
+            code = least([library.code for library in carriers], self.capabilities()) if carriers else none
         return Build(
             name=framework.name,
             version=version,
@@ -182,9 +187,9 @@ class DataMatrix:
             variant=way.variant,
             index="default",
             platform=platform,
-            cuda=next((library.cuda for library in carriers if library.cuda), majors[0] if majors else None),
+            cuda=next((one.cuda for one in carriers if one.cuda), (majors[0], 0) if majors else None),
             cudnn=next((library.cudnn for library in carriers if library.cudnn), None),
-            code=least([library.code for library in carriers], self.capabilities()) if carriers else none,
+            code=code,
         )
 
     # ---- libraries

@@ -247,7 +247,10 @@ def platform_of(filename: str) -> str:
 def pick(versions: Iterable[str], asked: str) -> str | None:
     """The version that is meant: that one, else the newest whose numbers begin with it; None for none."""
     known = sorted(versions, key=version_key, reverse=True)
-    return asked if asked in known else next((one for one in known if one.startswith(f"{asked}.")), None)
+    if asked in known:
+        return asked
+    same = [one for one in known if one.rstrip(".0") == asked.rstrip(".0")]  # 0.12 is 0.12.0, not 0.12.0.1
+    return next((one for one in (*same, *known) if one.startswith(f"{asked}.")), None)
 
 
 def _like(text: str, known: Sequence[str]) -> str:
