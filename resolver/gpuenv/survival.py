@@ -136,7 +136,7 @@ def _unknown_driver(
 
 def _known_bad(pinned: Pins, host: Host, matrix: Matrix) -> Iterator[Reason]:
     capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    sides: dict[str, dict[str, tuple[str, str, str, str]]] = {}
+    sides: dict[str, dict[str, tuple[str, str, str, str, str]]] = {}
     for name, version in pinned.items():
         subject = f"{name} {version}"
         found = matrix.bad(name, version, capabilities)
@@ -144,13 +144,14 @@ def _known_bad(pinned: Pins, host: Host, matrix: Matrix) -> Iterator[Reason]:
             severity, text, source = found
             need = "a release that is not known to be bad"
             yield Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source)
-        for pair, side, several_gpus, text, source, _ in matrix.bad_pairs(name, version):
+        for pair, side, several_gpus, text, source, severity in matrix.bad_pairs(name, version):
             if len(host.gpus) > (1 if several_gpus else 0):
-                sides.setdefault(pair, {})[side] = (subject, pair, text, source)
+                sides.setdefault(pair, {})[side] = (subject, pair, text, source, severity)
     for both in sides.values():
         if len(both) > 1:
-            (one, pair, text, source), (other, *_) = both["a"], both["b"]
-            yield Reason(code="bad-pair", subject=one, need=f"only one {pair}: {text}", have=other, source=source)
+            (one, pair, text, source, severity), (other, *_) = both["a"], both["b"]
+            code = "bad-pair" if severity == "broken" else "known-avoid"
+            yield Reason(code=code, subject=one, need=f"only one {pair}: {text}", have=other, source=source)
 
 
 # ---- together --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..environment import TargetEnvironment, marker_environment
 from ..errors import InputError, Reason
-from ..model import Host, Value, show_pair
+from ..model import Host, Python, Value, show_pair
 
 if TYPE_CHECKING:
     from packaging.pylock import Package, Pylock
@@ -45,7 +45,7 @@ def read_others(path: str, host: Host) -> Others:
         if package.marker is None or package.marker.evaluate({**variables, **groups}, context="lock_file")
     ]
     environment = TargetEnvironment(host)
-    reasons = [*_about_target(lock, host, variables), *(r for one in chosen for r in _about_files(one, environment))]
+    reasons = [*_about_target(lock, host), *(r for one in chosen for r in _about_files(one, environment))]
     return Others(
         created_by=lock.created_by,
         pins=tuple((package.name, str(package.version)) for package in chosen if package.version is not None),
@@ -65,17 +65,27 @@ def _tables(path: str) -> dict[str, Any]:
         raise InputError(f"{path}: is not TOML: {error}") from None
 
 
-def _about_target(lock: Pylock, host: Host, variables: dict[str, str]) -> list[Reason]:
-    python, found = variables["python_full_version"], []
-    if lock.requires_python is not None and not lock.requires_python.contains(python):
+def _about_target(lock: Pylock, host: Host) -> list[Reason]:
+    found = []
+    targets = [marker_environment(host.replace(python=one)) for one in _releases(host.python)]
+    asked = lock.requires_python
+    if asked is not None and not any(asked.contains(one["python_full_version"]) for one in targets):
         need, have = f"Python {lock.requires_python}", f"Python {show_pair(host.python.version)}"
         found.append(Reason(code="lock-python", subject="lock", need=need, have=have, source=SOURCE))
     markers = lock.environments or ()
-    if markers and not any(marker.evaluate({**variables}, context="requirement") for marker in markers):
+    if markers and not any(one.evaluate({**env}, context="requirement") for one in markers for env in targets):
         need = " or ".join(map(str, markers))
         have = f"{host.platform}, Python {show_pair(host.python.version)}"
         found.append(Reason(code="lock-environment", subject="lock", need=need, have=have, source=SOURCE))
     return found
+
+
+def _releases(python: Python) -> tuple[Python, ...]:
+    """The interpreter, or the first and a last release where only X.Y is known: locks ask for >=3.12.3 and the like."""
+    if python.full_version is not None:
+        return (python,)
+    short = show_pair(python.version)
+    return tuple(python.replace(full_version=f"{short}.{third}") for third in (0, 99))
 
 
 def _about_files(package: Package, environment: TargetEnvironment) -> list[Reason]:

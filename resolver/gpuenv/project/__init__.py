@@ -76,7 +76,7 @@ class State(Value):
     """How a profile's lock stands: `status` is fresh, stale, tampered, missing or unreadable.
 
     `detail` says why where there are no differences; `newer_data` is the data at hand if the lock was made with other
-    data, which makes no lock stale.
+    data that is no newer, which makes no lock stale.
     """
 
     profile: str
@@ -169,11 +169,16 @@ def state(project: Project, profile: Profile, read: Callable[[str], Lock], data:
         return found("tampered", detail=error.message)
     except InputError as error:
         return found("unreadable", detail=error.message)
-    newer = data if lock.data != data else ""
+    newer = data if lock.data != data and _dates(lock.data) <= _dates(data) else ""
     if not lock.inputs:
         return found("stale", detail="it was not locked for a profile of pyproject.toml", newer_data=newer)
     differences = tuple(differing(profile, lock))
     return found("stale" if differences else "fresh", differences=differences, newer_data=newer)
+
+
+def _dates(data: str) -> list[str]:
+    """The dates in "matrix 2026-11-21.2dfc09f3, index snapshot 2026-11-21+bebf9271d943"."""
+    return [part.rpartition(" ")[2][:10] for part in data.split(",")]
 
 
 def differing(profile: Profile, lock: Lock) -> Iterator[Difference]:

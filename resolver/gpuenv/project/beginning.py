@@ -55,6 +55,10 @@ def begin(folder: str, host: Host, matrix: Matrix, *, frameworks: Sequence[str] 
         where = f"{FILE}, requirements*.txt and the imports of *.py"
         raise InputError(f"{where} name no framework", hint="name one: gpuenv init --framework torch")
     python = _python(folder, data, host)
+    for text in found:
+        if matrix.framework(parse_requirement(text).name) is None:
+            known = ", ".join(matrix.frameworks())
+            raise InputError(f"--framework {text}: no framework of that name; known: {known}")
     static = bool(_strings(_table(data, "project").get("dependencies")))
     lines = [f"frameworks = {_list(found)}"]
     if static:
@@ -182,11 +186,11 @@ def _distributions(framework: Framework) -> set[str]:
 
 def _runs_without_gpu(text: str, matrix: Matrix) -> bool:
     framework = matrix.framework(parse_requirement(text).name)
-    return framework is None or any(way.variant == "*" or not way.carriers for way in framework.ways)
+    return framework is not None and any(way.variant == "*" or not way.carriers for way in framework.ways)
 
 
 def _others(texts: Sequence[str], matrix: Matrix) -> list[str]:
-    """The requirements that are no framework, each name once."""
+    """The requirements that are no framework, each once."""
     frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
     names = {name for framework in frameworks for name in _distributions(framework)}
     found = []
@@ -195,8 +199,7 @@ def _others(texts: Sequence[str], matrix: Matrix) -> list[str]:
             parsed = parse_requirement(text)
         except InputError:
             continue
-        if parsed.name not in names:
-            names.add(parsed.name)
+        if parsed.name not in names and text not in found:
             found.append(text)
     return found
 

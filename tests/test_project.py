@@ -1,0 +1,686 @@
+"""[tool.gpuenv] in a repository: init, lock, --check, the choice of a lock by sync, locks of other tools, the hooks."""
+
+import gc
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import gpuenv
+from gpuenv import lockfile
+from gpuenv.cli import main
+from index_server import IndexServer
+from test_cli import contents, run
+
+CASES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "project.toml").read_text())
+ROOT = Path(__file__).parent.parent
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+REPO = """\
+[project]
+name = "demo"
+version = "1"
+
+[tool.gpuenv]
+frameworks = ["torch"]
+requirements = []
+python = "3.12"
+
+[tool.gpuenv.profiles.v100]
+gpu = "V100"
+driver = "550.54.14"
+
+[tool.gpuenv.profiles.h100]
+gpu = "H100"
+driver = "580.65.06"
+
+[tool.gpuenv.profiles.ci]
+gpu = "none"
+"""
+LOCKS = {"pylock.v100.toml", "pylock.h100.toml", "pylock.ci.toml"}
+
+
+class Done(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Done]
+
+
+def unescaped(text: str) -> str:
+    return text.encode().decode("unicode_escape")
+
+
+def named(kind: str) -> Any:
+    return pytest.mark.parametrize("case", CASES[kind], ids=[case["name"] for case in CASES[kind]])
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Call]:
+    """The command line in this process: fast enough for many cases. Real processes are test_cli's."""
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
+
+    def command(folder: Path, *args: str) -> Done:
+        monkeypatch.chdir(folder)
+        status = main(args)
+        out, err = capsys.readouterr()
+        return Done(status, out, err)
+
+    yield command
+    gc.enable()
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with its three locks."""
+    folder = tmp_path_factory.mktemp("locked") / "repo"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(REPO)
+    done = run(["lock", "--offline"], folder, HTTPS_PROXY="http://127.0.0.1:9")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def repo(locked: Path, tmp_path: Path) -> Path:
+    shutil.copytree(locked, tmp_path / "repo")
+    return tmp_path / "repo"
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def pins(path: Path) -> dict[str, str]:
+    return {pin.wheel.name: pin.wheel.version for pin in gpuenv.read_lock(str(path)).pins}
+
+
+# ---- the table ----------------------------------------------------------------------------------------------------
+
+
+@named("wrong")
+def test_a_wrong_table_is_one_line(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
+    right = 'frameworks = ["torch"]\npython = "3.12"\n'
+    table = unescaped(case.get("table", ""))
+    more = "" if "profiles" in table else '\n[tool.gpuenv.profiles.cpu]\ngpu = "none"\n'
+    whole = unescaped(case.get("whole", "")) or right + table + more
+    text = unescaped(case.get("file", "")) or f"[tool.gpuenv]\n{whole}"
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(text, encoding="utf-8")
+    before = contents(folder)
+    for args in (["lock"], ["lock", "--check"]):
+        done = call(folder, *args)
+        assert (done.status, done.out) == (2, "")
+        assert len(done.err.splitlines()) == 1
+        for said in case["says"]:
+            assert said in done.err
+    assert contents(folder) == before
+
+
+def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        REPO.replace("requirements = []", 'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]')
+        + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\nglibc = "2.35"\n'
+    )
+    project = gpuenv.read_project(str(tmp_path))
+    v100, h100, ci = project.profiles
+    assert (v100.frameworks, v100.requirements, v100.constraints, v100.python) == (
+        ("torch",), ("numpy",), ("numpy<3",), "3.12",
+    )  # fmt: skip
+    assert (ci.frameworks, ci.requirements, ci.constraints, ci.python) == (("jax",), (), ("numpy<3",), "3.13t")
+    host = gpuenv.profile_host(ci)
+    assert (host.platform, host.glibc, host.gpus, host.driver, host.problems) == (
+        "linux-aarch64", (2, 35), (), None, (),
+    )  # fmt: skip
+    assert (host.python.version, host.python.free_threaded) == ((3, 13), True)
+    host = gpuenv.profile_host(h100)
+    assert (host.platform, host.glibc, host.driver, host.driver_cuda) == (
+        "linux-x86_64", (2, 28), "580.65.06", (13, 0),
+    )  # fmt: skip
+    assert [gpu.compute_capability for gpu in host.gpus] == [(9, 0)]
+
+
+def test_dependencies_of_the_project_are_locked_with_it(tmp_path: Path, call: Call) -> None:
+    text = REPO.replace('version = "1"', 'version = "1"\ndependencies = ["torch>=2.5", "pillow"]')
+    more = 'requirements = ["filelock"]\nproject-dependencies = true\ngroups = ["dev"]'
+    text = text.replace("requirements = []", more)
+    (tmp_path / "pyproject.toml").write_text(text + '[dependency-groups]\ndev = ["packaging"]\n')
+    done = call(tmp_path, "lock", "ci", "--offline")
+    assert done.status == 0, done.err
+    assert {"torch", "pillow", "packaging", "filelock"} <= {*pins(tmp_path / "pylock.ci.toml")}
+    assert len(gpuenv.read_lock(str(tmp_path / "pylock.ci.toml")).choices) == 1
+    replaced(tmp_path / "pyproject.toml", '"pillow"]', '"pillow<99"]')
+    done = call(tmp_path, "lock", "--check", "ci")
+    assert done.status == 1
+    assert "requirements: pillow<99 was added, pillow was removed" in done.out
+
+
+# ---- lock ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> None:
+    assert {path.name for path in locked.glob("pylock.*")} == LOCKS
+    locks = {name: gpuenv.read_lock(str(locked / name)) for name in LOCKS}
+    project = gpuenv.read_project(str(locked))
+    for profile in project.profiles:
+        lock = locks[profile.filename]
+        host = gpuenv.profile_host(profile)
+        assert lockfile.fit(lock, host) == ()
+        doubts = gpuenv.reasons_against([(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host)
+        assert all(reason.code.endswith("-unknown") for reason in doubts)
+    assert (7, 0) in locks["pylock.v100.toml"].needs.compute_capabilities
+    assert (9, 0) in locks["pylock.h100.toml"].needs.compute_capabilities
+    assert locks["pylock.ci.toml"].needs.driver is None
+    assert not any(pin.wheel.name.startswith("nvidia-") for pin in locks["pylock.ci.toml"].pins)
+
+
+def test_locking_again_changes_no_byte_and_says_so(repo: Path, call: Call) -> None:
+    before = contents(repo)
+    times = {name: (repo / name).stat().st_mtime_ns for name in LOCKS}
+    done = call(repo, "lock", "--offline")
+    assert done.status == 0
+    assert [line.split(",")[0] for line in done.out.splitlines()] == [
+        "pylock.v100.toml: unchanged", "pylock.h100.toml: unchanged", "pylock.ci.toml: unchanged",
+    ]  # fmt: skip
+    assert contents(repo) == before
+    assert times == {name: (repo / name).stat().st_mtime_ns for name in LOCKS}
+
+
+def test_the_machine_that_locks_leaves_no_trace(repo: Path, tmp_path: Path) -> None:
+    """Another glibc, interpreter and working folder give the same bytes."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "pyproject.toml").write_text(REPO)
+    done = run(["lock", "--project", str(other), "--offline"], tmp_path, VIRTUAL_ENV=str(tmp_path / "none"))
+    assert done.returncode == 0, done.stderr
+    assert {name: (other / name).read_bytes() for name in LOCKS} == {name: (repo / name).read_bytes() for name in LOCKS}
+
+
+def test_a_failing_profile_is_named_and_nothing_is_written(repo: Path, call: Call) -> None:
+    replaced(repo / "pyproject.toml", 'frameworks = ["torch"]', 'frameworks = ["torch>=2.14"]')
+    before = contents(repo)
+    for args in ([], ["h100", "v100"]):
+        done = call(repo, "lock", "--offline", *args)
+        assert (done.status, done.out) == (3, "")
+        assert done.err.startswith("gpuenv: profile v100: no environment for ")
+        assert "driver 580.65.06 or newer" in done.err
+        assert contents(repo) == before
+    assert call(repo, "lock", "--offline", "h100").status == 0
+
+
+def test_the_document_of_lock(repo: Path, call: Call) -> None:
+    replaced(repo / "pyproject.toml", "requirements = []", 'requirements = ["pillow"]')
+    document = json.loads(call(repo, "lock", "--offline", "--json").out)
+    assert [one["profile"] for one in document["profiles"]] == ["v100", "h100", "ci"]
+    for one in document["profiles"]:
+        assert one["status"] == "written"
+        assert [change["name"] for change in one["changes"]] == ["pillow"]
+        assert one["changes"][0]["was"] is None and one["download_bytes"] > 0
+    document = json.loads(call(repo, "lock", "--offline", "--json").out)
+    assert {one["status"] for one in document["profiles"]} == {"unchanged"}
+
+
+INDEXED = """\
+[tool.gpuenv]
+requirements = ["alpha"]
+python = "{python}"
+index-url = "{url}"
+
+[tool.gpuenv.profiles.ci]
+gpu = "none"
+"""
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Iterator[tuple[Path, IndexServer]]:
+    """A repository that locks from an index on loopback."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    with IndexServer() as server:
+        server.add("alpha", "1.0", ["beta"])
+        server.add("beta", "1.0")
+        server.add("gamma", "1.0", ["beta"])
+        (folder / "pyproject.toml").write_text(INDEXED.format(python=HERE, url=server.url))
+        yield folder, server
+
+
+def test_what_holds_is_kept_until_it_is_upgraded(indexed: tuple[Path, IndexServer], call: Call) -> None:
+    folder, server = indexed
+    lock = folder / "pylock.ci.toml"
+    assert call(folder, "lock").status == 0
+    server.add("alpha", "2.0", ["beta"])
+    server.add("beta", "2.0")
+    replaced(folder / "pyproject.toml", '["alpha"]', '["alpha", "gamma"]')
+    done = call(folder, "lock", "--refresh")
+    assert pins(lock) == {"alpha": "1.0", "beta": "1.0", "gamma": "1.0"}
+    assert done.out.splitlines()[:2] == [f"{lock.name}: 1 of 3 packages change", "  + gamma 1.0"]
+    done = call(folder, "lock", "--refresh", "--upgrade", "alpha")
+    assert pins(lock) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0"}
+    assert "  alpha 1.0 -> 2.0" in done.out.splitlines()
+    replaced(folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"')  # a pin that no longer holds moves by itself
+    assert call(folder, "lock", "--refresh").status == 0
+    assert pins(lock) == {"alpha": "2.0", "beta": "2.0", "gamma": "1.0"}
+    server.add("alpha", "3.0", [])
+    server.add("gamma", "2.0", [])
+    replaced(folder / "pyproject.toml", ', "beta>1"', "")
+    done = call(folder, "lock", "ci", "--refresh", "--upgrade")
+    assert pins(lock) == {"alpha": "3.0", "gamma": "2.0"}
+    assert "  - beta 2.0" in done.out.splitlines()
+
+
+def test_names_that_are_nowhere_are_refused(indexed: tuple[Path, IndexServer], call: Call) -> None:
+    folder, _ = indexed
+    assert call(folder, "lock").status == 0
+    before = contents(folder)
+    for args, said in (
+        (["--upgrade", "delta"], "--upgrade delta: no lock has a package of that name"),
+        (["--upgrade", "ci"], "gpuenv lock ci --upgrade"),
+        (["cu"], "has no profile 'cu'; it has ci"),
+        (["pylock.ci.toml"], "--check"),
+        (["--check", "--upgrade"], "--upgrade"),
+    ):
+        done = call(folder, "lock", *args)
+        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert said in done.err
+    assert contents(folder) == before
+
+
+def test_pins_of_an_edited_lock_are_not_kept(indexed: tuple[Path, IndexServer], call: Call) -> None:
+    folder, server = indexed
+    assert call(folder, "lock").status == 0
+    replaced(folder / "pylock.ci.toml", 'created-by = "gpuenv"', 'created-by = "me"')
+    server.add("alpha", "2.0")
+    done = call(folder, "lock", "--refresh")
+    assert done.status == 0
+    assert "pylock.ci.toml: was edited after it was locked: its pins are not kept" in done.err
+    assert pins(folder / "pylock.ci.toml") == {"alpha": "2.0"}
+
+
+# ---- check --------------------------------------------------------------------------------------------------------
+
+
+def test_fresh_locks(repo: Path, call: Call) -> None:
+    before = contents(repo)
+    done = call(repo, "lock", "--check")
+    assert (done.status, done.err) == (0, "")
+    assert [line.split()[:3] for line in done.out.splitlines()] == [
+        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"], ["pylock.ci.toml", "is", "fresh"],
+    ]  # fmt: skip
+    document = json.loads(call(repo, "lock", "--check", "--json").out)
+    assert document["ok"] is True and document["files"] == []
+    assert [(one["profile"], one["status"]) for one in document["profiles"]] == [
+        ("v100", "fresh"), ("h100", "fresh"), ("ci", "fresh"),
+    ]  # fmt: skip
+    assert contents(repo) == before
+
+
+@named("stale")
+def test_a_stale_lock_says_what_changed(case: dict[str, Any], repo: Path, call: Call) -> None:
+    text = (repo / "pyproject.toml").read_text()
+    assert text.count(case["old"]) == 1
+    (repo / "pyproject.toml").write_text(text.replace(case["old"], unescaped(case["new"])))
+    done = call(repo, "lock", "--check")
+    assert (done.status, done.err) == (1, "")
+    assert case["says"] in done.out.splitlines()
+    document = json.loads(call(repo, "lock", "--check", "h100", "--json").out)
+    assert (document["ok"], document["profiles"][0]["status"]) == (False, "stale")
+
+
+@named("edited")
+def test_an_edited_lock_is_found_and_not_installed(case: dict[str, Any], repo: Path, call: Call) -> None:
+    path = repo / "pylock.h100.toml"
+    text, count = re.subn(case["old"], case["new"], path.read_text(), count=1)
+    assert count == 1
+    path.write_text(text)
+    done = call(repo, "lock", "--check")
+    assert (done.status, done.err) == (1, "")
+    assert "pylock.h100.toml is tampered: was edited after it was locked" in done.out
+    assert case.get("says", "") in done.out
+    assert done.out.count("is fresh") == 2
+    before = contents(repo)
+    done = call(repo, "sync", path.name, "--target", "env", "--gpu", "H100", "--driver", "580.65.06")
+    assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert "pylock.h100.toml: was edited after it was locked" in done.err
+    assert contents(repo) == before
+    done = call(repo, "lock", "--check", path.name, "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12")
+    assert done.status in (1, 2)
+
+
+def test_another_layout_is_no_edit(repo: Path, call: Call) -> None:
+    import tomli_w
+
+    path = repo / "pylock.h100.toml"
+    text = tomli_w.dumps(tomllib.loads(path.read_text()), indent=2)
+    assert text != path.read_text()
+    path.write_text("# a note\n" + text + "\n[tool.other]\nx = 1\n")
+    assert call(repo, "lock", "--check").status == 0
+
+
+def test_a_lock_without_a_digest_is_read(repo: Path, call: Call) -> None:
+    """As gpuenv wrote them before there was one."""
+    path = repo / "pylock.h100.toml"
+    lock = gpuenv.read_lock(str(path))
+    text = re.sub(r'\ncontent = "\w+"', "", path.read_text())
+    path.write_text(text)
+    assert gpuenv.read_lock(str(path)) == lock
+
+
+def test_missing_unreadable_and_foreign_locks_are_told_apart(repo: Path, call: Call) -> None:
+    (repo / "pylock.v100.toml").unlink()
+    done = call(repo, "lock", "--check")
+    assert (done.status, done.out.splitlines()[0]) == (1, "pylock.v100.toml is missing: run gpuenv lock v100")
+    (repo / "pylock.v100.toml").write_text("lock-version = ")
+    done = call(repo, "lock", "--check")
+    assert done.status == 2
+    assert done.out.startswith("pylock.v100.toml is unreadable: is not TOML")
+    text = (repo / "pylock.h100.toml").read_text().partition("[tool.gpuenv]")[0]
+    (repo / "pylock.v100.toml").write_text(text)
+    done = call(repo, "lock", "--check", "v100")
+    assert (done.status, "has no [tool.gpuenv]" in done.out) == (2, True)
+    by_hand = ["--framework", "torch", "--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--offline"]
+    assert call(repo, "solve", *by_hand, "-o", "pylock.v100.toml").status == 0
+    done = call(repo, "lock", "--check", "v100")
+    assert (done.status, done.out.split(":")[0]) == (1, "pylock.v100.toml is stale")
+
+
+def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
+    path = repo / "pylock.ci.toml"
+    lock = gpuenv.read_lock(str(path))
+    old = lock.replace(data="matrix 2020-01-01.00000000, index snapshot 2020-01-01+000000000000")
+    path.write_text(lockfile.dumps(old))
+    done = call(repo, "lock", "--check")
+    assert done.status == 0
+    assert f"  newer data: {lock.data}" in done.out
+    path.write_text(lockfile.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0")))
+    assert "newer data" not in call(repo, "lock", "--check").out
+    done = call(repo, "lock", "ci", "--offline")
+    assert done.out.splitlines()[0].endswith("packages change") and "  data matrix 2999" in done.out
+
+
+def test_check_starts_light(repo: Path) -> None:
+    program = (
+        "import sys; before = set(sys.modules)\n"
+        "from gpuenv.cli import main; status = main(['lock', '--check'])\n"
+        "heavy = ('resolvelib', 'requests', 'rich', 'pynvml', 'urllib3', 'ssl', 'tomli_w', 'packaging', 'ctypes')\n"
+        "print(status, [name for name in heavy if name in set(sys.modules) - before])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
+
+
+# ---- locks of other tools -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Locks that pip and uv themselves write of releases whose names and versions the data knows."""
+    folder = tmp_path_factory.mktemp("foreign")
+    with IndexServer(metadata="hashed") as server:
+        server.add("torch", "2.15.0", ["nvidia-cudnn-cu13==9.26.0.51", "nvidia-cublas>=13"])
+        server.add("nvidia-cudnn-cu13", "9.26.0.51")
+        server.add("nvidia-cudnn-cu12", "9.28.0.42")
+        server.add("nvidia-cublas", "13.4.1.3")
+        server.add("tensorflow", "2.21.0", ["nvidia-cudnn-cu12>=9.3"])
+        (folder / "in.txt").write_text("torch\ntensorflow\n")
+        (folder / "pyproject.toml").write_text(
+            f'[project]\nname = "demo"\nversion = "1"\nrequires-python = "=={HERE}.*"\ndependencies = ["torch"]\n'
+        )
+        uv = [sys.executable, "-m", "uv", "--quiet", "--no-config"]
+        index = ["--index-url", server.url]
+        commands = [
+            [*uv, "pip", "compile", "in.txt", *index, "--format", "pylock.toml", "-o", "pylock.uv.toml"],
+            [*uv, "export", "--default-index", server.url, "--format", "pylock.toml", "-o", "pylock.export.toml"],
+            [sys.executable, "-m", "pip", "--isolated", "lock", "-r", "in.txt", *index, "-o", "pylock.pip.toml"],
+        ]
+        for command in commands:
+            environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable}
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            assert done.returncode == 0, done.stderr
+    return folder
+
+
+ON_V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", HERE, "--platform", "linux-x86_64"]
+ON_H100 = ["--gpu", "H100", "--driver", "580.65.06", "--python", HERE, "--platform", "linux-x86_64"]
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "codes"),
+    [
+        ("pylock.uv.toml", ON_H100, {"two-owners"}),
+        ("pylock.pip.toml", ON_H100, {"two-owners"}),
+        ("pylock.export.toml", ON_H100, set()),
+        ("pylock.uv.toml", ON_V100, {"two-owners", "driver-floor", "no-code-for-device"}),
+        ("pylock.pip.toml", ON_V100, {"two-owners", "driver-floor", "no-code-for-device"}),
+        ("pylock.export.toml", ON_V100, {"driver-floor", "no-code-for-device"}),
+    ],
+)
+def test_locks_of_pip_and_uv_are_judged(
+    name: str, flags: list[str], codes: set[str], foreign: Path, call: Call
+) -> None:
+    done = call(foreign, "lock", "--check", name, *flags, "--json")
+    (document,) = json.loads(done.out)["files"]
+    assert document["created_by"] == ("pip" if "pip" in name else "uv")
+    found = {reason["code"] for reason in document["reasons"]}
+    assert {code for code in found if not code.endswith("-unknown") and code != "known-avoid"} - {"bad-pair"} == codes
+    assert done.status == (1 if codes else 0)
+    assert document["ok"] is not bool(codes)
+    text = call(foreign, "lock", "--check", name, *flags).out
+    assert text.splitlines()[0].startswith(f"{name} ({document['created_by']}, ")
+    assert ("would not work on linux-x86_64" in text) is bool(codes)
+
+
+def test_files_of_a_foreign_lock_are_judged(foreign: Path, tmp_path: Path, call: Call) -> None:
+    text = (foreign / "pylock.export.toml").read_text()
+    path = tmp_path / "pylock.toml"
+    cases = (
+        (r"hashes = \{[^}]*\}", "hashes = {}", "is not a valid lock"),
+        ("py3-none-any.whl", "cp39-cp39-win_amd64.whl", "no-wheel-for-target"),
+        ('requires-python = "[^"]*"', 'requires-python = "<3"', "lock-python"),
+        ('created-by = "uv"', 'environments = ["sys_platform == \'win32\'"]\ncreated-by = "uv"', "lock-environment"),
+    )
+    for old, new, said in cases:
+        path.write_text(re.sub(old, new, text, count=1))
+        done = call(tmp_path, "lock", "--check", "pylock.toml", *ON_H100, "--json")
+        assert done.status == (2 if "valid" in said else 1)
+        assert said in done.out
+    for content, said in (("x", "is not TOML"), ("lock-version = '9.0'", "is not a valid lock")):
+        path.write_text(content)
+        done = call(tmp_path, "lock", "--check", "pylock.toml", *ON_H100)
+        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert said in done.err
+
+
+def test_own_locks_are_judged_on_another_host(repo: Path, call: Call) -> None:
+    on = ["--python", "3.12", "--glibc", "2.35", "--platform", "linux-x86_64"]
+    done = call(repo, "lock", "--check", "pylock.h100.toml", "--gpu", "H100", "--driver", "580.65.06", *on)
+    assert (done.status, done.err) == (0, "")
+    done = call(repo, "lock", "--check", "pylock.h100.toml", "--gpu", "V100", "--driver", "550.54.14", *on)
+    assert done.status == 1
+    assert "compute capability 7.0" in done.out and "driver 580.65.06 or newer" in done.out
+
+
+# ---- init ---------------------------------------------------------------------------------------------------------
+
+
+@named("init")
+def test_init(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    for name, text in case.get("files", {}).items():
+        (folder / name).write_bytes(text.encode())
+    before = contents(folder)
+    args = case.get("args") or ["--gpu", "H100", "--driver", "580.65.06"]
+    done = call(folder, "init", *args)
+    if "says" in case:
+        assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
+        assert contents(folder) == before
+        for said in case["says"]:
+            assert said in done.err
+        return
+    assert done.status == 0, done.err
+    after = contents(folder)
+    written = after.pop("pyproject.toml")
+    old = before.pop("pyproject.toml", b"")
+    assert after == before
+    assert written.startswith(old)
+    assert (b"\r\n" in old) == (b"\r\n" in written) and b"\r\n" not in written.replace(b"\r\n", b"")
+    table = tomllib.loads(written.decode())["tool"]["gpuenv"]
+    for key, value in case["gpuenv"].items():
+        assert table[key] == value
+    assert set(table) <= {*case["gpuenv"], "python", "profiles"}
+    profiles = table["profiles"]
+    assert list(profiles) == case["profiles"]
+    for name, profile in profiles.items():
+        if name == "cpu":
+            assert profile == {"gpu": "none", **({"frameworks": case["cpu"]} if "cpu" in case else {})}
+        else:
+            assert profile == case.get("gpu", {"gpu": "H100", "driver": "580.65.06"})
+    assert [profile.name for profile in gpuenv.read_project(str(folder)).profiles] == case["profiles"]
+
+
+def test_init_then_lock_then_check(tmp_path: Path) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "train.py").write_text("import torch\n")
+    flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
+    for args, said in (
+        (["init", *flags], "wrote [tool.gpuenv] to pyproject.toml: torch; Python 3.12; profiles h100, cpu"),
+        (["lock", "--offline"], "pylock.h100.toml: new, "),
+        (["lock", "--check"], "pylock.cpu.toml is fresh"),
+    ):
+        done = run(args, folder)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert said in done.stdout
+
+
+# ---- sync ---------------------------------------------------------------------------------------------------------
+
+
+def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
+    (repo / "pylock.v100.toml").unlink()
+    before = contents(repo)
+    done = call(repo, "sync", "--target", "env", "--gpu", "H100", "--driver", "550.54.14", "--glibc", "2.35")
+    assert (done.status, done.out) == (1, "")
+    lines = done.err.splitlines()
+    assert lines[0].startswith("gpuenv: the lock of no profile in pyproject.toml fits this host; nothing was installed")
+    assert lines[1:] == [
+        "  pylock.h100.toml needs driver 580.65.06 or newer; have driver 550.54.14",
+        "  pylock.ci.toml needs a host without a GPU, for which it was locked; have H100",
+        "  pylock.v100.toml needs to be locked; have it is missing",
+    ]
+    assert contents(repo) == before
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--gpu", "V100", "--driver", "550.54.14"], "pylock.v100.toml fits this host"),
+        (["--gpu", "none"], "pylock.ci.toml fits this host"),
+        (
+            ["--gpu", "H100", "--driver", "580.65.06"],
+            "pylock.h100.toml fits this host (pylock.v100.toml would too; the closest and first is taken)",
+        ),
+        (
+            ["--gpu", "A100", "--driver", "580.65.06"],
+            "pylock.v100.toml fits this host (pylock.h100.toml would too; the closest and first is taken)",
+        ),
+    ],
+)
+def test_sync_takes_the_lock_that_fits(flags: list[str], said: str, repo: Path, call: Call) -> None:
+    (repo / "full").mkdir()
+    (repo / "full" / "x").write_text("")  # a target that cannot be used: nothing is downloaded
+    done = call(repo, "sync", "--target", "full", *flags, "--glibc", "2.35")
+    assert done.status == 2
+    assert done.out.splitlines() == [said]
+
+
+def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(indexed: tuple[Path, IndexServer]) -> None:
+    folder, _ = indexed
+    done = run(["lock"], folder)
+    assert done.returncode == 0, done.stderr
+    done = run(["sync", "--target", "env", "--no-verify", "--gpu", "none"], folder)
+    assert done.returncode == 0, done.stderr
+    assert "pylock.ci.toml fits this host" in done.stdout
+    assert len([*(folder / "env").rglob("alpha-1.0.dist-info")]) == 1
+    pip = [sys.executable, "-m", "pip", "--isolated", "install", "--dry-run", "--no-deps", "--ignore-installed"]
+    pip += ["--no-index", "-r", "pylock.ci.toml"]
+    done = subprocess.run(pip, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Would install alpha-1.0 beta-1.0" in done.stdout
+    uv = [sys.executable, "-m", "uv", "--no-config", "pip", "sync", "--preview-features", "pylock", "--dry-run"]
+    environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
+    command = [*uv, "--no-index", "--python", sys.executable, "--target", "other", "pylock.ci.toml"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Would install 2 packages" in done.stderr
+
+
+# ---- pre-commit ---------------------------------------------------------------------------------------------------
+
+
+def git(folder: Path, *args: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@x.example", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", *who, *args], cwd=folder, check=True, capture_output=True, text=True)
+
+
+def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
+    """The hooks of the checkout; only their language is changed, as making an environment would need the network."""
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    assert text.count("language: python\n") == text.count("- id: ") == 2
+    (hooks / ".pre-commit-hooks.yaml").write_text(text.replace("language: python", "language: system"))
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "gpuenv").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpuenv "$@"\n')
+    (bin_ / "gpuenv").chmod(0o755)
+    for folder in (hooks, repo):
+        git(folder, "init")
+        git(folder, "add", ".")
+        git(folder, "commit", "-m", "x")
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "resolver"),
+        "PRE_COMMIT_HOME": str(tmp_path / "pre-commit"),
+        "GPUENV_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+    def hook(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pre_commit", "try-repo", str(hooks), name, "--all-files", "--verbose"]
+        return subprocess.run(
+            command, cwd=repo, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    done = hook("gpuenv-lock-check")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "pylock.h100.toml is fresh" in done.stdout
+    replaced(repo / "pyproject.toml", "requirements = []", 'requirements = ["pillow"]')
+    git(repo, "add", "pyproject.toml")
+    done = hook("gpuenv-lock-check")
+    assert done.returncode == 1
+    assert "pylock.h100.toml is stale: requirements were none, are pillow" in done.stdout
+    done = hook("gpuenv-lock")
+    assert done.returncode == 1 and "files were modified by this hook" in done.stdout
+    assert "  + pillow " in done.stdout
+    git(repo, "add", ".")
+    assert hook("gpuenv-lock").returncode == 0
+    assert hook("gpuenv-lock-check").returncode == 0
