@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gpuenv
 from gpuenv import lockfile
 from gpuenv.cli import main
+from gpuenv.errors import TamperedError
 from index_server import IndexServer
 from test_cli import contents, run
 
@@ -356,6 +359,34 @@ def test_an_edited_lock_is_found_and_not_installed(case: dict[str, Any], repo: P
     assert contents(repo) == before
     done = call(repo, "lock", "--check", path.name, "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12")
     assert done.status in (1, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_edit_of_a_value_goes_unseen(locked: Path, data: st.DataObject) -> None:
+    import tomli_w
+
+    document = tomllib.loads((locked / "pylock.h100.toml").read_text())
+    node: Any = document
+    while True:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        if not isinstance(node[key], (dict, list)) or not node[key]:
+            break
+        node = node[key]
+    if data.draw(st.booleans()):
+        del node[key]
+    else:
+        node[key] = data.draw(st.text() | st.integers(0, 9) | st.booleans() | st.lists(st.text(), max_size=2))
+    text = tomli_w.dumps(document)
+    if tomllib.loads(text) == tomllib.loads((locked / "pylock.h100.toml").read_text()):
+        return  # the value that was there
+    if (node, key) == (document.get("tool", {}).get("gpuenv"), "content") and key not in node:
+        return  # as locks were before there was a digest
+    with pytest.raises(gpuenv.InputError) as refusal:
+        lockfile.loads(text, "pylock.toml")
+    assert "\n" not in refusal.value.message
+    gone = "content" not in document.get("tool", {}).get("gpuenv", {}) or document["tool"]["gpuenv"].get("format") != 1
+    assert isinstance(refusal.value, TamperedError) or gone
 
 
 def test_another_layout_is_no_edit(repo: Path, call: Call) -> None:

@@ -271,7 +271,7 @@ def _validate(data: dict[str, Any], path: str) -> None:
     try:
         Pylock.from_dict(data)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        raise InputError(f"{path}: is not a valid lock: {error}") from None
+        raise InputError(f"{path}: is not a valid lock: {' '.join(str(error).split())}") from None
 
 
 def _odd(data: dict[str, Any], tool: dict[str, Any], path: str) -> str:

@@ -36,7 +36,7 @@ def read_others(path: str, host: Host) -> Others:
     try:
         lock = Pylock.from_dict(data)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        raise InputError(f"{path}: is not a valid lock: {error}") from None
+        raise InputError(f"{path}: is not a valid lock: {' '.join(str(error).split())}") from None
     variables = marker_environment(host)
     groups = {"extras": frozenset(), "dependency_groups": frozenset(lock.default_groups or ())}
     chosen = [

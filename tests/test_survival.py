@@ -1,0 +1,41 @@
+"""The rules over pins alone: replayed cases, and agreement with the solver, which asks the same rules another way."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv import explanation, lockfile
+from test_solve import CASES as SOLVES
+from test_solve import host_of, request_of
+
+CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "survival.json").read_text())
+OTHERS = [host_of({"gpu": gpus, "driver": "580.65.06"}) for gpus in (["V100"], ["T4"], ["H100"], ["B200"])]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_cases(case: dict[str, Any]) -> None:
+    reasons = gpuenv.reasons_against([(name, version) for name, version in case["pins"]], host_of(case))
+    found: dict[str, list[str]] = {}
+    for reason in reasons:
+        found.setdefault(reason.code, []).append(reason.subject)
+        assert reason.need and reason.have
+    assert found == case["codes"]
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in SOLVES if "refused" not in case], ids=lambda case: str(case["name"])
+)
+def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) -> None:
+    plan = gpuenv.solve(request_of(case), host_of(case), changes=False)
+    pins = [(pin.wheel.name, pin.wheel.version) for pin in plan.pins]
+    known = {"driver-unknown", *(reason.code for reason in plan.warnings)}
+    assert {reason.code for reason in gpuenv.reasons_against(pins, plan.host)} <= known
+    lock = gpuenv.lock(plan)
+    for host in OTHERS if plan.host.gpus else ():
+        # What the lock's own needs let through is not refused by the rules either.
+        elsewhere = plan.host.replace(gpus=host.gpus, driver=host.driver, driver_cuda=host.driver_cuda)
+        if not lockfile.fit(lock, elsewhere):
+            assert all(explanation.is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))
