@@ -53,8 +53,8 @@ def simple_url() -> str:
 
     configuration = Configuration(isolated=False)
     configuration.load()
-    configured = dict(configuration.items()).get("global.index-url")
-    return str(configured or PyPI.simple_url)
+    values = dict(configuration.items())
+    return str(os.environ.get("PIP_INDEX_URL") or values.get("global.index-url") or PyPI.simple_url)
 
 
 def write(path: str, text: str) -> None:

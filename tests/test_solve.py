@@ -47,7 +47,8 @@ def contradictions(plan: Plan) -> list[str]:
         assert floor is not None
         if host.driver and parse_release(host.driver) < parse_release(floor[0]):
             found.append(f"R1: {host.driver} < {floor[0]}")
-        libraries = [DATA.library(name, version, platform) for name, version in versions.items()]
+        on_path = [name for name in versions if DATA.is_library(name)]
+        libraries = [DATA.library(name, versions[name], platform) for name in on_path]
         codes = [torch.code, *(library.code for library in libraries if library)]
         for gpu in host.gpus:
             how = rules.serves_all(codes, gpu.compute_capability, host.driver_cuda)

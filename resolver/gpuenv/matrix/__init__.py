@@ -174,7 +174,7 @@ class DataMatrix:
         carriers = [library for library in found if library is not None]
         majors = [library.cuda_major for library in carriers] or [one.major for one in releases if one.major]
         if len(carriers) < len(way.carriers):
-            if not majors:
+            if not majors or not all(one.reaches(version) for one in releases):
                 return None
             code = Code(sass=None, source=f"no row of {' and '.join(way.carriers)} {version} on {platform}")
         else:

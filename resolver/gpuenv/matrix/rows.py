@@ -126,6 +126,11 @@ class Releases:
     def _cuda(self, key: tuple[str, str]) -> tuple[int, int] | None:
         return _pair(self.rows[key], "cuda", self.path) if self.rows[key].get("cuda") is not None else None
 
+    def reaches(self, version: str) -> bool:
+        """Whether there is a release of that version or an older one, on whatever platform."""
+        limit = _numbers(version)
+        return any(_numbers(one) <= limit for one, _ in self.rows)
+
     def upto(self, version: str, platform: str) -> Library | None:
         """The release of this version, else the newest older one: what a plug-in's version range admits."""
         if (version, platform) not in self.rows:
