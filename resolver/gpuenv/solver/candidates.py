@@ -376,8 +376,26 @@ class Shelf:
         if variant.build is None:
             names, have = " and ".join(variant.way.carriers), "not in the compatibility data"
             need = "a release that the data knows"
-            return {"__data": (Reason(code="build-unknown", subject=f"{subject}: {names}", need=need, have=have),)}
-        return self._cuda_facts(subject, variant.build, on_path=True)
+            reason = Reason(code="build-unknown", subject=f"{subject}: {names}", need=need, have=have)
+            facts: dict[str, tuple[Reason, ...]] = {"__data": (reason,)}
+        else:
+            facts = self._cuda_facts(subject, variant.build, on_path=True)
+        return facts | {"__extra": reasons} if (reasons := self._without_extra(subject, variant)) else facts
+
+    def _without_extra(self, subject: str, variant: Variant) -> tuple[Reason, ...]:
+        """A release without the extra that brings the CUDA libraries; pip would only warn and install without them.
+
+        Where the device code is in the distribution itself it works with libraries from elsewhere: a doubt. Where the
+        extra brings the device code, too (JAX), the release has no such variant.
+        """
+        asked, marker = parse_requirement(variant.way.requires[0]), self.environment.marker
+        texts = [one.marker for one in self.index.dependencies(variant.wheel) if one.marker and "extra" in one.marker]
+        missing = [extra for extra in asked.extras if not any(marker(text, (extra,)) for text in texts)]
+        if not missing:
+            return ()
+        code = "cuda-libraries-unknown" if asked.name in variant.way.carriers else "no-such-extra"
+        need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
+        return (Reason(code=code, subject=subject, need=need, have="a release without it"),)
 
     def build_needs(self, candidate: Candidate) -> list[Need]:
         """The host facts and topics that a framework's build or a CUDA library asks for."""

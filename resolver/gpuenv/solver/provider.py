@@ -48,7 +48,7 @@ class Provider(AbstractProvider[Need, Node, str]):
         self.limits, self.widening = limits, widening
         self.contains = shelf.environment.contains
         self._conflicts: dict[str, int] = {}
-        self._verdicts: dict[int, bool] = {}
+        self._verdicts: dict[Candidate | Variant, bool] = {}
         self._needed: dict[int, tuple[Need, ...]] = {}  # by id: candidates live as long as their shelf
         self._extra_nodes: dict[tuple[str, str, str], Candidate] = {}
 
@@ -129,13 +129,12 @@ class Provider(AbstractProvider[Need, Node, str]):
 
         As candidates that fail on a host fact they would lead the resolver back through everything else first.
         """
-        key = id(node)
-        if key not in self._verdicts:
+        if node not in self._verdicts:
             facts = self.shelf.variant_facts(node) if isinstance(node, Variant) else self.shelf.facts(node)
-            self._verdicts[key] = any(
+            self._verdicts[node] = any(
                 not (self.lenient and tolerable(reason)) for reasons in facts.values() for reason in reasons
             )
-        return self._verdicts[key]
+        return self._verdicts[node]
 
     def _releases(self, name: str, needs: Sequence[Need]) -> list[Candidate]:
         """The releases of a name that all needs admit together, best first."""
