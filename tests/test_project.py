@@ -293,6 +293,8 @@ def test_names_that_are_nowhere_are_refused(indexed: tuple[Path, IndexServer], c
         (["cu"], "has no profile 'cu'; it has ci"),
         (["pylock.ci.toml"], "--check"),
         (["--check", "--upgrade"], "--upgrade"),
+        (["--gpu", "H100"], "--gpu: a profile describes its own host"),
+        (["--check", "--driver", "580.65.06"], "--driver: a profile describes its own host"),
     ):
         done = call(folder, "lock", *args)
         assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)

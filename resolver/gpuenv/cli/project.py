@@ -78,6 +78,10 @@ def lock(arguments: Namespace) -> int:
     """Locks profiles, or says how their locks stand."""
     files = [one for one in arguments.profile if "." in one or os.sep in one or "/" in one]
     names = [one for one in arguments.profile if one not in files]
+    flags = [flag for flag in ("host", "gpu", "driver", "python", "platform", "glibc") if getattr(arguments, flag)]
+    if flags and not (arguments.check and files):
+        hint = "they are for --check with a lock file"
+        raise InputError(f"--{flags[0]}: a profile describes its own host, and host flags change none", hint=hint)
     if arguments.check:
         return _check(arguments, names, files)
     if files:

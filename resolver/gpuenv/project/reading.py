@@ -83,6 +83,7 @@ class _Reader:
         if not profiles:
             hint = 'add one, such as [tool.gpuenv.profiles.h100] with gpu = "H100" and driver = "580.65.06"'
             raise InputError(f"{self.path}: tool.gpuenv.profiles: there is no profile to lock for", hint=hint)
+        self._check_urls(top)
         own: Sequence[str] = ()
         if top.get("project-dependencies"):
             own = dependencies(self.path, top.get("extras", ()), top.get("groups", ()))
@@ -101,6 +102,17 @@ class _Reader:
                 hint = error.hint.replace("--", "")
                 raise InputError(f"{self.path}: {where}: {error.message.replace('--', '')}", hint=hint) from None
         return Project(path=self.path, folder=folder, profiles=tuple(found.values()))
+
+    def _check_urls(self, top: Mapping[str, Any]) -> None:
+        for key in ("index-url", "extra-index-urls"):
+            for url in [top[key]] if isinstance(top.get(key), str) else top.get(key, ()):
+                scheme, slashes, rest = url.partition("://")
+                if not slashes or scheme not in ("http", "https", "file"):
+                    self._fail(f"tool.gpuenv.{key}", f"must be a URL such as https://HOST/simple, and not {url!r}")
+                if "@" in rest.partition("/")[0]:
+                    hint = "put them into ~/.netrc"
+                    what = f"{self.path}: tool.gpuenv.{key} has credentials, which locks would show"
+                    raise InputError(what, hint=hint)
 
     def _check_name(self, name: str, where: str, found: Mapping[str, Profile]) -> None:
         if not name or not set(name) <= _NAME:
