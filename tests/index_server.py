@@ -51,7 +51,7 @@ def make_wheel(
         if padding:
             archive.writestr(f"{name}/padding.bin", hashlib.shake_128(stem.encode()).digest(padding))
         archive.writestr(f"{stem}.dist-info/METADATA", metadata or "\n".join([*lines, "", "A description."]))
-        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+        archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
     return f"{stem}-{tag}.whl", buffer.getvalue()
 

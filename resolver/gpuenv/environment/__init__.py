@@ -232,7 +232,9 @@ class TargetEnvironment:
         return best * _BUILD_SLOTS + _BUILD_SLOTS - 1 - min(int(number or 0), _BUILD_SLOTS - 1)
 
     def least_glibc(self, filename: str) -> tuple[int, int] | None:
-        """The oldest glibc on which the wheel fits this interpreter; None if it needs none or never fits."""
+        """The oldest glibc on which the wheel fits this interpreter; None if it needs none, never fits or is none."""
+        if not filename.endswith(".whl"):
+            return None
         fitted = self._fits("-".join(filename.removesuffix(".whl").split("-")[-3:]))
         least = min((glibc for glibc, _ in fitted), default=0)
         return (NEWEST_GLIBC[0], least) if least else None

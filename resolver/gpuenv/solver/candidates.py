@@ -312,7 +312,7 @@ class Shelf:
         self._variants.clear()
 
     def _arrange(self, name: str) -> list[Candidate]:
-        best: dict[tuple[str, str], tuple[int, Wheel]] = {}
+        best: dict[tuple[str, str], tuple[tuple[bool, int], Wheel]] = {}
         framework = self._known.get(name)
         own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
         sdists = getattr(self.index, "sdists", _no_sdists)(name) if name in self.request.allow_sdist else ()
@@ -323,8 +323,9 @@ class Shelf:
             if rank is None:
                 continue
             key = (wheel.version, wheel.index)
-            if key not in best or rank < best[key][0]:
-                best[key] = (rank, wheel)
+            place = (wheel.yanked is not None, rank)  # a file that was taken back goes after all others of its release
+            if key not in best or place < best[key][0]:
+                best[key] = (place, wheel)
         known = framework is not None
         shelf = [self._candidate(wheel) for _, wheel in best.values()]
         if sdists:

@@ -118,7 +118,8 @@ class Provider(AbstractProvider[Need, Node, str]):
         if identifier != name:
             needs += requirements.get(name, ())  # what is asked of a name holds for name[extra]
         barred = {id(node.wheel) for node in incompatibilities[identifier] if isinstance(node, Candidate)}
-        found = [candidate for candidate in self._releases(name, needs) if id(candidate.wheel) not in barred]
+        releases = self._releases(name, needs, base=identifier == name)
+        found = [candidate for candidate in releases if id(candidate.wheel) not in barred]
         if identifier == name:
             return lambda: (candidate for candidate in found if not self._refused(candidate))
         extras = tuple(identifier[len(name) + 1 : -1].split(","))
@@ -136,26 +137,29 @@ class Provider(AbstractProvider[Need, Node, str]):
             )
         return self._verdicts[node]
 
-    def _releases(self, name: str, needs: Sequence[Need]) -> list[Candidate]:
-        """The releases of a name that all needs admit together, best first."""
+    def _releases(self, name: str, needs: Sequence[Need], *, base: bool) -> list[Candidate]:
+        """The releases of a name that all needs admit together, best first.
+
+        For name[extra] those that only the name itself may rule out come last: what is asked of it may change.
+        """
         asked = [need for need in needs if isinstance(need, DistNeed)]
         ranges = [need.specifier for need in asked if need.specifier] + self.limits.ranges.get(name, [])
-        exact = [need.wheel for need in needs if isinstance(need, ExactNeed)]
         urls = [need.url for need in asked if need.url] + self.limits.urls.get(name, [])
         pool = self.shelf.direct(name, urls[0]) if urls else self.shelf.candidates(name)
         found = [
             candidate
             for candidate in pool
             if all(self.contains(one, candidate.version, True) for one in ranges)
-            and all(candidate.wheel is wheel for wheel in exact)
             and all(self._is_at(url, candidate) for url in urls)
         ]
         if not found and not urls:
             self.widening.try_for(name, ranges)
-        if exact or urls:
-            return found  # chosen already, whatever it is
-        request, environment = self.shelf.request, self.shelf.environment
-        return admitted(found, ranges, environment.is_prerelease, pre=request.pre)
+        if not urls:
+            request, environment = self.shelf.request, self.shelf.environment
+            best = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
+            found = best if base or len(best) == len(found) else best + [one for one in found if one not in best]
+        exact = [need.wheel for need in needs if isinstance(need, ExactNeed)]
+        return [one for one in found if all(one.wheel is wheel for wheel in exact)] if exact else found
 
     def _is_at(self, url: str, candidate: Candidate) -> bool:
         return any(candidate.wheel is other.wheel for other in self.shelf.direct(candidate.name, url))

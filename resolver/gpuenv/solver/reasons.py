@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..environment import parse_requirement, version_key
-from ..errors import Change, Explanation, GpuEnvError, Reason
+from ..errors import Change, Explanation, GpuEnvError, Reason, UnusableFileError
 from ..model import Host, Plan, Python, Rejection, Request, parse_release
 from .candidates import Candidate, DistNeed, FactNeed, FrameworkNeed, Need, Shelf, Variant, is_exact
+from .lacking import lacking
+from .releases import Limits
 
 PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 Retry = Callable[[Request, Host], Plan]
@@ -18,7 +20,11 @@ def reasons_against(shelf: Shelf, candidate: Candidate | Variant) -> tuple[Reaso
     """Every host fact against a build and against the CUDA libraries that it pins exactly."""
     facts = shelf.variant_facts(candidate) if isinstance(candidate, Variant) else shelf.facts(candidate)
     found = [reason for reasons in facts.values() for reason in reasons]
-    for requirement in shelf.index.dependencies(candidate.wheel):
+    try:
+        requirements = shelf.index.dependencies(candidate.wheel)
+    except UnusableFileError as error:
+        return (*found, error.reason)
+    for requirement in requirements:
         if not (is_exact(requirement.specifier) and shelf.matrix.is_library(requirement.name)):
             continue
         if requirement.marker and not shelf.environment.marker(requirement.marker, ()):
@@ -92,7 +98,7 @@ def explain(shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | No
     for root in names:
         found = _framework_reasons(shelf, root) if isinstance(root, FrameworkNeed) else _root_reasons(shelf, root)
         reasons += [reason for reason in found if reason not in reasons]
-    reasons += [reason for reason in _conflict_reasons(failure) if reason not in reasons]
+    reasons += [reason for reason in _conflict_reasons(shelf, failure) if reason not in reasons]
     subject = " and ".join(map(str, names))
     changes = tuple(smallest_changes(shelf, retry)) if retry is not None else ()
     return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
@@ -114,29 +120,11 @@ def _framework_reasons(shelf: Shelf, root: FrameworkNeed) -> Iterator[Reason]:
 
 
 def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
-    wheels = shelf.index.wheels(root.name)
-    if not wheels:
-        yield Reason(code="not-in-index", subject=root.name, need="a wheel", have="no index has the package")
+    yield from lacking(shelf, root)
+    if root.url is not None:
         return
     contains = shelf.environment.contains
-    asked = [wheel for wheel in wheels if contains(root.specifier, wheel.version, True)]
-    if not asked:
-        versions = list(dict.fromkeys(wheel.version for wheel in wheels))
-        have = f"{versions[-1]} to {versions[0]}" if len(versions) > 1 else versions[0]
-        yield Reason(code="no-version", subject=root.name, need=f"{root.name}{root.specifier}", have=have)
-        return
     fitting = [one for one in shelf.candidates(root.name) if contains(root.specifier, one.version, True)]
-    if not fitting:
-        python = shelf.host.python
-        need = f"a wheel for CPython {python.version[0]}.{python.version[1]}{'t' * python.free_threaded}"
-        glibc = f" with glibc {shelf.host.glibc[0]}.{shelf.host.glibc[1]}" if shelf.host.glibc else ""
-        have = ", ".join(sorted({_tags(wheel.filename) for wheel in asked})[:6])
-        yield Reason(
-            code="no-wheel-for-target",
-            subject=f"{root.name}{root.specifier}",
-            need=f"{need} on {shelf.host.platform}{glibc}",
-            have=have,
-        )
     against = [reasons_against(shelf, candidate) for candidate in fitting]
     # Where one of the builds has nothing against it, the host is not what stands in the way.
     if all(against):
@@ -144,20 +132,24 @@ def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
             yield from reasons
 
 
-def _tags(filename: str) -> str:
-    return "-".join(filename[:-4].split("-")[-3:])
-
-
-def _conflict_reasons(failure: Any) -> Iterator[Reason]:
-    """What resolvelib names: requirements on one package that no release satisfies together."""
+def _conflict_reasons(shelf: Shelf, failure: Any) -> Iterator[Reason]:
+    """What resolvelib names: requirements on one package that no release satisfies together, constraints included."""
+    limits = Limits([parse_requirement(text) for text in shelf.request.constraints], shelf.environment)
     causes = [cause for cause in failure.causes if not isinstance(cause.requirement, FactNeed)]
     for cause in causes:
-        others = [str(other.requirement) for other in causes if other.requirement.ident == cause.requirement.ident]
-        others = sorted({text for text in others if text != str(cause.requirement)})
-        parent = cause.parent
+        need, parent = cause.requirement, cause.parent
+        others = {str(other.requirement) for other in causes if other.requirement.ident == need.ident}
+        found: list[Reason] = []
+        if isinstance(need, DistNeed):
+            others |= {f"the constraint {text}" for text in limits.texts(need.name)}
+            found += lacking(shelf, need, limits.ranges.get(need.name, ()))
+        have = ", ".join(sorted(others - {str(need)})) or "no release that fits"
         subject = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else "the request"
-        have = ", ".join(others) if others else "no release that fits"
-        yield Reason(code="conflict", subject=subject, need=str(cause.requirement), have=have)
+        yield Reason(code="conflict", subject=subject, need=str(need), have=have)
+        yield from found
+    for cause in failure.causes:
+        if isinstance(cause.requirement, FactNeed) and cause.requirement.ident in ("__file", "__python"):
+            yield from cause.requirement.reasons
 
 
 def smallest_changes(shelf: Shelf, retry: Retry) -> Iterator[Change]:

@@ -1,0 +1,110 @@
+"""General resolution, replayed: small made universes, and what pip's rules make of them."""
+
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv import matrix, solver
+from gpuenv.environment import TargetEnvironment
+from gpuenv.errors import InputError, NoSolutionError
+from gpuenv.model import Host, Plan, Python, Request
+from universe import BASE, Universe
+
+FOLDER = Path(__file__).parent / "data" / "resolution"
+DATA = matrix.load()
+
+
+def cases() -> list[dict[str, Any]]:
+    """Every case, with the packages of its universe in it."""
+    found = []
+    for path in sorted(FOLDER.glob("*.json")):
+        content = json.loads(path.read_text())
+        packages = content["universes"]
+        found += [
+            {**case, "id": f"{path.stem}: {case['name']}", "packages": packages[case["in"]]}
+            for case in content["cases"]
+        ]
+    return found
+
+
+CASES = cases()
+
+
+def host_of(case: dict[str, Any]) -> Host:
+    """The target of a case; this interpreter on this machine where it names none."""
+    if "target" not in case:
+        libc = tuple(int(part) for part in platform.libc_ver()[1].split(".")[:2])
+        python = Python(version=sys.version_info[:2], full_version=".".join(map(str, sys.version_info[:3])))
+        return Host(machine=platform.machine(), glibc=(libc[0], libc[1]), python=python)
+    target = case["target"]
+    numbers = target["python"].removesuffix("t").split(".")
+    full = target["python"] if len(numbers) == 3 else None
+    glibc = [int(part) for part in target.get("glibc", "2.28").split(".")]
+    system, _, machine = target.get("platform", "linux-x86_64").partition("-")
+    return Host(
+        os="windows" if system == "win" else system,
+        machine=machine.replace("amd64", "x86_64"),
+        glibc=None if system == "win" else (glibc[0], glibc[1]),
+        python=Python(
+            version=(int(numbers[0]), int(numbers[1])), full_version=full, free_threaded=target["python"].endswith("t")
+        ),
+    )
+
+
+def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Request:
+    digests = {wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.wheels(name)}
+    hashes = {name: tuple(str(digests[one]) for one in files) for name, files in case.get("hashes", {}).items()}
+    return Request(
+        requirements=tuple(text.replace("{base}", base) for text in case["requires"]),
+        constraints=tuple(text.replace("{base}", base) for text in case.get("constraints", ())),
+        pre=case.get("pre", False),
+        allow_sdist=tuple(case.get("allow_sdist", ())),
+        hashes=tuple(hashes.items()),
+        require_hashes=bool(hashes),
+    )
+
+
+def packages_at(case: dict[str, Any], base: str) -> dict[str, Any]:
+    """The packages of a case whose URLs are below `base`."""
+    found: dict[str, Any] = json.loads(json.dumps(case["packages"]).replace("{base}", base))
+    return found
+
+
+def solved(case: dict[str, Any]) -> Plan:
+    universe = Universe(packages_at(case, BASE))
+    return solver.solve(request_of(case, universe), host_of(case), DATA, universe, TargetEnvironment, changes=False)
+
+
+def versions(plan: Plan) -> dict[str, str]:
+    return {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_cases(case: dict[str, Any]) -> None:
+    if "mistake" in case:
+        with pytest.raises(InputError, match=case["mistake"]):
+            solved(case)
+        return
+    if "conflict" in case:
+        with pytest.raises(NoSolutionError) as refusal:
+            solved(case)
+        reasons = refusal.value.explanation.reasons
+        told = "\n".join(f"{one.subject} needs {one.need}; have {one.have}" for one in reasons)
+        assert [name for name in case["conflict"] if name not in told] == [], told
+        assert set(case["codes"]) <= {reason.code for reason in reasons}, told
+        assert all(reason.need and reason.have and reason.subject for reason in reasons)
+        return
+    plan = solved(case)
+    assert versions(plan) == case["pins"]
+    files = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
+    assert {name: files[name] for name in case.get("files", {})} == case.get("files", {})
+
+
+def test_there_are_enough_of_them() -> None:
+    """A case that is lost on the way is noticed."""
+    assert len(CASES) >= 300
+    assert len({case["id"] for case in CASES}) == len(CASES)
