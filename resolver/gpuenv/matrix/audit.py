@@ -150,7 +150,7 @@ def _toolkits(matrix: DataMatrix, library: Library) -> list[CudaVersion]:
 def _check_code(matrix: DataMatrix, subject: str, code: Code, toolkits: list[CudaVersion]) -> Iterator[str]:
     """Whether one of the toolkits could have made the code. Toolkits without a row say nothing."""
     known = [matrix.compilers[line] for line in toolkits if line in matrix.compilers]
-    # Not of the targets that few fat binaries have: nvidia-cudnn-cu13 brings two engines for sm_70 of an older compiler.
+    # Not what few fat binaries have: nvidia-cudnn-cu13 brings two engines for sm_70 of an older compiler.
     targets = (*(code.sass or ()), *(code.ptx or ()))
     strange = [target for target in targets if not any(target in one for one in known)]
     if strange and known:
