@@ -31,6 +31,7 @@ sys.path.insert(0, str(SCANNER.parent))
 
 import device_code  # noqa: E402  - the path must be set first
 import scan_wheel  # noqa: E402
+import wheel_source  # noqa: E402
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "scan.toml").read_text())
 EMPTY = {"soname": "", "needs": [], "runpath": "", "opens": [], "binaries": 0, "sass": {}, "ptx": [], "elsewhere": 0}
@@ -388,7 +389,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_wheel, "PAUSE", 0.0)
+    monkeypatch.setattr(wheel_source, "PAUSE", 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -447,14 +448,14 @@ def test_a_broken_connection_is_taken_up_where_it_broke(store: Store, tmp_path: 
     whole = scan_wheel.scan_source(store.url(NAME), None)
     once = store.sent
     store.forget()
-    store.cut, store.cuts = scan_wheel.PIECE + 9, 12  # more than fit into one library without an end
+    store.cut, store.cuts = wheel_source.PIECE + 9, 12  # more than fit into one library without an end
     assert scan_wheel.scan_source(store.url(NAME), None) == whole == expect
     assert store.cuts == 0
-    assert once <= store.sent <= once + 12 * scan_wheel.PIECE  # only the pieces that were coming are read again
+    assert once <= store.sent <= once + 12 * wheel_source.PIECE  # only the pieces that were coming are read again
 
 
 def test_a_busy_store_is_asked_again(store: Store, tmp_path: Path) -> None:
-    store.busy = scan_wheel.ATTEMPTS - 1
+    store.busy = wheel_source.ATTEMPTS - 1
     assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
 
 
