@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 import gpuenv
 
-from .. import explanation
+from ..explanation import data as explanation
 from .output import print_json, print_lines
 
 

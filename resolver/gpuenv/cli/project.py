@@ -11,6 +11,7 @@ import gpuenv
 
 from .. import explanation
 from ..errors import InputError, NoSolutionError, Reason, TamperedError
+from ..explanation import locks as texts
 from ..model import Host, Lock
 from ..project import Profile, Project, State, choose, compare, preferences, state
 from . import host_flags, host_of
@@ -60,7 +61,7 @@ def init(arguments: Namespace) -> int:
         profiles, frameworks = list(begun.profiles), list(begun.frameworks)
         print_json({"path": begun.path, "frameworks": frameworks, "profiles": profiles, "python": begun.python})
     else:
-        print_lines(explanation.beginning_lines(begun, host))
+        print_lines(texts.beginning_lines(begun, host))
     return 0
 
 
@@ -93,11 +94,11 @@ def lock(arguments: Namespace) -> int:
         status = _write(path, new)
         changes = compare(old, new)
         if arguments.json:
-            report.append(explanation.lock_json(path, profile.name, status, new, changes))
+            report.append(texts.lock_json(path, profile.name, status, new, changes))
         elif status == "unchanged":
             print_lines([f"{path}: unchanged, {len(new.pins)} packages"])
         else:
-            print_lines(explanation.lock_lines(path, old, new, changes, warnings))
+            print_lines(texts.lock_lines(path, old, new, changes, warnings))
     if arguments.json:
         print_json({"profiles": report})
     return 0
@@ -173,11 +174,11 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
         project, data = gpuenv.read_project(arguments.project), gpuenv.data_version()
         states = [state(project, one, gpuenv.read_lock, data) for one in project.select(names)]
     if states and not arguments.json:
-        print_lines(explanation.states_lines(states))
+        print_lines(texts.states_lines(states))
     documents = _survivals(files, host_of(arguments, solving=True), quiet=arguments.json) if files else []
     good = all(one.status == "fresh" for one in states) and all(one["ok"] for one in documents)
     if arguments.json:
-        print_json({"ok": good, "profiles": explanation.states_json(states), "files": documents})
+        print_json({"ok": good, "profiles": texts.states_json(states), "files": documents})
     if any(one.status == "unreadable" for one in states):
         return InputError.exit_status
     return 0 if good else 1
@@ -195,7 +196,7 @@ def _survivals(files: Sequence[str], host: Host, *, quiet: bool) -> list[dict[st
             found += _own_reasons(path, host)
         found += gpuenv.reasons_against(others.pins, host)
         if not quiet:
-            print_lines(explanation.survival_lines(path, others.created_by, len(others.pins), found, host))
+            print_lines(texts.survival_lines(path, others.created_by, len(others.pins), found, host))
         documents.append(
             {
                 "path": path,
@@ -259,5 +260,5 @@ def fitting_lock(folder: str, host: Host) -> tuple[str, Lock, list[str]]:
             ),
         )
     best = good[0]
-    said = explanation.chosen_lines(project, good, state(project, best, gpuenv.read_lock, data))
+    said = texts.chosen_lines(project, good, state(project, best, gpuenv.read_lock, data))
     return project.lock_path(best), locks[best.name], said
