@@ -376,10 +376,10 @@ class _Handler(BaseHTTPRequestHandler):
             limit, self.close_connection = store.cut, True
         if store.hang and store.hang[0] == name and start <= store.hang[1] < start + limit and limit > 100_000:
             limit, self.close_connection = store.hang[1] - start, True
+        store.sent += limit  # before the client can have it, and look at the sum
         try:
             self.wfile.write(data[:limit])
             self.wfile.flush()
-            store.sent += limit
         except OSError:  # the client went away
             self.close_connection = True
         if self.close_connection and store.hang:
