@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"model", "plain", "errors", "rules", "environment", "writing"}
+KERNEL = {"model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing"}
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
     "plain": {"model"},
     "writing": set(),
     "rules": {"model", "errors"},
+    "facts": {"model", "errors", "rules"},
+    "elsewhere": {"model", "rules"},
     "environment": {"model", "errors"},
 }
 COMPOSERS = {"__init__", "__main__", "cli"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from . import rules
+from . import facts, rules
 from .environment import normalize_name
 from .errors import Reason
 from .model import Build, Framework, Host, Library, Matrix, Way, parse_release
@@ -29,11 +29,11 @@ def reasons(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tupl
     if host.gpus:
         found += rules.host_reasons(host, matrix) if builds or libraries else ()
         for subject, build, on_path in builds:
-            found += _of_build(subject, build, host, matrix, on_path=on_path)
+            found += _flat(facts.of_build(subject, build, host, matrix, on_path=on_path))
         if all(build is None or build.cuda is None for _, build, _ in builds):
             found += _floors(pinned, libraries, host, matrix)
         for name, library in libraries.items():
-            found += _of_library(f"{name} {pinned[name]}", library, host)
+            found += _flat(facts.of_library(f"{name} {pinned[name]}", library, host, matrix))
         found += _unknown_driver(builds, libraries, host, matrix)
     found += _known_bad(pinned, host, matrix)
     found += _together(pinned, builds, host, matrix)
@@ -91,26 +91,8 @@ def _libraries(pinned: Pins, matrix: Matrix) -> Iterator[tuple[str, str]]:
 # ---- one by one ------------------------------------------------------------------------------------------------------
 
 
-def _of_build(subject: str, build: Build | None, host: Host, matrix: Matrix, *, on_path: bool) -> Iterator[Reason]:
-    if build is None:
-        need, have = "a release that the data knows", "not in the compatibility data"
-        yield Reason(code="build-unknown", subject=subject, need=need, have=have)
-    elif build.cuda is None:
-        source = build.code.source
-        yield Reason(code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build", source=source)
-    else:
-        floor = matrix.driver_floor(build.cuda, host.os)
-        yield from rules.driver_reasons(subject, build.cuda, host.driver, floor)
-        if on_path:
-            yield from rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
-
-
-def _of_library(subject: str, library: Library | None, host: Host) -> Iterator[Reason]:
-    if library is None:
-        need, have = "a release that the data knows", "not in the compatibility data"
-        yield Reason(code="library-unknown", subject=subject, need=need, have=have)
-    else:
-        yield from rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
+def _flat(found: facts.Facts) -> list[Reason]:
+    return [reason for reasons in found.values() for reason in reasons]
 
 
 def _floors(pinned: Pins, libraries: Mapping[str, Library | None], host: Host, matrix: Matrix) -> Iterator[Reason]:
@@ -135,15 +117,10 @@ def _unknown_driver(
 
 
 def _known_bad(pinned: Pins, host: Host, matrix: Matrix) -> Iterator[Reason]:
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
     sides: dict[str, dict[str, tuple[str, str, str, str, str]]] = {}
     for name, version in pinned.items():
         subject = f"{name} {version}"
-        found = matrix.bad(name, version, capabilities)
-        if found is not None:
-            severity, text, source = found
-            need = "a release that is not known to be bad"
-            yield Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source)
+        yield from facts.known_bad(name, version, host, matrix)
         for pair, side, several_gpus, text, source, severity in matrix.bad_pairs(name, version):
             if len(host.gpus) > (1 if several_gpus else 0):
                 sides.setdefault(pair, {})[side] = (subject, pair, text, source, severity)

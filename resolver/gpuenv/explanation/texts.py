@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import Reason
+from ..facts import is_doubt
 from ..model import Choice, Lock, Plan, show_pair
+
+__all__ = ["choice_text", "download_bytes", "fact_text", "is_doubt", "reason_text", "reasons_json", "size"]
 
 
 def size(count: int | None) -> str:
@@ -51,8 +54,3 @@ def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
     """[{"code", "subject", "need", "have", "source"}]."""
     fields = ("code", "subject", "need", "have", "source")
     return [{field: getattr(reason, field) for field in fields} for reason in reasons]
-
-
-def is_doubt(reason: Reason) -> bool:
-    """Whether a reason says that the facts do not decide, or is a warning, rather than that something fails."""
-    return reason.code.endswith("-unknown") or reason.code == "known-avoid"

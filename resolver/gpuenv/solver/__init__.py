@@ -1,21 +1,19 @@
 """Request, host, compatibility data and an index in; one consistent plan out. Pure: no hardware, no clock, no files.
 
-resolvelib finds the set; host facts (driver, devices) and topics (one CUDA major, one owner for a folder) are nodes
-of its graph, so that a conflict with the host is found and named like any other.
+resolvelib finds the set (straight.py where it need not go back). What the host refuses is no candidate; topics (one
+CUDA major, one owner for a folder) are nodes of the graph, so that a conflict about them is found like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import sha256
 from json import dumps
-
-from resolvelib.reporters import BaseReporter
-from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolver
+from typing import Any, cast
 
 from .. import rules
 from ..environment import normalize_name, parse_requirement
 from ..errors import InputError, NoSolutionError
+from ..facts import is_doubt
 from ..model import (
     Build,
     Choice,
@@ -33,9 +31,10 @@ from ..model import (
     parse_release,
 )
 from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
-from .provider import Node, Provider, tolerable
+from .provider import Node, Provider
 from .reasons import explain, passed_over, variants_passed_over
 from .releases import Limits, Widening, WiderError
+from .straight import walk
 
 MAX_ROUNDS = 20_000
 
@@ -113,17 +112,14 @@ def solve(
         if requirement.marker is None or environment.marker(requirement.marker, ())
     ]
     widening = Widening(widen, shelf, frozenset(requirement.name for requirement in others))
-    failure: ResolutionImpossible[Need, object] | None = None
+    failure: Impossible | None = None
     for lenient in (False, True):
         provider = Provider(shelf, order, limits, widening, lenient=lenient)
         try:
             nodes = _resolved(provider, roots)
-        except ResolutionImpossible as impossible:
+        except Impossible as impossible:
             failure = impossible
             continue
-        except ResolutionTooDeep:
-            names = ", ".join(map(str, roots))
-            raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
         plan = _plan(provider, roots, nodes, data or matrix.version)
         _check_hashes(plan)
         return plan
@@ -148,16 +144,39 @@ def _check_hashes(plan: Plan) -> None:
             raise InputError(what, hint=f"if it is to be trusted, add {needed}")
 
 
+class Impossible(Exception):  # noqa: N818  it is an answer
+    """No set of releases does. `causes` have a `requirement` and a `parent`, as resolvelib names them."""
+
+    def __init__(self, causes: Sequence[Any]) -> None:
+        super().__init__(causes)
+        self.causes = causes
+
+
 def _resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
     """What resolvelib chooses. A name that turns out to have more releases than were known makes it begin again."""
     spread = [part for need in roots for part in (need.with_base() if isinstance(need, DistNeed) else (need,))]
     while True:
         try:
-            return list(Resolver(provider, BaseReporter()).resolve(spread, max_rounds=MAX_ROUNDS).mapping.values())
+            return walk(provider, spread) or _with_conflicts(provider, spread)
         except WiderError:
             provider = Provider(
                 provider.shelf, list(provider.order), provider.limits, provider.widening, lenient=provider.lenient
             )
+
+
+def _with_conflicts(provider: Provider, needs: Sequence[Need]) -> list[Node]:
+    # Imported here: most solves do without it, and it is a good part of their time.
+    from resolvelib.reporters import BaseReporter
+    from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolver
+
+    resolver: Resolver[Need, Node, str] = Resolver(cast(Any, provider), BaseReporter())
+    try:
+        return list(resolver.resolve(needs, max_rounds=MAX_ROUNDS).mapping.values())
+    except ResolutionImpossible as impossible:
+        raise Impossible(impossible.causes) from None
+    except ResolutionTooDeep:
+        names = ", ".join(map(str, needs))
+        raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
 
 
 def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:
@@ -172,7 +191,7 @@ def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: st
     warnings = [*shelf.host_doubts, *provider.widening.doubts()]
     facts = [shelf.facts(node) for node in pinned.values()] + [shelf.variant_facts(one) for one in variants.values()]
     for reasons in (reasons for one in facts for reasons in one.values()):
-        warnings += [reason for reason in reasons if tolerable(reason) and reason not in warnings]
+        warnings += [reason for reason in reasons if is_doubt(reason) and reason not in warnings]
     skipped: list[Rejection] = []
     for root in roots:
         if isinstance(root, FrameworkNeed):

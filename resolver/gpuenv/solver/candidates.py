@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import rules
+from .. import facts, rules
 from ..environment import parse_requirement, version_key
 from ..errors import InputError, Reason
+from ..facts import Facts
 from ..model import (
     Build,
     CudaVersion,
@@ -363,7 +364,7 @@ class Shelf:
                 needs.append(DistNeed(requirement.name, requirement.extras, pinned))
         return needs
 
-    def variant_facts(self, variant: Variant) -> dict[str, tuple[Reason, ...]]:
+    def variant_facts(self, variant: Variant) -> Facts:
         """As `facts`, for a variant of a framework: every reason against each of its carriers."""
         host, subject = self.host, f"{variant.framework.name} {variant.label}"
         if not host.gpus:
@@ -371,17 +372,14 @@ class Shelf:
                 reason = Reason(code="needs-gpu", subject=subject, need="a GPU", have="a host without one")
                 return {"__sm": (reason,)}
             return {}
-        if not variant.way.carriers:
-            reason = Reason(code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build")
-            return {"__sm": (reason,)}
-        if variant.build is None:
-            names, have = " and ".join(variant.way.carriers), "not in the compatibility data"
-            need = "a release that the data knows"
-            reason = Reason(code="build-unknown", subject=f"{subject}: {names}", need=need, have=have)
-            facts: dict[str, tuple[Reason, ...]] = {"__data": (reason,)}
-        else:
-            facts = self._cuda_facts(subject, variant.build, on_path=True)
-        return facts | {"__extra": reasons} if (reasons := self._without_extra(subject, variant)) else facts
+        build = variant.build
+        who = subject if build is not None else f"{subject}: {' and '.join(variant.way.carriers)}"
+        found = facts.of_build(who, build, host, self.matrix, on_path=True)
+        if build is not None and build.cuda is None:
+            return found
+        if build is not None:
+            found["__sm"] = self.host_reasons + found["__sm"]
+        return found | {"__extra": reasons} if (reasons := self._without_extra(subject, variant)) else found
 
     def _without_extra(self, subject: str, variant: Variant) -> tuple[Reason, ...]:
         """A release without the extra that brings the CUDA libraries; pip would only warn and install without them.
@@ -418,61 +416,27 @@ class Shelf:
                 needs.append(SideNeed(pair, side, text))
         return needs
 
-    def facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
+    def facts(self, candidate: Candidate) -> Facts:
         """Every host fact that the candidate asks for, with all reasons against it; complete, never just the first."""
-        facts, bad = self._own_facts(candidate), self._known_bad(candidate)
-        return facts | {"__data": facts.get("__data", ()) + bad} if bad else facts
+        found = self._own_facts(candidate)
+        bad = facts.known_bad(candidate.name, candidate.version, self.host, self.matrix)
+        return found | {"__data": found.get("__data", ()) + bad} if bad else found
 
-    def _known_bad(self, candidate: Candidate) -> tuple[Reason, ...]:
-        capabilities = [gpu.compute_capability for gpu in self.host.gpus if gpu.compute_capability is not None]
-        found = self.matrix.bad(candidate.name, candidate.version, capabilities)
-        if found is None:
-            return ()
-        severity, text, source = found
-        subject, need = f"{candidate.name} {candidate.version}", "a release that is not known to be bad"
-        return (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
-
-    def _own_facts(self, candidate: Candidate) -> dict[str, tuple[Reason, ...]]:
-        if not self.host.gpus and candidate.library is None:
-            return {}
-        name, build = candidate.name, candidate.build
-        if build is not None:
-            return self.build_facts(build)
-        if candidate.library is not None:
-            return self._library_facts(candidate.library)
-        if name in self._known or self.matrix.is_library(name):
-            code = "build-unknown" if name in self._known else "library-unknown"
-            subject, have = f"{name} {candidate.version}", "not in the compatibility data"
-            return {"__data": (Reason(code=code, subject=subject, need="a release that the data knows", have=have),)}
+    def _own_facts(self, candidate: Candidate) -> Facts:
+        name, subject = candidate.name, f"{candidate.name} {candidate.version}"
+        if candidate.build is not None:
+            return self.build_facts(candidate.build)
+        if name in self._known:
+            return facts.of_build(subject, None, self.host, self.matrix, on_path=self.on_path(name))
+        if candidate.library is not None or (self.host.gpus and self.matrix.is_library(name)):
+            return facts.of_library(subject, candidate.library, self.host, self.matrix)
         return {}
 
-    def build_facts(self, build: Build) -> dict[str, tuple[Reason, ...]]:
+    def build_facts(self, build: Build) -> Facts:
         """As `facts`, for a build of a framework or companion, whether or not the index has a wheel of it."""
-        host, subject = self.host, f"{build.name} {build.local}"
-        if not host.gpus:
-            return {}
-        if build.cuda is None:
-            need, have = "a CUDA build", "a CPU build"
-            reason = Reason(code="cpu-build", subject=subject, need=need, have=have, source=build.code.source)
-            return {"__sm": (reason,)}
-        return self._cuda_facts(subject, build, on_path=self.on_path(build.name))
-
-    def _cuda_facts(self, subject: str, build: Build, *, on_path: bool) -> dict[str, tuple[Reason, ...]]:
-        host, cuda = self.host, build.cuda or (0, 0)
-        driver = rules.driver_reasons(subject, cuda, host.driver, self.matrix.driver_floor(cuda, host.os))
-        device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda) if on_path else ()
-        return {"__driver": driver, "__sm": self.host_reasons + device}
-
-    def _library_facts(self, library: Library) -> dict[str, tuple[Reason, ...]]:
-        facts: dict[str, tuple[Reason, ...]] = {}
-        subject = f"{library.name} {library.version}"
-        host = self.host
-        if host.gpus:
-            facts["__sm"] = rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)
-            if library.cuda is not None:  # a framework's own: its family's floor is the whole environment's
-                floor = self.matrix.driver_floor(library.cuda, host.os)
-                facts["__driver"] = rules.driver_reasons(subject, library.cuda, host.driver, floor)
-        return facts
+        subject, on_path = f"{build.name} {build.local}", self.on_path(build.name)
+        found = facts.of_build(subject, build, self.host, self.matrix, on_path=on_path)
+        return found | {"__sm": self.host_reasons + found["__sm"]} if "__driver" in found else found
 
 
 def distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from resolvelib.providers import AbstractProvider
-
 from ..errors import Reason, UnusableFileError
+from ..facts import is_doubt
 from ..model import Requirement
 from .candidates import (
     AgreeNeed,
@@ -30,13 +29,9 @@ Node = Candidate | Token | Variant
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
 
-def tolerable(reason: Reason) -> bool:
-    """Whether a reason is a doubt (unknown, or a release to avoid) rather than a contradiction."""
-    return reason.code.endswith("-unknown") or reason.code == "known-avoid"
-
-
-class Provider(AbstractProvider[Need, Node, str]):
-    """One resolution. `lenient` lets doubts pass, which a first, strict resolution refuses.
+class Provider:
+    """One resolution, with the methods of resolvelib's AbstractProvider (which costs an import to inherit from).
+ `lenient` lets doubts pass, which a first, strict resolution refuses.
 
     Frameworks are decided first, in the `order` given, so that backtracking gives up the later ones first. All else is
     decided as pip does it, but for the order of the user's requirements, which says nothing: by name.
@@ -133,7 +128,7 @@ class Provider(AbstractProvider[Need, Node, str]):
         if node not in self._verdicts:
             facts = self.shelf.variant_facts(node) if isinstance(node, Variant) else self.shelf.facts(node)
             self._verdicts[node] = any(
-                not (self.lenient and tolerable(reason)) for reasons in facts.values() for reason in reasons
+                not (self.lenient and is_doubt(reason)) for reasons in facts.values() for reason in reasons
             )
         return self._verdicts[node]
 
@@ -206,7 +201,7 @@ class Provider(AbstractProvider[Need, Node, str]):
 
     def _blocked(self, need: Need) -> bool:
         reasons = need.reasons if isinstance(need, FactNeed) else ()
-        return any(not (self.lenient and tolerable(reason)) for reason in reasons)
+        return any(not (self.lenient and is_doubt(reason)) for reason in reasons)
 
     def _meets(self, need: Need, candidate: Candidate) -> bool:
         if isinstance(need, ExactNeed):
