@@ -45,7 +45,7 @@ def make_wheel(
     stem = f"{name.replace('-', '_')}-{version}"
     lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Python: {requires_python}"] if requires_python else []
-    lines += [f"Requires-Dist: {one}" for one in requires]
+    lines += [f"Requires-Dist: {one}" for one in requires] + provided(requires)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         if padding:
@@ -54,6 +54,12 @@ def make_wheel(
         archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
         archive.writestr(f"{stem}.dist-info/RECORD", "")
     return f"{stem}-{tag}.whl", buffer.getvalue()
+
+
+def provided(requires: Sequence[str]) -> list[str]:
+    """The Provides-Extra fields of what requirements name: pip leaves out what is asked of any other extra."""
+    found = (re.findall(r"extra *[=!]= *['\"]([^'\"]+)", text) for text in requires)
+    return [f"Provides-Extra: {extra}" for extra in dict.fromkeys(extra for extras in found for extra in extras)]
 
 
 # A build backend that stands in the sdist itself, so that building it asks no index for anything.
@@ -90,7 +96,7 @@ def make_sdist(
     stem = f"{name.replace('-', '_')}-{version}"
     lines = [f"Metadata-Version: {metadata_version}", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Python: {requires_python}"] if requires_python else []
-    lines += [f"Dynamic: {one}" for one in dynamic] + [f"Requires-Dist: {one}" for one in requires]
+    lines += [f"Dynamic: {one}" for one in dynamic] + [f"Requires-Dist: {one}" for one in requires] + provided(requires)
     files = {"pyproject.toml": BUILD_SYSTEM, "backend.py": BACKEND, "src/deep/PKG-INFO": "none of it\n"}
     files |= {"PKG-INFO": "\n".join([*lines, "", "A description."])} if info else {}
     buffer = io.BytesIO()
@@ -102,7 +108,7 @@ def make_sdist(
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
             for path, text in files.items():
                 member = tarfile.TarInfo(f"{stem}/{path}")
-                member.size = len(text.encode())
+                member.size, member.mtime = len(text.encode()), 500_000_000  # a zip knows no time before 1980
                 tar.addfile(member, io.BytesIO(text.encode()))
     return f"{stem}{kind}", buffer.getvalue()
 

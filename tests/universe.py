@@ -40,7 +40,7 @@ def files(packages: Packages) -> dict[str, list[tuple[str, str, File, dict[str, 
 def serve(server: IndexServer, packages: Packages) -> None:
     """Put a universe on a loopback index."""
     for name, rows in files(packages).items():
-        server.projects[name] = [file for _, _, file, _ in rows]
+        server.projects[normalize_name(name)] = [file for _, _, file, _ in rows]
 
 
 class Universe:

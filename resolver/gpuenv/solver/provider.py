@@ -112,7 +112,8 @@ class Provider:
         name = identifier.partition("[")[0]
         if identifier != name:
             needs += requirements.get(name, ())  # what is asked of a name holds for name[extra]
-        barred = {id(node.wheel) for node in incompatibilities[identifier] if isinstance(node, Candidate)}
+        # resolvelib names the same one thousands of times where it goes back often: each is looked at once.
+        barred = {id(node.wheel) for node in set(incompatibilities[identifier]) if isinstance(node, Candidate)}
         releases = self._releases(name, needs, base=identifier == name)
         found = [candidate for candidate in releases if id(candidate.wheel) not in barred]
         if identifier == name:

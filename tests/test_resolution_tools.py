@@ -1,0 +1,153 @@
+"""The same universes, served from a loopback index, resolved by pip and by uv: the pins are the same.
+
+Where they are not, the case says why under "pip" or "uv".
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from uv import find_uv_bin
+
+from index_server import IndexServer
+from test_resolution import CASES, packages_at
+from universe import files, serve
+
+# pip resolves all cases in one process: starting it takes longer than what it does.
+DRIVER = """
+import json, sys
+from pip._internal.cli.main import main
+for job in json.load(open(sys.argv[1])):
+    try:
+        status = main(job["arguments"])
+    except SystemExit as end:
+        status = end.code
+    print(json.dumps({"id": job["id"], "status": status}), file=sys.stderr)
+"""
+TODAY = [case for case in CASES if "target" not in case]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, IndexServer]]:
+    """A loopback index for each universe."""
+    with ExitStack() as stack:
+        found: dict[str, IndexServer] = {}
+        for case in CASES:
+            key = json.dumps(case["packages"])
+            if key not in found:
+                server = found[key] = stack.enter_context(IndexServer())
+                serve(server, packages_at(case, f"{server.base}/files/"))
+        yield found
+
+
+def server_of(case: dict[str, Any], servers: dict[str, IndexServer]) -> IndexServer:
+    return servers[json.dumps(case["packages"])]
+
+
+def put(case: dict[str, Any], server: IndexServer, folder: Path) -> list[str]:
+    """Writes the requirements and constraints of a case; -r FILE -c FILE."""
+    base = f"{server.base}/files/"
+    rows = [file for found in files(packages_at(case, base)).values() for _, _, file, _ in found]
+    digests = {file.filename: hashlib.sha256(file.data).hexdigest() for file in rows}
+    lines = []
+    for text in case["requires"]:
+        name = text.partition("=")[0]
+        hashes = [f"--hash=sha256:{digests[one]}" for one in case.get("hashes", {}).get(name, ())]
+        lines.append(" ".join([text.replace("{base}", base), *hashes]))
+    folder.mkdir()
+    (folder / "r.txt").write_text("\n".join(lines))
+    (folder / "c.txt").write_text("\n".join(text.replace("{base}", base) for text in case.get("constraints", ())))
+    return ["-r", str(folder / "r.txt"), "-c", str(folder / "c.txt")]
+
+
+@pytest.fixture(scope="module")
+def by_pip(
+    servers: dict[str, IndexServer], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, str] | None]:
+    """{case: its pins}, None where pip refuses."""
+    root = tmp_path_factory.mktemp("pip")
+    jobs = []
+    for number, case in enumerate(TODAY):
+        server, folder = server_of(case, servers), root / str(number)
+        arguments = ["install", "--isolated", "--dry-run", "--ignore-installed", "--no-cache-dir", "--quiet", "--quiet"]
+        arguments += ["--quiet", "--disable-pip-version-check", "--no-input", "--index-url", server.url]
+        arguments += put(case, server, folder) + ["--report", str(folder / "report.json")]
+        binary = sorted(set(case["packages"]) - set(case.get("allow_sdist", ())))
+        arguments += ["--only-binary", ",".join(binary)] + (["--pre"] if case.get("pre") else [])
+        jobs.append({"id": case["id"], "arguments": arguments, "report": str(folder / "report.json")})
+    (root / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER, str(root / "jobs.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"})
+    told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"id"')]
+    assert [one["id"] for one in told] == [job["id"] for job in jobs], done.stderr[-2000:]
+    found: dict[str, dict[str, str] | None] = {}
+    for job, one in zip(jobs, told, strict=True):
+        report = Path(job["report"])
+        assert (one["status"] == 0) == report.exists()
+        found[job["id"]] = pins(json.loads(report.read_text())) if report.exists() else None
+    return found
+
+
+def pins(report: dict[str, Any]) -> dict[str, str]:
+    rows = [row["metadata"] for row in report["install"]]
+    return {row["name"].lower().replace(".", "-").replace("_", "-"): row["version"] for row in rows}
+
+
+@pytest.mark.parametrize("case", TODAY, ids=[case["id"] for case in TODAY])
+def test_pip_resolves_the_same(case: dict[str, Any], by_pip: dict[str, dict[str, str] | None]) -> None:
+    found = by_pip[case["id"]]
+    if "pip" in case:
+        assert found != case.get("pins")  # a difference that is settled, and still there
+        return
+    assert found == case.get("pins")
+
+
+# ---- uv -------------------------------------------------------------------------------------------------------------
+
+PLATFORMS = {"linux-x86_64": "x86_64-manylinux", "linux-aarch64": "aarch64-manylinux"}
+
+
+def by_uv(case: dict[str, Any], server: IndexServer, folder: Path) -> dict[str, str] | None:
+    """The pins of `uv pip compile`, None where it refuses. It refuses to ask for a Python that is not there to build."""
+    target = case.get("target", {})
+    arguments = put(case, server, folder)[1:]
+    arguments += ["--no-header", "--no-annotate", "--no-cache", "--no-config", "--quiet", "--no-strip-markers"]
+    arguments += ["--no-strip-extras", "--index-url", server.url, "--resolution", "highest"]
+    if target:
+        platform, glibc = target.get("platform", "linux-x86_64"), target.get("glibc", "2.28").replace(".", "_")
+        named = "x86_64-pc-windows-msvc" if platform == "win-amd64" else f"{PLATFORMS[platform]}_{glibc}"
+        arguments += ["--python-version", target["python"], "--python-platform", named]
+    for name in sorted(set(case["packages"]) - set(case.get("allow_sdist", ()))):
+        arguments += ["--only-binary", name]
+    arguments += ["--prerelease", "allow" if case.get("pre") else "if-necessary-or-explicit"]
+    command = [find_uv_bin(), "pip", "compile", *arguments, "--python", sys.executable, "--no-python-downloads"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None
+    lines = [line.partition(" ;")[0].strip() for line in done.stdout.splitlines() if line[:1].isalnum()]
+    found = [line.split("==") for line in lines if "==" in line]
+    rows = {row[0].partition("[")[0]: row[1] for row in found}
+    for line in (line for line in lines if " @ " in line):
+        name, _, url = line.partition(" @ ")
+        rows[name.partition("[")[0]] = url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
+    return rows
+
+
+# Each is a process: all that have a target, which pip cannot be given whole, and a third of the others.
+FOR_UV = [case for number, case in enumerate(CASES) if "target" in case or "uv" in case or number % 3 == 0]
+
+
+@pytest.mark.parametrize("case", FOR_UV, ids=[case["id"] for case in FOR_UV])
+def test_uv_resolves_the_same(case: dict[str, Any], servers: dict[str, IndexServer], tmp_path: Path) -> None:
+    found = by_uv(case, server_of(case, servers), tmp_path / "case")
+    if "uv" in case:
+        assert found != case.get("pins")
+        return
+    assert found == case.get("pins")
