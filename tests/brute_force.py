@@ -1,0 +1,298 @@
+"""The best combination of frameworks on a host, found without the solver: the grid test compares the two.
+
+Every release of every package is a candidate; what candidates ask for is a set of candidates of another package. A
+search narrows these sets until nothing changes, then takes one candidate after the other, and goes back where a set
+becomes empty. It looks at all combinations before it says that there is none. The policy is the documented one:
+the first framework as new as can be, then the second, and so on; without doubts before with doubts.
+
+As a script it runs the whole grid and prints what it found: python tests/brute_force.py [PYTHON ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import raw_facts as raw
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+LIMIT = 50_000  # candidates tried in one search
+
+
+class UndecidedError(Exception):
+    """The search was given up: nothing is proved."""
+
+
+class Candidate:
+    """One way that a name can be chosen; `asks` is name -> the set of its candidates that will do, as bits."""
+
+    __slots__ = ("label", "requires", "topics")
+
+    def __init__(self, label: str, requires: Sequence[tuple[str, str, SpecifierSet]], topics: dict[str, str]):
+        self.label, self.requires, self.topics = label, requires, topics
+
+
+class Way:
+    """A release of a framework installed one way, such as jax 0.12.0 as jax[cuda12]."""
+
+    __slots__ = ("carriers", "framework", "requires", "variant", "version")
+
+    def __init__(self, framework: str, way: dict[str, list[str]], version: str):
+        self.framework, self.variant, self.version = framework, str(way["variant"]), version
+        self.carriers, self.requires = way["carriers"], [raw.requirement(text) for text in way["requires"]]
+
+
+TOPICS = {
+    "=CUDA major": ["11", "12", "13"],
+    **{f"=owner of {folder}": sorted(name for name in raw.SLOTS if raw.SLOTS[name] == folder)
+       for folder in raw.SLOTS.values()},
+}  # fmt: skip
+
+
+def bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Problem:
+    """What can be chosen on one host: GPU by compute capability, driver, interpreter. `strict` refuses doubts."""
+
+    def __init__(self, device: raw.Pair, driver: str, python: raw.Pair, *, strict: bool):
+        self.device, self.driver, self.python, self.strict = device, driver, python, strict
+        self.cuda, self.majors = raw.driver_cuda(driver), raw.majors_of(driver)
+        self.users: dict[str, set[str]] = {}
+        self._asks: dict[tuple[str, int], dict[str, int]] = {}
+        self._all: dict[str, int] = {}
+        self._ways: dict[str, list[Way]] = {}
+        self.tried = 0
+
+    # ---- candidates
+
+    def all(self, name: str) -> int:
+        """The candidates of a name that the host admits."""
+        if name not in self._all:
+            self._all[name] = sum(1 << i for i in range(self._count(name)) if self._admits(name, i))
+        return self._all[name]
+
+    def _count(self, name: str) -> int:
+        if name[0] == "@":
+            return len(self.ways(name[1:]))
+        return len(TOPICS[name]) if name[0] == "=" else len(raw.snapshot(name.partition("[")[0], self.python))
+
+    def _admits(self, name: str, number: int) -> bool:
+        if name[0] == "=":
+            return name != "=CUDA major" or TOPICS[name][number] in self.majors
+        if name[0] == "@":
+            return self._way_works(self.ways(name[1:])[number])
+        release = raw.snapshot(name.partition("[")[0], self.python)[number]
+        bad = raw.known_bad(release.name, release.version, self.device)
+        if "broken" in bad or ("avoid" in bad and self.strict):
+            return False
+        return release.name not in raw.ON_PATH or self.runs(release.name, release.version)
+
+    def runs(self, name: str, version: str) -> bool:
+        how = raw.serves(name, version, self.device, self.cuda)
+        return how is not None and not (how == "unknown" and self.strict)
+
+    def _way_works(self, way: Way) -> bool:
+        if not all(self.runs(name, way.version) for name in way.carriers):
+            return False
+        first = way.requires[0]
+        release = next(one for one in raw.snapshot(raw.normal(first.name), self.python) if one.version == way.version)
+        if release.yanked:
+            return False
+        # An extra that a release does not have brings nothing: JAX is then without device code.
+        missing = [extra for extra in first.extras if not _has_extra(release, extra)]
+        return not missing or (not self.strict and first.name in way.carriers)
+
+    def ways(self, framework: str) -> list[Way]:
+        """Every release and variant with device code, best first as docs/matrix.md and `gpuenv solve --help` have it:
+        the newest; then what SASS serves, then PTX; then the toolkit closest to the driver; then the file's order."""
+        if framework not in self._ways:
+            found = []
+            for place, way in enumerate(raw.FRAMEWORKS[framework]["way"]):
+                if not way["carriers"] or raw.PLATFORM not in way.get("platforms", [raw.PLATFORM]):
+                    continue
+                name = raw.normal(raw.requirement(way["requires"][0]).name)
+                for release in raw.snapshot(name, self.python):
+                    found.append((self._place(way["carriers"], release.version), place, way, release.version))
+            found.sort(key=lambda row: row[:2])
+            found.sort(key=lambda row: Version(row[3]), reverse=True)
+            self._ways[framework] = [Way(framework, way, version) for _, _, way, version in found]
+        return self._ways[framework]
+
+    def _place(self, carriers: list[str], version: str) -> tuple[int, int, int]:
+        how = min((raw.serves(name, version, self.device, self.cuda) for name in carriers), key=raw.RANK.__getitem__)
+        texts = [raw.rows(name).get(version, {}).get("cuda") for name in carriers]
+        toolkit = next((raw.pair(text) for text in texts if text), None)
+        if toolkit is None:
+            return 3, 0, 0
+        gap = (toolkit[0] - self.cuda[0]) * 100 + toolkit[1] - self.cuda[1]
+        return (0 if how == "sass" else 1 if how == "ptx" else 2), abs(gap), gap
+
+    # ---- what they ask for
+
+    def asks(self, name: str, number: int) -> dict[str, int]:
+        """What a candidate asks for: name -> the set of candidates that will do."""
+        key = name, number
+        if key not in self._asks:
+            found: dict[str, int] = {}
+            for other, mask in self._needs(name, number):
+                found[other] = found.get(other, -1) & mask
+                self.users.setdefault(other, set()).add(name)
+            self._asks[key] = found
+        return self._asks[key]
+
+    def _needs(self, name: str, number: int) -> Iterator[tuple[str, int]]:
+        if name[0] == "=":
+            return
+        if name[0] == "@":
+            way = self.ways(name[1:])[number]
+            for place, requirement in enumerate(way.requires):
+                pinned = f"=={way.version}" if place == 0 else str(requirement.specifier)
+                yield from self._fits(requirement, pinned)
+            for carrier in way.carriers:
+                yield from topic("CUDA major", raw.cuda_major(carrier, way.version))
+            return
+        base, _, extra = name.rstrip("]").partition("[")
+        release = raw.snapshot(base, self.python)[number]
+        if extra:
+            yield base, 1 << number
+        else:
+            yield from topic("CUDA major", raw.cuda_major(base, release.version))
+            if base in raw.SLOTS:
+                yield from topic(f"owner of {raw.SLOTS[base]}", base)
+        for requirement in raw.asked_by(release, extra, self.python):
+            yield from self._fits(requirement, cudnn_range(release, requirement))
+
+    def _fits(self, requirement: Requirement, specifier: str) -> Iterator[tuple[str, int]]:
+        name = raw.normal(requirement.name)
+        mask = matching(name, specifier, self.python)
+        yield name, mask
+        for extra in requirement.extras:
+            yield f"{name}[{raw.normal(extra)}]", mask
+
+    # ---- the search
+
+    def narrowed(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
+        """`chosen` without candidates that cannot be: one that asks for what is not left, one that others rule out."""
+        chosen, queue = dict(chosen), set(changed)
+        while queue:
+            name = queue.pop()
+            kept, common = 0, None
+            for number in bits(chosen[name]):
+                asks = self.asks(name, number)
+                if all(chosen.get(other, self.all(other)) & mask for other, mask in asks.items()):
+                    kept |= 1 << number
+                    common = (
+                        dict(asks) if common is None
+                        else {other: mask | asks[other] for other, mask in common.items() if other in asks}
+                    )  # fmt: skip
+            if not kept:
+                return None
+            if kept != chosen[name]:
+                chosen[name] = kept
+                queue |= self.users.get(name, set()) & chosen.keys()
+            for other, mask in (common or {}).items():
+                left = chosen.get(other, self.all(other)) & mask
+                if chosen.get(other) != left:
+                    chosen[other] = left
+                    queue |= {other} | (self.users.get(other, set()) & chosen.keys())
+        return chosen
+
+    def search(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
+        """One candidate for every name that is needed, or None: there is no such choice."""
+        narrowed = self.narrowed(chosen, changed)
+        if narrowed is None:
+            return None
+        open_names = [name for name, mask in narrowed.items() if mask & (mask - 1)]
+        if not open_names:
+            return narrowed
+        name = min(open_names, key=lambda one: (narrowed[one].bit_count(), one))
+        for number in bits(narrowed[name]):
+            self.tried += 1
+            if self.tried > LIMIT:
+                raise UndecidedError(f"{self.device} {self.driver}: {name}")
+            found = self.search({**narrowed, name: 1 << number}, {name} | (self.users.get(name, set()) & narrowed.keys()))
+            if found is not None:
+                return found
+        return None
+
+    def best(self, frameworks: Sequence[str]) -> list[Way] | None:
+        """The best releases and variants of the frameworks by the policy, None if no combination works."""
+        if raw.dropped(self.device, self.driver):
+            return None
+        names = [f"@{name}" for name in frameworks]
+        chosen = {name: self.all(name) for name in names}
+        if not all(chosen.values()) or self.search(chosen, set(names)) is None:
+            return None
+        for name in names:
+            for number in bits(chosen[name]):
+                fixed = {**chosen, name: 1 << number}
+                if self.search(fixed, set(names)) is not None:
+                    chosen = fixed
+                    break
+        return [self.ways(name[1:])[next(bits(chosen[name]))] for name in names]
+
+
+def topic(name: str, value: str | None) -> Iterator[tuple[str, int]]:
+    if value is not None:
+        yield f"={name}", 1 << TOPICS[f"={name}"].index(value)
+
+
+@cache
+def _has_extra(release: raw.Release, extra: str) -> bool:
+    texts = [str(one.marker) for one in release.requires if one.marker is not None]
+    return any(f'extra == "{extra}"' in text for text in texts)
+
+
+@cache
+def matching(name: str, specifier: str, python: raw.Pair) -> int:
+    """The candidates of a name in a range; those that were taken back only where the range pins one."""
+    releases = raw.snapshot(name, python)
+    found = [i for i, one in enumerate(releases) if SpecifierSet(specifier).contains(one.version, prereleases=True)]
+    kept = [i for i in found if not releases[i].yanked]
+    return sum(1 << i for i in kept or (found if specifier.startswith("==") else []))
+
+
+def cudnn_range(release: raw.Release, requirement: Requirement) -> str:
+    """R4: a range of cuDNN is one of the major that the wheel was built with, and of no older minor."""
+    text, built = str(requirement.specifier), raw.built_cudnn(release.name, release.version)
+    if not requirement.name.startswith("nvidia-cudnn-") or built is None or text.startswith("=="):
+        return text
+    return ",".join(filter(None, (text, f">={built[0]}.{built[1]}", f"<{built[0] + 1}")))
+
+
+def best(device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]) -> tuple[list[Way] | None, bool]:
+    """(the best combination, whether it needs no doubt to pass); (None, False) if there is none."""
+    for strict in (True, False):
+        found = Problem(device, driver, python, strict=strict).best(frameworks)
+        if found is not None:
+            return found, strict
+    return None, False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the grid and prints the counts, then each case that is not as it should be."""
+    import grid
+
+    pythons = [raw.pair(text) for text in arguments] or [(3, 12)]
+    counts: dict[str, int] = {}
+    for case in grid.cases(pythons):
+        verdict, lines = grid.judged(*case)
+        counts[verdict] = counts.get(verdict, 0) + 1
+        if lines:
+            print(verdict, *case)
+            print(*(f"    {line}" for line in lines), sep="\n", flush=True)
+    print(", ".join(f"{verdict}: {count}" for verdict, count in sorted(counts.items())))
+    return 0 if counts.keys() <= {"solved", "refused"} else 1
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(raw.DATA.parent / "resolver"))
+    sys.exit(main(sys.argv[1:]))
