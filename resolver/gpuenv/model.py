@@ -370,6 +370,12 @@ class Matrix(Protocol):
 
     def newest_branch(self) -> int: ...
 
+    def driver_steps(self, os: str) -> Sequence[str]:
+        """The driver releases from which on more runs than before: the floors of R1, and branches of a newer CUDA."""
+
+    def first_cuda(self, capability: ComputeCapability) -> CudaVersion | None:
+        """The first toolkit that compiles for a device, which tells the drivers that can know it; None is unknown."""
+
 
 # ---- requests and plans ---------------------------------------------------------------------------------------
 

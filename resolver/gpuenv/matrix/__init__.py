@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
-from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair
-from ..rules import driver_branch, least
+from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair, parse_release
+from ..rules import driver_branch, least, parse_target
 from .bad import KnownBad
 from .rows import Builds, Releases, read, read_toml
 
@@ -278,3 +278,27 @@ class DataMatrix:
     def newest_branch(self) -> int:
         """The newest driver branch about which there are facts."""
         return max(self.branches)
+
+    def driver_steps(self, os: str) -> Sequence[str]:
+        """The driver releases from which on more runs than before, ascending: floors, and branches of a newer CUDA.
+
+        A branch stands as "595.00"; one that has a floor in it is left out, the floor is what helps.
+        """
+        rows = [self.driver_floor((major, 0), os) for major in self.floors]
+        floors = [row[0] for row in rows if row is not None]
+        taken = {driver_branch(release) for release in floors}
+        steps, newest = list(floors), (0, 0)
+        for branch, cuda in sorted(self.branches.items()):
+            if cuda > newest and branch not in taken:
+                steps.append(f"{branch}.00")
+            newest = max(newest, cuda)
+        return sorted(steps, key=parse_release)
+
+    def first_cuda(self, capability: ComputeCapability) -> CudaVersion | None:
+        """The oldest known toolkit whose compiler has the device as a target."""
+        able = [cuda for cuda, made in self.compilers.items() if capability in map(_capability, made)]
+        return min(able, default=None)
+
+
+def _capability(target: str) -> ComputeCapability:
+    return parse_target(target)[0]

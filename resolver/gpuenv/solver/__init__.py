@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from json import dumps
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import rules
+from ..digests import sha256
 from ..environment import normalize_name, parse_requirement
-from ..errors import InputError, NoSolutionError
+from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..facts import is_doubt
 from ..model import (
     Build,
@@ -32,11 +33,15 @@ from ..model import (
 )
 from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
 from .provider import Node, Provider
-from .reasons import explain, passed_over, variants_passed_over
+from .reasons import passed_over, variants_passed_over
 from .releases import Limits, Widening, WiderError
 from .straight import walk
 
+if TYPE_CHECKING:
+    from .conflicts import Failure
+
 MAX_ROUNDS = 20_000
+MAX_TRIALS = 60  # of parts of a request that has no solution
 
 __all__ = ["read_request", "solve"]
 
@@ -98,38 +103,97 @@ def solve(
     NoSolutionError carries every reason and, unless `changes` is false, the smallest changes that help. InputError for
     a request that cannot be read.
     """
-    frameworks, others = read_request(request, matrix)
-    if not frameworks and not others:
-        raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
-    environment = environment_for(host)
-    shelf = Shelf(request, host, matrix, index, environment)
-    limits = Limits([parse_requirement(text) for text in request.constraints], environment)
-    roots: list[Need] = [*_roots(frameworks)]
-    order = [need.ident for need in roots]
-    roots += [
-        DistNeed(requirement.name, requirement.extras, requirement.specifier, requirement.url)
-        for requirement in others
-        if requirement.marker is None or environment.marker(requirement.marker, ())
-    ]
-    widening = Widening(widen, shelf, frozenset(requirement.name for requirement in others))
-    failure: Impossible | None = None
-    for lenient in (False, True):
-        provider = Provider(shelf, order, limits, widening, lenient=lenient)
-        try:
-            nodes = _resolved(provider, roots)
-        except Impossible as impossible:
-            failure = impossible
-            continue
-        plan = _plan(provider, roots, nodes, data or matrix.version)
-        _check_hashes(plan)
+    question = _Question(request, host, matrix, index, environment_for, data=data)
+    plan = question.plan(widen)
+    if plan is not None:
         return plan
-    for error in widening.failures.values():
-        raise error  # releases that could not be looked at may be the solution
+    # Imported here: a refusal needs it alone.
+    from .changes import Asked
+    from .conflicts import Trials
+    from .refusal import explain
 
-    def retry(changed: Request, elsewhere: Host) -> Plan:
-        return solve(changed, elsewhere, matrix, index, environment_for, widen=None, changes=False)
+    def retry(changed: Request, elsewhere: Host) -> Plan | None:
+        try:
+            return _Question(changed, elsewhere, matrix, index, environment_for, data=data).plan(None)
+        except GpuEnvError:
+            return None
 
-    raise NoSolutionError(explain(shelf, roots, failure, retry if changes else None)) from None
+    def needs(changed: Request) -> Sequence[Need]:
+        return question.needs(changed)[0]
+
+    trials = Trials(question.attempt, MAX_TRIALS) if changes else None
+    asked = Asked(request, host, matrix, needs, retry)
+    raise NoSolutionError(explain(question, trials, asked))
+
+
+class _Question:
+    """A request on a host, ready to be solved: whole, or some of its needs."""
+
+    def __init__(
+        self,
+        request: Request,
+        host: Host,
+        matrix: Matrix,
+        index: Index,
+        environment_for: Callable[[Host], Environment],
+        *,
+        data: str,
+    ) -> None:
+        self.environment = environment_for(host)
+        self.shelf = Shelf(request, host, matrix, index, self.environment)
+        self.limits = Limits([parse_requirement(text) for text in request.constraints], self.environment)
+        self.roots: Sequence[Need]
+        self.roots, self.order, self.own = self.needs(request)
+        self.data = data or matrix.version
+        self.failure: Any = None
+
+    def needs(self, request: Request) -> tuple[list[Need], list[str], frozenset[str]]:
+        """What a request asks for, the frameworks' nodes in their order, the names of its other requirements."""
+        frameworks, others = read_request(request, self.shelf.matrix)
+        if not frameworks and not others:
+            raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
+        roots: list[Need] = [*_roots(frameworks)]
+        order = [need.ident for need in roots]
+        roots += [
+            DistNeed(requirement.name, requirement.extras, requirement.specifier, requirement.url)
+            for requirement in others
+            if requirement.marker is None or self.environment.marker(requirement.marker, ())
+        ]
+        return roots, order, frozenset(requirement.name for requirement in others)
+
+    def plan(self, widen: Callable[[str], bool] | None) -> Plan | None:
+        """None if there is no solution; `failure` is what stood against it."""
+        widening = Widening(widen, self.shelf, self.own)
+        for lenient in (False, True):
+            provider = Provider(self.shelf, self.order, self.limits, widening, lenient=lenient)
+            try:
+                nodes = _resolved(provider, self.roots)
+            except Impossible as impossible:
+                self.failure = impossible
+                continue
+            plan = _plan(provider, self.roots, nodes, self.data)
+            _check_hashes(plan)
+            return plan
+        for error in widening.failures.values():
+            raise error  # releases that could not be looked at may be the solution
+        return None
+
+    def attempt(self, needs: Sequence[Need], lenient: bool) -> list[Node] | Failure:
+        """A solution of these needs on the same shelf; no index is asked for more releases."""
+        from .conflicts import Failure
+
+        try:
+            return _resolved(self._provider(lenient), needs)
+        except Impossible as impossible:
+            return Failure(impossible.causes)
+
+    def needs_of(self, node: Candidate | Variant) -> Sequence[Need]:
+        """What a node asks for."""
+        return tuple(self._provider(True).get_dependencies(node))
+
+    def _provider(self, lenient: bool) -> Provider:
+        widening = Widening(None, self.shelf, frozenset())
+        return Provider(self.shelf, self.order, self.limits, widening, lenient=lenient)
 
 
 def _check_hashes(plan: Plan) -> None:
@@ -173,7 +237,7 @@ def _with_conflicts(provider: Provider, needs: Sequence[Need]) -> list[Node]:
     try:
         return list(resolver.resolve(needs, max_rounds=MAX_ROUNDS).mapping.values())
     except ResolutionImpossible as impossible:
-        raise Impossible(impossible.causes) from None
+        raise Impossible(list(impossible.causes)) from None
     except ResolutionTooDeep:
         names = ", ".join(map(str, needs))
         raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
@@ -310,4 +374,4 @@ def digest(plan: Plan) -> str:
     files = [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
     if any(files):
         inputs["files"] = files
-    return sha256(dumps(inputs, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return sha256(dumps(inputs, sort_keys=True, separators=(",", ":")).encode())

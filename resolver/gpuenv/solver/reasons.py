@@ -1,19 +1,13 @@
-"""Why builds were passed over, why nothing fits, and what would: data, not sentences."""
+"""Why builds were passed over: data, not sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from ..environment import parse_requirement, version_key
-from ..errors import Change, Explanation, GpuEnvError, Reason, UnusableFileError
-from ..model import Host, Plan, Python, Rejection, Request, parse_release
-from .candidates import Candidate, DistNeed, FactNeed, FrameworkNeed, Need, Shelf, Variant, is_exact
-from .lacking import lacking
-from .releases import Limits
-
-PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
-Retry = Callable[[Request, Host], Plan]
+from ..environment import version_key
+from ..errors import Reason, UnusableFileError
+from ..model import Rejection
+from .candidates import Candidate, DistNeed, FrameworkNeed, Shelf, Variant, is_exact
 
 
 def reasons_against(shelf: Shelf, candidate: Candidate | Variant) -> tuple[Reason, ...]:
@@ -89,117 +83,3 @@ def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[
 
 def _label(candidate: Candidate) -> str:
     return candidate.build.local if candidate.build else candidate.version
-
-
-def explain(shelf: Shelf, roots: Sequence[Need], failure: Any, retry: Retry | None) -> Explanation:
-    """The whole refusal: what the resolver ran into, then every fact against every build that was asked for."""
-    reasons: list[Reason] = []
-    names = [root for root in roots if isinstance(root, DistNeed | FrameworkNeed)]
-    for root in names:
-        found = _framework_reasons(shelf, root) if isinstance(root, FrameworkNeed) else _root_reasons(shelf, root)
-        reasons += [reason for reason in found if reason not in reasons]
-    reasons += [reason for reason in _conflict_reasons(shelf, failure) if reason not in reasons]
-    subject = " and ".join(map(str, names))
-    changes = tuple(smallest_changes(shelf, retry)) if retry is not None else ()
-    return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
-
-
-def _framework_reasons(shelf: Shelf, root: FrameworkNeed) -> Iterator[Reason]:
-    """As `_root_reasons`, over every way to install a framework."""
-    variants = shelf.variants(root.framework)
-    fitting = [one for one in variants if shelf.environment.contains(root.specifier, one.version, True)]
-    if not fitting:
-        for way in root.framework.ways:
-            name = parse_requirement(way.requires[0]).name
-            yield from _root_reasons(shelf, DistNeed(name, (), root.specifier))
-        return
-    against = [reasons_against(shelf, variant) for variant in fitting]
-    if all(against):
-        for reasons in against:
-            yield from reasons
-
-
-def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
-    yield from lacking(shelf, root)
-    if root.url is not None:
-        return
-    contains = shelf.environment.contains
-    fitting = [one for one in shelf.candidates(root.name) if contains(root.specifier, one.version, True)]
-    against = [reasons_against(shelf, candidate) for candidate in fitting]
-    # Where one of the builds has nothing against it, the host is not what stands in the way.
-    if all(against):
-        for reasons in against:
-            yield from reasons
-
-
-def _conflict_reasons(shelf: Shelf, failure: Any) -> Iterator[Reason]:
-    """What resolvelib names: requirements on one package that no release satisfies together, constraints included."""
-    limits = Limits([parse_requirement(text) for text in shelf.request.constraints], shelf.environment)
-    causes = [cause for cause in failure.causes if not isinstance(cause.requirement, FactNeed)]
-    for cause in causes:
-        need, parent = cause.requirement, cause.parent
-        others = {str(other.requirement) for other in causes if other.requirement.ident == need.ident}
-        found: list[Reason] = []
-        if isinstance(need, DistNeed):
-            others |= {f"the constraint {text}" for text in limits.texts(need.name)}
-            found += lacking(shelf, need, limits.ranges.get(need.name, ()))
-        have = ", ".join(sorted(others - {str(need)})) or "no release that fits"
-        subject = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else "the request"
-        yield Reason(code="conflict", subject=subject, need=str(need), have=have)
-        yield from found
-    for cause in failure.causes:
-        if isinstance(cause.requirement, FactNeed) and cause.requirement.ident in ("__file", "__python"):
-            yield from cause.requirement.reasons
-
-
-def smallest_changes(shelf: Shelf, retry: Retry) -> Iterator[Change]:
-    """Single changes that were solved and work: a newer driver, a wider range, another index, another Python."""
-    done: set[str] = set()  # of each kind only the smallest
-    for kind, text, changed_request, changed_host in _single_changes(shelf.request, shelf.host, shelf):
-        if kind in done:
-            continue
-        try:
-            plan = retry(changed_request, changed_host)
-        except GpuEnvError:
-            continue
-        done.add(kind)
-        chosen = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in plan.choices]
-        gives = ", ".join(chosen) or f"{len(plan.pins)} packages"
-        yield Change(change=text, gives=gives)
-
-
-def _single_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tuple[str, str, Request, Host]]:
-    """(kind, text, request, host), within a kind the smallest change first."""
-    if host.gpus and host.driver is not None:
-        yield from _driver_changes(request, host, shelf)
-    for place, text in enumerate(request.frameworks):
-        parsed = parse_requirement(text)
-        if parsed.specifier:
-            wider = (*request.frameworks[:place], parsed.replace(specifier=""), *request.frameworks[place + 1 :])
-            changed = request.replace(frameworks=tuple(map(str, wider)))
-            yield f"version of {parsed.name}", f"any version of {parsed.name}", changed, host
-    if request.default_index_only:
-        changed = request.replace(default_index_only=False)
-        yield "index", "leave out --default-index-only", changed, host
-    mine = host.python.version
-    for version in sorted(PYTHONS, key=lambda version: (abs(version[1] - mine[1]), version)):
-        if version != mine:
-            changed_host = host.replace(python=Python(version=version))
-            yield "python", f"Python {version[0]}.{version[1]}", request, changed_host
-
-
-def _driver_changes(request: Request, host: Host, shelf: Shelf) -> Iterator[tuple[str, str, Request, Host]]:
-    matrix, driver = shelf.matrix, parse_release(host.driver or "0.0")
-    rows = [matrix.driver_floor((major, 0), host.os) for major in (11, 12, 13)]
-    ordered = sorted((row[0] for row in rows if row is not None), key=parse_release)
-    for release in ordered:
-        if parse_release(release) > driver:
-            newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
-            yield "driver", f"driver {release} or newer", request, newer
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    drops = [matrix.last_branch(one) for one in capabilities]
-    for branch in sorted({drop[0] for drop in drops if drop is not None}):
-        known = [one for one in ordered if parse_release(one)[0] <= branch]
-        if driver[0] > branch and known:
-            older = host.replace(driver=known[-1], driver_cuda=matrix.driver_cuda(known[-1]))
-            yield "driver", f"a driver of branch R{branch}, the last one for this GPU", request, older
