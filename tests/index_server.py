@@ -48,11 +48,14 @@ def make_wheel(
     lines += [f"Requires-Dist: {one}" for one in requires] + provided(requires)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
+        # Of a fixed time, so that the same wheel has the same bytes.
         if padding:
-            archive.writestr(f"{name}/padding.bin", hashlib.shake_128(stem.encode()).digest(padding))
-        archive.writestr(f"{stem}.dist-info/METADATA", metadata or "\n".join([*lines, "", "A description."]))
-        archive.writestr(f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
+            data = hashlib.shake_128(stem.encode()).digest(padding)
+            archive.writestr(zipfile.ZipInfo(f"{name}/padding.bin"), data)
+        text = metadata or "\n".join([*lines, "", "A description."])
+        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/METADATA"), text)
+        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/WHEEL"), f"Wheel-Version: 1.0\nTag: {tag}\n")
+        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/RECORD"), "")
     return f"{stem}-{tag}.whl", buffer.getvalue()
 
 

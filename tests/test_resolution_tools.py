@@ -18,7 +18,7 @@ from uv import find_uv_bin
 
 from index_server import IndexServer
 from test_resolution import CASES, packages_at
-from universe import files, serve
+from universe import rows, serve
 
 # pip resolves all cases in one process: starting it takes longer than what it does.
 DRIVER = """
@@ -54,8 +54,8 @@ def server_of(case: dict[str, Any], servers: dict[str, IndexServer]) -> IndexSer
 def put(case: dict[str, Any], server: IndexServer, folder: Path) -> list[str]:
     """Writes the requirements and constraints of a case; -r FILE -c FILE."""
     base = f"{server.base}/files/"
-    rows = [file for found in files(packages_at(case, base)).values() for _, _, file, _ in found]
-    digests = {file.filename: hashlib.sha256(file.data).hexdigest() for file in rows}
+    made = [row.made() for row in rows(packages_at(case, base))] if "hashes" in case else []
+    digests = {file.filename: hashlib.sha256(file.data).hexdigest() for file in made}
     lines = []
     for text in case["requires"]:
         name = text.partition("=")[0]
@@ -78,7 +78,7 @@ def by_pip(
         server, folder = server_of(case, servers), root / str(number)
         arguments = ["install", "--isolated", "--dry-run", "--ignore-installed", "--no-cache-dir", "--quiet", "--quiet"]
         arguments += ["--quiet", "--disable-pip-version-check", "--no-input", "--index-url", server.url]
-        arguments += put(case, server, folder) + ["--report", str(folder / "report.json")]
+        arguments += [*put(case, server, folder), "--report", str(folder / "report.json")]
         binary = sorted(set(case["packages"]) - set(case.get("allow_sdist", ())))
         arguments += ["--only-binary", ",".join(binary)] + (["--pre"] if case.get("pre") else [])
         jobs.append({"id": case["id"], "arguments": arguments, "report": str(folder / "report.json")})
@@ -96,8 +96,8 @@ def by_pip(
 
 
 def pins(report: dict[str, Any]) -> dict[str, str]:
-    rows = [row["metadata"] for row in report["install"]]
-    return {row["name"].lower().replace(".", "-").replace("_", "-"): row["version"] for row in rows}
+    found = [row["metadata"] for row in report["install"]]
+    return {row["name"].lower().replace(".", "-").replace("_", "-"): row["version"] for row in found}
 
 
 @pytest.mark.parametrize("case", TODAY, ids=[case["id"] for case in TODAY])
@@ -115,7 +115,7 @@ PLATFORMS = {"linux-x86_64": "x86_64-manylinux", "linux-aarch64": "aarch64-manyl
 
 
 def by_uv(case: dict[str, Any], server: IndexServer, folder: Path) -> dict[str, str] | None:
-    """The pins of `uv pip compile`, None where it refuses. It refuses to ask for a Python that is not there to build."""
+    """The pins of `uv pip compile`, None where it refuses."""
     target = case.get("target", {})
     arguments = put(case, server, folder)[1:]
     arguments += ["--no-header", "--no-annotate", "--no-cache", "--no-config", "--quiet", "--no-strip-markers"]
@@ -133,11 +133,11 @@ def by_uv(case: dict[str, Any], server: IndexServer, folder: Path) -> dict[str, 
         return None
     lines = [line.partition(" ;")[0].strip() for line in done.stdout.splitlines() if line[:1].isalnum()]
     found = [line.split("==") for line in lines if "==" in line]
-    rows = {row[0].partition("[")[0]: row[1] for row in found}
+    pinned = {row[0].partition("[")[0]: row[1] for row in found}
     for line in (line for line in lines if " @ " in line):
         name, _, url = line.partition(" @ ")
-        rows[name.partition("[")[0]] = url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
-    return rows
+        pinned[name.partition("[")[0]] = url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
+    return pinned
 
 
 # Each is a process: all that have a target, which pip cannot be given whole, and a third of the others.

@@ -1,8 +1,8 @@
 """Small made package universes: as an index in memory, and served from a loopback index for pip and uv."""
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from gpuenv.environment import normalize_name, parse_requirement, version_key
 from gpuenv.errors import InputError, Reason, UnusableFileError
@@ -10,97 +10,118 @@ from gpuenv.model import Environment, Requirement, Wheel
 from index_server import File, IndexServer, make_sdist, make_wheel
 
 BASE = "https://files.test/files/"
-Packages = dict[str, dict[str, dict[str, Any]]]
+Release = dict[str, Any]
+Packages = dict[str, dict[str, Release]]
 
 
-def files(packages: Packages) -> dict[str, list[tuple[str, str, File, dict[str, Any]]]]:
-    """{name: [(version, kind, file, release)]} of a universe.
+class Row(NamedTuple):
+    """A file of a universe; `tag` is "" for a source distribution."""
+
+    name: str
+    version: str
+    tag: str
+    release: Release
+
+    @property
+    def filename(self) -> str:
+        stem = f"{self.name.replace('-', '_')}-{self.version}"
+        return f"{stem}-{self.tag}.whl" if self.tag else f"{stem}.tar.gz"
+
+    @property
+    def yanked(self) -> str | None:
+        return "bad" if self.release.get("yanked") in (True, self.tag or "sdist") else None
+
+    def made(self) -> File:
+        """The file itself."""
+        requires, python = self.release.get("requires", ()), self.release.get("python")
+        inner = self.release.get("inner_python", python)
+        if self.tag:
+            made = make_wheel(self.name, self.version, requires, tag=self.tag, requires_python=inner)
+        else:
+            dynamic = ["Requires-Dist"] if self.release["sdist"] == "dynamic" else []
+            made = make_sdist(self.name, self.version, requires, dynamic=dynamic, requires_python=python)
+        assert made[0] == self.filename
+        return File(*made, python, self.yanked)
+
+
+def rows(packages: Packages) -> Iterator[Row]:
+    """The files of a universe.
 
     A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its metadata only),
-    `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True, or "dynamic") and `wheel` (False: none).
+    `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or "dynamic") and `wheel` (False: none).
     """
-    found: dict[str, list[tuple[str, str, File, dict[str, Any]]]] = {}
     for name, releases in packages.items():
-        rows = found.setdefault(name, [])
         for version, release in releases.items():
-            requires, python = release.get("requires", ()), release.get("python")
-            inner = release.get("inner_python", python)
             for tag in release.get("tags", ["py3-none-any"]) if release.get("wheel", True) else ():
-                filename, data = make_wheel(name, version, requires, tag=tag, requires_python=inner)
-                yanked = "bad" if release.get("yanked") in (True, tag) else None
-                rows.append((version, "wheel", File(filename, data, python, yanked), release))
+                yield Row(name, version, tag, release)
             if release.get("sdist"):
-                dynamic = ["Requires-Dist"] if release["sdist"] == "dynamic" else []
-                filename, data = make_sdist(name, version, requires, dynamic=dynamic, requires_python=python)
-                yanked = "bad" if release.get("yanked") is True else None
-                rows.append((version, "sdist", File(filename, data, python, yanked), release))
-    return found
+                yield Row(name, version, "", release)
 
 
 def serve(server: IndexServer, packages: Packages) -> None:
     """Put a universe on a loopback index."""
-    for name, rows in files(packages).items():
-        server.projects[normalize_name(name)] = [file for _, _, file, _ in rows]
+    for row in rows(packages):
+        server.projects.setdefault(normalize_name(row.name), []).append(row.made())
 
 
 class Universe:
-    """model.Index of a universe, without any network. `asked` are the names that it was asked for."""
+    """model.Index of a universe, without any network. `asked` are the names that it was asked for.
+
+    No file is made: the hash is one of its name.
+    """
 
     def __init__(self, packages: Packages, index: str = "https://index.test/simple", base: str = BASE) -> None:
         self.asked: list[str] = []
-        self._files: dict[str, list[tuple[Wheel, str, dict[str, Any]]]] = {}
-        for name, rows in files(packages).items():
-            mine = [
-                (
-                    Wheel(
-                        name=normalize_name(name),
-                        version=version,
-                        filename=file.filename,
-                        url=base + file.filename,
-                        sha256=hashlib.sha256(file.data).hexdigest(),
-                        size=len(file.data),
-                        requires_python=file.requires_python,
-                        yanked=file.yanked,
-                        index=index,
-                    ),
-                    kind,
-                    release,
-                )
-                for version, kind, file, release in rows
-            ]
-            self._files[normalize_name(name)] = sorted(mine, key=lambda row: version_key(row[0].version), reverse=True)
+        self._files: dict[str, list[tuple[Wheel, Row]]] = {normalize_name(name): [] for name in packages}
+        for row in rows(packages):
+            name = normalize_name(row.name)
+            wheel = Wheel(
+                name=name,
+                version=row.version,
+                filename=row.filename,
+                url=base + row.filename,
+                sha256=hashlib.sha256(row.filename.encode()).hexdigest(),
+                size=1,
+                requires_python=row.release.get("python"),
+                yanked=row.yanked,
+                index=index,
+            )
+            self._files[name].append((wheel, row))
+        for found in self._files.values():
+            found.sort(key=lambda pair: version_key(pair[0].version), reverse=True)
 
     def has(self, name: str) -> bool:
         return name in self._files
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
         self.asked.append(name)
-        return [wheel for wheel, kind, _ in self._files.get(name, ()) if kind == "wheel"]
+        return [wheel for wheel, row in self._files.get(name, ()) if row.tag]
 
     def sdists(self, name: str) -> Sequence[Wheel]:
-        return [wheel for wheel, kind, _ in self._files.get(name, ()) if kind == "sdist"]
-
-    def release(self, wheel: Wheel) -> dict[str, Any]:
-        return next(release for one, _, release in self._files[wheel.name] if one.filename == wheel.filename)
+        return [wheel for wheel, row in self._files.get(name, ()) if not row.tag]
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        release = self.release(wheel)
-        if release.get("sdist") == "dynamic" and not wheel.filename.endswith(".whl"):
+        row = self._row(wheel)
+        if row.release.get("sdist") == "dynamic" and not row.tag:
             raise UnusableFileError(
                 Reason(code="dynamic-metadata", subject=wheel.filename, need="static dependencies", have="dynamic")
             )
-        return [parse_requirement(text) for text in release.get("requires", ())]
+        return [parse_requirement(text) for text in row.release.get("requires", ())]
 
     def requires_python(self, wheel: Wheel) -> str | None:
-        release = self.release(wheel)
-        return release.get("inner_python", release.get("python"))
+        release = self._row(wheel).release
+        python: str | None = release.get("inner_python", release.get("python"))
+        return python
 
     def direct(self, name: str, url: str) -> Wheel:
         bare, _, fragment = url.partition("#")
-        for wheel in (wheel for rows in self._files.values() for wheel, _, _ in rows):
+        for wheel in (wheel for found in self._files.values() for wheel, _ in found):
             if wheel.filename == bare.rpartition("/")[2]:
                 if wheel.name != name:
                     raise InputError(f"{name} @ {bare}: the file is one of {wheel.name}")
                 sha256 = fragment.removeprefix("sha256=") or wheel.sha256
                 return wheel.replace(url=bare, sha256=sha256, index="url", yanked=None)
         raise InputError(f"{bare} is not there")
+
+    def _row(self, wheel: Wheel) -> Row:
+        return next(row for one, row in self._files[wheel.name] if one.filename == wheel.filename)
