@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing"}
+KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing"}
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
     "plain": {"model"},
     "writing": set(),
+    "digests": set(),
     "rules": {"model", "errors"},
     "facts": {"model", "errors", "rules"},
     "elsewhere": {"model", "rules"},

@@ -80,9 +80,9 @@ class Cache:
         if key and len(key) <= _LONGEST_PLAIN and _PLAIN.issuperset(key):
             name = key
         else:
-            import hashlib
+            from ..digests import sha256
 
-            name = "h-" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+            name = "h-" + sha256(key.encode("utf-8", "surrogatepass"))
         return os.path.join(self._root, kind, name)
 
 
