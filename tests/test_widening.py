@@ -1,0 +1,130 @@
+"""The live index beside the snapshot: asked for releases that the snapshot leaves out, and for nothing else."""
+
+from typing import Any
+
+import pytest
+
+from gpuenv import solver
+from gpuenv.environment import TargetEnvironment
+from gpuenv.errors import NoSolutionError, PackageIndexError
+from gpuenv.index.combined import CombinedIndex
+from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.solver.releases import can_be
+from test_resolution import DATA, versions
+from universe import Universe
+
+HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
+SNAPSHOT: dict[str, Any] = {
+    "np": {"1.26": {}, "2.0": {}},
+    "mid": {"1.15": {}, "1.26": {}},
+    "sp": {"1.0": {"requires": ["np>=1.26"]}},
+    "old": {"1.0": {"tags": ["cp39-cp39-manylinux_2_17_x86_64"]}},
+    "torch": {"2.9.0": {}},
+}
+LIVE: dict[str, Any] = {
+    **SNAPSHOT,
+    "np": {"1.14": {}, "1.19": {}, "1.26": {}, "2.0": {}, "2.1": {}},
+    "mid": {"1.15": {}, "1.19": {}, "1.26": {}},
+    "old": {"1.0": {}, "2.0": {}},
+    "torch": {"1.0.0": {}, "2.9.0": {}},
+    "app": {"1.0": {"requires": ["np"]}, "2.0": {"requires": ["np<1.20"]}},
+    "narrow": {"1.0": {"requires": ["mid<1.20", "mid>1.15"]}},
+    "clash": {"1.0": {"requires": ["mid<1.20"]}, "0.5": {}},
+    "torchy": {"1.0": {"requires": ["torch<2"]}, "0.5": {"requires": ["torch"]}},
+    "oldy": {"1.0": {"requires": ["old"]}, "0.5": {}},
+}
+
+
+class Live(Universe):
+    """A live index; `up` says whether it answers."""
+
+    label = "live"
+    up = True
+
+    def has(self, name: str) -> bool:
+        self.asked.append(name)
+        if not self.up and name in SNAPSHOT:
+            raise PackageIndexError("the index does not answer")
+        return super().has(name)
+
+
+def solve(*requires: str, up: bool = True, offline: bool = False, **fields: Any) -> tuple[Plan, set[str]]:
+    """The plan, and the names of the snapshot that the live index was asked for."""
+    live = Live(LIVE)
+    live.up = up
+    index = CombinedIndex(default=live, snapshot=Universe(SNAPSHOT), offline=offline)
+    request = Request(requirements=requires, **fields)
+    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+    return plan, set(live.asked) & set(SNAPSHOT)
+
+
+def test_a_users_requirement_outside_the_snapshot() -> None:
+    assert versions(solve("np==1.19")[0]) == {"np": "1.19"}
+
+
+def test_a_dependency_outside_the_snapshot() -> None:
+    plan, asked = solve("app")
+    assert versions(plan) == {"app": "2.0", "np": "1.19"}
+    assert asked == {"np"}
+    assert plan.warnings == ()
+
+
+def test_a_range_that_only_two_needs_make_together() -> None:
+    assert versions(solve("narrow")[0]) == {"narrow": "1.0", "mid": "1.19"}
+    assert versions(solve("clash", "mid>1.15")[0]) == {"clash": "1.0", "mid": "1.19"}
+
+
+def test_the_snapshot_is_enough_where_it_has_a_release() -> None:
+    plan, asked = solve("sp", "np<2")
+    assert (versions(plan), asked) == ({"sp": "1.0", "np": "1.26"}, set())
+
+
+def test_what_no_release_can_be_is_not_asked_for() -> None:
+    with pytest.raises(NoSolutionError):
+        solve("mid<1.20", "mid>=1.20", up=False)
+    with pytest.raises(NoSolutionError):
+        solve("sp", "np<1.26", up=False, constraints=("np>=1.26",))
+
+
+def test_a_release_without_a_wheel_for_the_target_is_not_asked_for_again() -> None:
+    plan, asked = solve("oldy")
+    assert (versions(plan), asked) == ({"oldy": "0.5"}, set())
+
+
+def test_builds_of_frameworks_are_those_of_the_data() -> None:
+    plan, asked = solve("torchy")
+    assert (versions(plan), asked) == ({"torchy": "0.5", "torch": "2.9.0"}, set())
+
+
+def test_an_index_that_does_not_answer_is_a_doubt_where_there_is_another_way() -> None:
+    plan, _ = solve("app", up=False)
+    assert versions(plan) == {"app": "1.0", "np": "2.0"}
+    assert [(one.code, one.subject, one.have) for one in plan.warnings] == [
+        ("index-unknown", "np", "the index does not answer")
+    ]
+
+
+def test_and_an_error_where_there_is_none() -> None:
+    with pytest.raises(PackageIndexError, match="does not answer"):
+        solve("app==2.0", up=False)
+    with pytest.raises(PackageIndexError, match="does not answer"):
+        solve("np==1.19", up=False)
+
+
+def test_offline_the_snapshot_is_all_there_is() -> None:
+    plan, asked = solve("app", offline=True)
+    assert (versions(plan), asked) == ({"app": "1.0", "np": "2.0"}, set())
+
+
+CAN = [
+    ([">=1.0", "<2"], True), ([">=2", "<2"], False), ([">1", "<1.1"], True), (["==1.0", "==2.0"], False),
+    (["==1.*", "!=1.0"], True), (["~=1.4.2", "<1.4.2"], False), (["<1"], True), (["<=0"], True), (["==1.0", "!=1.0"], False),
+    ([">1.0", "<=1.0"], False), (["===1.0", ">=1"], True), (["==1.0+a", "==1.0+b"], False), (["==1.0rc1", ">=1"], False),
+    ([">=1.0rc1", "<1.0rc3"], True), ([">=1.0rc1", "<1.0"], False), ([], True), (["==2.1.*", "~=2.1"], True), ([">=2.1", "==2.0.*"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("specifiers", "answer"), CAN, ids=lambda value: str(value))
+def test_whether_any_version_can_be(specifiers: list[str], answer: bool) -> None:
+    environment = TargetEnvironment(HOST)
+    assert can_be(specifiers, environment.contains) is answer
