@@ -117,14 +117,14 @@ def test_offline_the_snapshot_is_all_there_is() -> None:
 
 
 CAN = [
-    ([">=1.0", "<2"], True), ([">=2", "<2"], False), ([">1", "<1.1"], True), (["==1.0", "==2.0"], False),
-    (["==1.*", "!=1.0"], True), (["~=1.4.2", "<1.4.2"], False), (["<1"], True), (["<=0"], True), (["==1.0", "!=1.0"], False),
-    ([">1.0", "<=1.0"], False), (["===1.0", ">=1"], True), (["==1.0+a", "==1.0+b"], False), (["==1.0rc1", ">=1"], False),
-    ([">=1.0rc1", "<1.0rc3"], True), ([">=1.0rc1", "<1.0"], False), ([], True), (["==2.1.*", "~=2.1"], True), ([">=2.1", "==2.0.*"], False),
+    ">=1.0 <2", ">1 <1.1", "==1.* !=1.0", "<1", "<=0", "===1.0 >=1", ">=1.0rc1 <1.0rc3", "", "==2.1.* ~=2.1",
+]  # fmt: skip
+CANNOT = [
+    ">=2 <2", "==1.0 ==2.0", "~=1.4.2 <1.4.2", "==1.0 !=1.0", ">1.0 <=1.0", "==1.0+a ==1.0+b", "==1.0rc1 >=1",
+    ">=1.0rc1 <1.0", ">=2.1 ==2.0.*",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("specifiers", "answer"), CAN, ids=lambda value: str(value))
-def test_whether_any_version_can_be(specifiers: list[str], answer: bool) -> None:
-    environment = TargetEnvironment(HOST)
-    assert can_be(specifiers, environment.contains) is answer
+@pytest.mark.parametrize("text", [*CAN, *CANNOT])
+def test_whether_any_version_can_be(text: str) -> None:
+    assert can_be(text.split(), TargetEnvironment(HOST).contains) is (text in CAN)

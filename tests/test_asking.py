@@ -1,0 +1,298 @@
+"""What `gpuenv solve` is asked for, in files and by URL, over a live index on loopback: real processes and installs."""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from index_server import File, IndexServer, make_wheel
+from test_cli import contents, run
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CPU = ["--gpu", "none", "--python", HERE]
+
+
+def fill(server: IndexServer) -> None:
+    server.add("alpha", "1.0", ["beta>=1"])
+    server.add("alpha", "2.0", ["beta>=2", "extra-one ; extra == 'x'"])
+    server.add("beta", "1.0")
+    server.add("beta", "2.0")
+    server.add("beta", "2.5")
+    server.add("extra-one", "1.0")
+    server.add_sdist("sources", "1.0", ["beta<2.5"])
+    server.add_sdist("dynamic", "1.0", dynamic=["Requires-Dist"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+def solve(folder: Path, server: IndexServer, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run(["solve", *arguments, *CPU, "--index-url", server.url], folder, **environment)
+
+
+def lock_of(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pylock.toml").read_text())
+
+
+def pins(folder: Path) -> dict[str, str]:
+    return {package["name"]: package["version"] for package in lock_of(folder)["packages"]}
+
+
+def digest(file: File) -> str:
+    return hashlib.sha256(file.data).hexdigest()
+
+
+def file_of(server: IndexServer, filename: str) -> File:
+    return next(file for files in server.projects.values() for file in files if file.filename == filename)
+
+
+def test_requirements_and_constraints(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "r.txt").write_text("alpha[x]  # what we need\n-c limits.txt\n")
+    (folder / "sub" / "limits.txt").write_text("beta<2.5\nnothing==1\n")
+    with IndexServer() as server:
+        fill(server)
+        done = solve(folder, server, "-r", "sub/r.txt", "extra-one")
+        assert done.returncode == 0, done.stderr
+        assert pins(folder) == {"alpha": "2.0", "beta": "2.0", "extra-one": "1.0"}
+        tool = lock_of(folder)["tool"]["gpuenv"]
+        assert tool["requirements"] == ["extra-one", "alpha[x]"]
+        assert tool["constraints"] == ["beta<2.5", "nothing==1"]
+        assert run(["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU], folder).returncode == 0
+
+
+def test_an_index_named_in_a_file(folder: Path) -> None:
+    with IndexServer() as server:
+        fill(server)
+        (folder / "r.txt").write_text("--index-url ${INDEX}/simple\nbeta\n")
+        done = run(["solve", "-r", "r.txt", *CPU], folder, INDEX=server.base)
+        assert done.returncode == 0, done.stderr
+        assert lock_of(folder)["packages"][0]["index"] == server.url
+        other = solve(folder, server, "-r", "r.txt", INDEX=server.base)
+        assert other.returncode == 0, other.stderr
+        clash = solve(folder, server, "-r", "r.txt", INDEX="http://127.0.0.1:1")
+        assert clash.returncode == 2
+        assert "r.txt:1: --index-url differs from the one of the command line" in clash.stderr
+
+
+MISTAKES = {
+    "no such file": ([], "-r nope.txt", "nope.txt: cannot be read"),
+    "a bad line": (["beta", "be ta"], "-r r.txt", "r.txt:2: 'be ta' is not a requirement"),
+    "a path": (["./beta"], "-r r.txt", "r.txt:1: './beta' is a path"),
+    "a repository": (["beta @ git+https://a.test/beta"], "-r r.txt", "r.txt:1: beta is at a version-control URL"),
+    "editable": (["-e ."], "-r r.txt", "r.txt:1: --editable is not taken"),
+    "a constraint with an extra": (["alpha[x]<2"], "-c r.txt beta", "r.txt:1: alpha has extras"),
+    "a path on the command line": ([], "./beta", "the command line: './beta' is a path"),
+    "a repository on the command line": ([], "git+https://a.test/x", "the command line: the requirement is at a"),
+    "only constraints": (["beta<2"], "-c r.txt", "nothing to solve"),
+    "no project": ([], "--project nope", "nope/pyproject.toml: cannot be read"),
+    "an extra of no project": ([], "--extra x", "pyproject.toml: cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "arguments", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_one_line(folder: Path, lines: list[str], arguments: str, says: str) -> None:
+    (folder / "r.txt").write_text("\n".join(lines))
+    before = contents(folder)
+    done = run(["solve", *arguments.split(), *CPU, "--index-url", "http://127.0.0.1:1/simple"], folder)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert contents(folder) == before
+
+
+# ---- projects -------------------------------------------------------------------------------------------------------
+
+PROJECT = """
+[project]
+name = "my-app"
+requires-python = ">=3.9"
+dependencies = ["beta<2.5"]
+[project.optional-dependencies]
+more = ["alpha"]
+all = ["my-app[more]"]
+[dependency-groups]
+test = ["extra-one"]
+"""
+PROJECTS = {
+    "where nothing else is asked for": ([], {"beta": "2.0"}),
+    "here": (["--project"], {"beta": "2.0"}),
+    "by its folder": (["--project", "."], {"beta": "2.0"}),
+    "an extra": (["--extra", "all"], {"alpha": "2.0", "beta": "2.0"}),
+    "a group": (["--group", "test"], {"beta": "2.0", "extra-one": "1.0"}),
+    "with a requirement": (["alpha<2", "--project"], {"alpha": "1.0", "beta": "2.0"}),
+    "not where another is asked for": (["beta"], {"beta": "2.5"}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), PROJECTS.values(), ids=PROJECTS)
+def test_projects(folder: Path, arguments: list[str], expected: dict[str, str]) -> None:
+    (folder / "pyproject.toml").write_text(PROJECT)
+    with IndexServer() as server:
+        fill(server)
+        done = solve(folder, server, *arguments)
+        assert done.returncode == 0, done.stderr
+    assert pins(folder) == expected
+
+
+def test_a_project_for_another_python(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(PROJECT.replace(">=3.9", ">=3.99"))
+    done = run(["solve", *CPU, "--index-url", "http://127.0.0.1:1/simple"], folder)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert f"./pyproject.toml: the project needs Python >=3.99, and the target has Python {HERE}" in done.stderr
+
+
+# ---- hashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_hashes(folder: Path) -> None:
+    with IndexServer() as server:
+        fill(server)
+        alpha, beta = (file_of(server, f"{name}-py3-none-any.whl") for name in ("alpha-2.0", "beta-2.0"))
+        line = f"alpha==2.0 --hash=sha256:{digest(alpha)}"
+        (folder / "r.txt").write_text(f"{line}\nbeta==2.0 \\\n  --hash=sha256:{digest(beta)}\n")
+        done = solve(folder, server, "-r", "r.txt")
+        assert done.returncode == 0, done.stderr
+        assert pins(folder) == {"alpha": "2.0", "beta": "2.0"}
+        before = contents(folder)
+        (folder / "r.txt").write_text(line)
+        done = solve(folder, server, "-r", "r.txt")
+        assert done.returncode == 2
+        assert "hash-checking mode: the requirements have no hash of beta 2.5" in done.stderr
+        (folder / "r.txt").write_text(f"alpha==2.0 --hash=sha256:{'0' * 64}\n")
+        done = solve(folder, server, "-r", "r.txt", "--json")
+        assert done.returncode == 3
+        assert {reason["code"] for reason in json.loads(done.stdout)["reasons"]} >= {"hash"}
+        assert lock_of(folder)["packages"] == tomllib.loads(before["pylock.toml"].decode())["packages"]
+
+
+# ---- source distributions -------------------------------------------------------------------------------------------
+
+
+def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
+    with IndexServer() as server:
+        fill(server)
+        done = solve(folder, server, "sources", "--json")
+        assert done.returncode == 3
+        (reason,) = [one for one in json.loads(done.stdout)["reasons"] if one["code"] == "only-sdist"]
+        assert (reason["subject"], reason["need"]) == ("sources", "a wheel, or --allow-sdist sources")
+        assert "sources" in done.stderr
+        dynamic = solve(folder, server, "dynamic", "--allow-sdist", "dynamic")
+        assert dynamic.returncode == 3
+        assert "dynamic-1.0.tar.gz needs static dependencies in its PKG-INFO" in dynamic.stderr
+    assert contents(folder) == {}
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_source_distribution_that_is_allowed(tmp_path: Path, folder: Path, installer: str) -> None:
+    with IndexServer() as server:
+        fill(server)
+        done = solve(folder, server, "sources", "--allow-sdist", "Sources")
+        assert done.returncode == 0, done.stderr
+        assert pins(folder) == {"beta": "2.0", "sources": "1.0"}
+        lock = lock_of(folder)
+        (package,) = [one for one in lock["packages"] if one["name"] == "sources"]
+        assert package["sdist"]["name"] == "sources-1.0.tar.gz"
+        assert package["sdist"]["hashes"]["sha256"] == digest(file_of(server, "sources-1.0.tar.gz"))
+        assert "wheels" not in package
+        assert lock["tool"]["gpuenv"]["allow-sdist"] == ["sources"]
+        caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
+        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *CPU]
+        synced = run(command, folder, **caches)
+        assert synced.returncode == 0, synced.stderr
+        built = [folder / "env" / "bin" / "python", "-c", "import sources; print(sources.built)"]
+        assert subprocess.run(built, capture_output=True, text=True, check=True).stdout == "True\n"
+        other = make_wheel("beta", "2.0", padding=9)[1]
+        server.projects["sources"] = [File("sources-1.0.tar.gz", other)]  # another file under the name that was locked
+        command[command.index("env")] = "env2"
+        bad = run(command, folder, **{**caches, "UV_CACHE_DIR": str(tmp_path / "uv2")})
+        assert bad.returncode == 4, bad.stderr
+        assert not (folder / "env2").exists()
+
+
+# ---- files at URLs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_wheel_by_its_url(folder: Path, installer: str) -> None:
+    with IndexServer() as server, IndexServer() as other:
+        fill(server)
+        file = other.add("alpha", "1.5+mine", ["beta<2"])
+        url = f"{other.base}/files/{file.filename.replace('+', '%2B')}"
+        done = solve(folder, server, f"alpha @ {url}#sha256={digest(file)}", "alpha>=1")
+        assert done.returncode == 0, done.stderr
+        assert pins(folder) == {"alpha": "1.5+mine", "beta": "1.0"}
+        package = lock_of(folder)["packages"][0]
+        assert package["archive"] == {"url": url, "hashes": {"sha256": digest(file)}}
+        assert "index" not in package
+        assert "/simple/alpha/" not in server.paths() + other.paths()
+        synced = run(["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *CPU], folder)
+        assert synced.returncode == 0, synced.stderr
+        (folder / "r.txt").write_text(f"{url}\n")
+        again = solve(folder, server, "-r", "r.txt", "-o", "pylock.b.toml")
+        assert again.returncode == 0, again.stderr
+        archive = tomllib.loads((folder / "pylock.b.toml").read_text())["packages"][0]["archive"]
+        assert archive["hashes"]["sha256"] == digest(file)
+
+
+def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder: Path) -> None:
+    with IndexServer() as server:
+        fill(server)
+        file = file_of(server, "alpha-1.0-py3-none-any.whl")
+        assert solve(folder, server, f"alpha @ {server.base}/files/{file.filename}").returncode == 0
+        command = [sys.executable, "-m", "pip", "install", "--isolated", "--dry-run", "--ignore-installed", "--no-deps"]
+        command += ["--no-index", "--no-cache-dir", "--quiet", "-r", "pylock.toml", "--report", "-"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)["install"]
+        assert {row["metadata"]["name"]: row["metadata"]["version"] for row in rows} == pins(folder)
+
+
+# ---- one index for each package -------------------------------------------------------------------------------------
+
+
+def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
+    """The default index, an extra one, a folder and a URL; each also has a newer release of what another supplies."""
+    (folder / "links").mkdir()
+    with IndexServer() as default, IndexServer() as extra, IndexServer() as elsewhere:
+        default.add("mine", "1.0", ["theirs", "linked", "direct"])
+        extra.add("theirs", "1.0")
+        for name in ("mine", "linked", "direct"):
+            extra.add(name, "99.0")
+        default.add("linked", "99.0")
+        default.add("direct", "99.0")
+        name, data = make_wheel("linked", "1.0")
+        (folder / "links" / name).write_bytes(data)
+        url = f"{elsewhere.base}/files/{elsewhere.add('direct', '1.0').filename}"
+        flags = ["--extra-index-url", extra.url, "--find-links", "links"]
+        done = solve(folder, default, "mine", f"direct @ {url}", *flags)
+        assert done.returncode == 0, done.stderr
+        packages = {package["name"]: package for package in lock_of(folder)["packages"]}
+        assert {name: package["version"] for name, package in packages.items()} == dict.fromkeys(packages, "1.0")
+        assert packages["mine"]["index"] == default.url
+        assert packages["theirs"]["index"] == extra.url
+        assert "index" not in packages["linked"] and packages["linked"]["wheels"][0]["url"].startswith("file://")
+        assert "index" not in packages["direct"] and packages["direct"]["archive"]["url"] == url
+        assert {"/simple/mine/", "/simple/linked/", "/simple/direct/"}.isdisjoint(extra.paths())
+
+
+def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:
+    """torch's own index has numpy, sympy and more, too: they come from the default one whatever it has."""
+    command = ["solve", "--framework", "torch==2.13.0+cu126", "numpy", "torchvision", "--python", "3.12"]
+    done = run([*command, "--gpu", "V100", "--driver", "580.65.06", "--glibc", "2.28"], folder)
+    assert done.returncode == 0, done.stderr
+    indexes: dict[str, set[str]] = {}
+    for package in lock_of(folder)["packages"]:
+        indexes.setdefault(package["index"], set()).add(package["name"])
+    own = {index: names for index, names in indexes.items() if index.endswith("/whl/cu126")}
+    (names,) = own.values()
+    assert {"torch", "torchvision"} <= names <= {"torch", "torchvision", "triton"}
+    assert len(indexes) == 2
