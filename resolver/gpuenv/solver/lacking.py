@@ -12,12 +12,17 @@ from .releases import admitted
 SHOWN = 6  # versions or tags in one reason
 
 
-def lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str] = ()) -> Iterator[Reason]:
+def lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str] = (), by: str = "") -> Iterator[Reason]:
     """Every reason why no file of the need's name is a candidate; none if one is.
 
-    `limits` are further ranges, of the user's constraints. Codes: not-in-index, no-version, only-sdist,
-    no-wheel-for-target, requires-python, hash, yanked.
+    `limits` are further ranges, of the user's constraints; `by` is the release that has the need. Codes: not-in-index,
+    no-version, conflict (with a constraint), only-sdist, no-wheel-for-target, requires-python, hash, yanked.
     """
+    for reason in _lacking(shelf, need, limits):
+        yield reason.replace(need=f"{reason.need}, for {by}") if by else reason
+
+
+def _lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str]) -> Iterator[Reason]:
     contains, ranges = shelf.environment.contains, [one for one in (need.specifier, *limits) if one]
 
     def inside(version: str) -> bool:
@@ -37,7 +42,10 @@ def lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str] = ()) -> Iterato
     if not asked and not sources:
         versions = list(dict.fromkeys(one.version for one in files or sdists))
         have = f"{versions[-1]} to {versions[0]}" if len(versions) > 1 else versions[0]
-        yield Reason(code="no-version", subject=need.name, need=f"{need.name}{','.join(ranges)}", have=have)
+        alone = not need.specifier or any(contains(need.specifier, one, True) for one in versions)
+        said = " and ".join([f"{need.name}{need.specifier}", *(f"the constraint {need.name}{one}" for one in limits)])
+        code = "conflict" if limits and alone else "no-version"
+        yield Reason(code=code, subject=need.name, need=said, have=have)
         return
     fitting = [one for one in shelf.candidates(need.name) if inside(one.version)]
     if not fitting:
