@@ -19,7 +19,8 @@ def reasons(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tupl
     """Everything that speaks against these pins on the host, () if nothing does; no code is said twice of a subject.
 
     Codes are those of `rules`, and: cpu-build, build-unknown, library-unknown, known-broken, known-avoid, bad-pair,
-    cuda-major, cuda-variant, driver-unknown, cudnn-unknown. A code that ends in -unknown, and known-avoid, is a doubt.
+    cuda-major, cuda-variant, driver-unknown, cudnn-unknown, gpu-unused (a CUDA build, and no GPU: it runs on the CPU).
+    `facts.is_doubt` tells doubts and notes from what fails.
     Names may be spelled in any way; packages that no rule is about are passed over.
     """
     pinned = {normalize_name(name): version for name, version in pins}
@@ -35,6 +36,8 @@ def reasons(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tupl
         for name, library in libraries.items():
             found += _flat(facts.of_library(f"{name} {pinned[name]}", library, host, matrix))
         found += _unknown_driver(builds, libraries, host, matrix)
+    else:
+        found += _unused(builds)
     found += _known_bad(pinned, host, matrix)
     found += _together(pinned, builds, host, matrix)
     found += rules.slot_reasons(pinned, matrix)
@@ -93,6 +96,14 @@ def _libraries(pinned: Pins, matrix: Matrix) -> Iterator[tuple[str, str]]:
 
 def _flat(found: facts.Facts) -> list[Reason]:
     return [reason for reasons in found.values() for reason in reasons]
+
+
+def _unused(builds: Sequence[Named]) -> Iterator[Reason]:
+    for subject, build, on_path in builds:
+        if build is not None and build.cuda is not None and on_path:
+            have = "a host without one: it runs on the CPU"
+            source = build.code.source
+            yield Reason(code="gpu-unused", subject=subject, need="a GPU to be of use", have=have, source=source)
 
 
 def _floors(pinned: Pins, libraries: Mapping[str, Library | None], host: Host, matrix: Matrix) -> Iterator[Reason]:

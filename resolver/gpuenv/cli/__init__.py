@@ -175,6 +175,13 @@ def _lock_flags(parser: ArgumentParser) -> None:
     lock_flags(parser)
 
 
+def _explain_flags(parser: ArgumentParser) -> None:
+    from .asking import request_flags
+
+    request_flags(parser, output=False)
+    host_flags(parser)
+
+
 def _matrix_flags(parser: ArgumentParser) -> None:
     from .matrix import COMMANDS
 
@@ -250,6 +257,12 @@ def _lock(arguments: Namespace) -> int:
     from .project import lock
 
     return lock(arguments)
+
+
+def _explain(arguments: Namespace) -> int:
+    from .explain import explain
+
+    return explain(arguments)
 
 
 def _sync(arguments: Namespace) -> int:
@@ -387,5 +400,6 @@ _COMMANDS: Commands = {
     "install": ("solve, sync and verify in one step", _install_flags, _install),
     "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
     "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+    "explain": ("why not here, and what would help; or what a lock says to another host", _explain_flags, _explain),
     "matrix": ("what is known about releases and the GPUs that they run on", _matrix_flags, None),
 }

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ..requirements import Asked
 
 
-def request_flags(parser: ArgumentParser) -> None:
-    """What is wanted, and where it may come from."""
+def request_flags(parser: ArgumentParser, *, output: bool = True) -> None:
+    """What is wanted, and where it may come from; with `output` where the lock goes."""
     parser.add_argument("--framework", metavar="NAME[SPEC]", action="append", default=[], help="torch, torch>=2.9, ...")
     parser.add_argument("requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them")
     group = parser.add_argument_group("files")
@@ -38,7 +38,8 @@ def request_flags(parser: ArgumentParser) -> None:
     group.add_argument(
         "--allow-sdist", metavar="NAME", action="append", default=[], help="take its source where there is no wheel"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
+    if output:
+        parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
 
 
 def asked(arguments: Namespace, host_of: Callable[[], Host]) -> tuple[Request, IndexOptions, Host]:

@@ -10,7 +10,7 @@ from typing import Any
 import gpuenv
 
 from .. import explanation
-from ..errors import InputError, NoSolutionError, Reason, TamperedError
+from ..errors import InputError, NoSolutionError, Reason
 from ..explanation import locks as texts
 from ..model import Host, Lock
 from ..project import Profile, Project, State, choose, compare, preferences, state
@@ -186,37 +186,23 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
 
 def _survivals(files: Sequence[str], host: Host, *, quiet: bool) -> list[dict[str, Any]]:
     """What speaks against locks of any tool on the host; those of gpuenv must also be unedited and fit."""
-    from .. import lockfile
+    from .explain import against_lock
 
     documents = []
     for path in files:
-        others = lockfile.read_others(path, host)
-        found = list(others.reasons)
-        if others.created_by == "gpuenv":
-            found += _own_reasons(path, host)
-        found += gpuenv.reasons_against(others.pins, host)
+        who, count, found = against_lock(path, host)
         if not quiet:
-            print_lines(texts.survival_lines(path, others.created_by, len(others.pins), found, host))
+            print_lines(texts.survival_lines(path, who, count, found, host))
         documents.append(
             {
                 "path": path,
-                "created_by": others.created_by,
-                "packages": len(others.pins),
+                "created_by": who,
+                "packages": count,
                 "ok": all(explanation.is_doubt(reason) for reason in found),
                 "reasons": explanation.reasons_json(found),
             }
         )
     return documents
-
-
-def _own_reasons(path: str, host: Host) -> tuple[Reason, ...]:
-    from .. import lockfile
-
-    try:
-        return lockfile.fit(gpuenv.read_lock(path), host)
-    except TamperedError:
-        need, have, source = "the content that was locked", "an edited one", "[tool.gpuenv] content"
-        return (Reason(code="lock-edited", subject="lock", need=need, have=have, source=source),)
 
 
 # ---- sync ---------------------------------------------------------------------------------------------------------

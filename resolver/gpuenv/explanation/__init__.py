@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import Explanation, GpuEnvError, HostMismatchError, NoSolutionError
+from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
 from ..model import Check, Host, Plan, Rejection, show_pair
 from ..plain import to_plain
 from .texts import choice_text, download_bytes, fact_text, is_doubt, reason_text, reasons_json, size
@@ -17,8 +17,6 @@ __all__ = [
     "choice_text",
     "error_json",
     "error_lines",
-    "explanation_json",
-    "explanation_lines",
     "host_lines",
     "is_doubt",
     "ok",
@@ -129,46 +127,20 @@ def error_lines(error: GpuEnvError) -> list[str]:
     """One line, its hint included, and the reasons where the error carries some."""
     lines = [f"gpuenv: {error.message}" + (f"; {error.hint}" if error.hint else "")]
     if isinstance(error, NoSolutionError):
+        from .refusals import explanation_lines
+
         lines += explanation_lines(error.explanation)
     elif isinstance(error, HostMismatchError):
         lines += [f"  {reason_text(reason)}" for reason in error.reasons]
     return lines
 
 
-def explanation_lines(explanation: Explanation, most: int = 12) -> list[str]:
-    """The reasons, those that say the same of several builds on one line, then the changes that help."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for reason in explanation.reasons:
-        need = reason.need
-        groups.setdefault((reason.code, need, reason.have), []).append(reason.subject)
-    lines = []
-    for (_, need, have), subjects in list(groups.items())[:most]:
-        names = list(dict.fromkeys(subjects))
-        who = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others down to {names[-1]}"
-        lines.append(f"  {who} needs {need}; have {have}")
-    if len(groups) > most:
-        lines.append(f"  and {len(groups) - most} more reasons (--json names all)")
-    if explanation.changes:
-        lines.append("what would help:")
-        lines += [f"  {change.change}: gives {change.gives}" for change in explanation.changes]
-    else:
-        lines.append("no single change of the driver, Python or the version range was found to help")
-    return lines
-
-
-def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """The document of `explain --json`, and of a refusal under --json."""
-    return {
-        "possible": False,
-        "reasons": reasons_json(explanation.reasons),
-        "smallest_changes": [{"change": change.change, "gives": change.gives} for change in explanation.changes],
-    }
-
-
 def error_json(error: GpuEnvError) -> dict[str, Any]:
     """A failure under --json: code, message, hint, and the explanation or reasons where there are some."""
     document: dict[str, Any] = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
     if isinstance(error, NoSolutionError):
+        from .refusals import explanation_json
+
         document |= explanation_json(error.explanation)
     elif isinstance(error, HostMismatchError):
         document["reasons"] = reasons_json(error.reasons)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Reason
 from ..model import Host, Lock, show_pair
 from ..plain import to_plain
+from .refusals import SCREEN, host_text, reason_lines, wrapped
 from .texts import choice_text, download_bytes, is_doubt, reason_text, size
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> lis
 
 def survival_lines(path: str, who: str, count: int, reasons: Sequence[Reason], host: Host) -> list[str]:
     """What speaks against a lock on a host, contradictions before doubts."""
-    gpus = " and ".join(dict.fromkeys(gpu.name for gpu in host.gpus)) or "no GPU"
-    where = f"{host.platform}, Python {show_pair(host.python.version)}, {gpus}"
-    where += f", driver {host.driver}" if host.driver else ""
     failing = [reason for reason in reasons if not is_doubt(reason)]
-    verdict = "would not work" if failing else "may not work" if reasons else "has nothing against it"
-    lines = [f"{path} ({who}, {count} packages) {verdict} on {where}"]
-    lines += [f"  {reason_text(reason)}" for reason in failing]
-    return lines + [f"  not known: {reason_text(reason)}" for reason in reasons if reason not in failing]
+    unknown = any(reason.code.endswith("-unknown") for reason in reasons)
+    verdict = "would not work" if failing else "may not work" if unknown else "has nothing against it"
+    lines = wrapped(f"{path} ({who}, {count} packages) {verdict} on {host_text(host)}", "")
+    lines += reason_lines(failing, SCREEN - len(lines))
+    doubts = [reason for reason in reasons if reason not in failing]
+    for one in doubts:
+        lines += wrapped(f"{'not known' if one.code.endswith('-unknown') else 'note'}: {reason_text(one)}", "  ")
+    return lines

@@ -136,9 +136,9 @@ class _Side:
         if code == "two-owners":
             have = f"{self._of(mine[1].value)} and {other._of(its[1].value)}"
             return Reason(code=code, subject=topic.removeprefix("owner of "), need="one owner", have=have)
-        if code == "bad-pair":
-            text = mine[1].text if isinstance(mine[1], SideNeed) else topic
-            return Reason(code=code, subject=mine[0], need=f"to be without {its[0]}", have=text)
+        if isinstance(mine[1], SideNeed):
+            need = f"only one {topic.removeprefix('side of ')}: {mine[1].text}"
+            return Reason(code=code, subject=mine[0], need=need, have=its[0])
         return Reason(code=code, subject=mine[0], need=_said(mine[1]), have=f"{its[0]}, which needs {_said(its[1])}")
 
     def _of(self, name: str) -> str:

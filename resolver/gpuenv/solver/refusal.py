@@ -9,10 +9,12 @@ from ..environment import parse_requirement
 from ..errors import Change, Explanation, Reason
 from .candidates import Candidate, DistNeed, FactNeed, FrameworkNeed, Need, Shelf
 from .changes import Asked, smallest_changes
-from .conflicts import Failure, Trials, clashes, conflicts
+from .conflicts import ASKED, Failure, Trials, clashes, conflicts
 from .lacking import lacking
 from .reasons import reasons_against
 from .releases import Limits
+
+NOTHING = "no release that fits"
 
 
 class Question(Protocol):
@@ -43,9 +45,10 @@ def explain(question: Question, trials: Trials | None, asked: Asked) -> Explanat
             against = trials.solve(group)
             if not found and isinstance(against, Failure):
                 found = _conflict_reasons(shelf, against)
-        reasons += [reason for reason in found if reason not in reasons]
+        reasons += found
     if not groups:
-        reasons += [reason for reason in _conflict_reasons(shelf, question.failure) if reason not in reasons]
+        reasons += _conflict_reasons(shelf, question.failure)
+    reasons = list(dict.fromkeys(reasons))
     changes: tuple[Change, ...] = ()
     if trials is not None:
         changes = tuple(smallest_changes(asked, trials, groups or [tuple(roots)], reasons))
@@ -96,11 +99,12 @@ def _conflict_reasons(shelf: Shelf, failure: Any) -> list[Reason]:
         need, parent = cause.requirement, cause.parent
         others = {str(other.requirement) for other in causes if other.requirement.ident == need.ident}
         found: list[Reason] = []
+        by = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else ""
         if isinstance(need, DistNeed):
             others |= {f"the constraint {text}" for text in limits.texts(need.name)}
-            found += lacking(shelf, need, limits.ranges.get(need.name, ()))
-        have = ", ".join(sorted(others - {str(need)})) or "no release that fits"
-        subject = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else "the request"
+            found += lacking(shelf, need, limits.ranges.get(need.name, ()), by)
+        have = ", ".join(sorted(others - {str(need)})) or NOTHING
+        subject = by or "the request"
         rows.append((Reason(code="conflict", subject=subject, need=str(need), have=have), found))
     facts = [
         reason
@@ -108,7 +112,7 @@ def _conflict_reasons(shelf: Shelf, failure: Any) -> list[Reason]:
         if isinstance(cause.requirement, FactNeed) and cause.requirement.ident in ("__file", "__python")
         for reason in cause.requirement.reasons
     ]
-    # That nothing fits says nothing more where it is said why.
+    # That nothing fits what was asked for says nothing more where it is said why.
     why = any(found for _, found in rows) or bool(facts)
-    heads = [[head] if not (found or (why and head.have == "no release that fits")) else [] for head, found in rows]
+    heads = [[] if why and (head.subject, head.have) == (ASKED, NOTHING) else [head] for head, _ in rows]
     return [reason for head, (_, found) in zip(heads, rows, strict=True) for reason in (*head, *found)] + facts

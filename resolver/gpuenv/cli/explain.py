@@ -1,0 +1,163 @@
+"""`gpuenv explain`: why a request is not possible here and what would help; whether a lock survives another host."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+
+import gpuenv
+
+from ..errors import Change, InputError, NoSolutionError, Reason, TamperedError
+from ..facts import is_doubt
+from ..model import Host, Lock
+from . import host_of
+from .output import print_json, print_lines
+
+Judge = Callable[[Host], Sequence[Reason]]
+_CHANGES = ("gpu", "driver", "python", "platform", "glibc")
+
+
+def explain(arguments: Namespace) -> int:
+    """0 if it is possible, 3 if it is not; either way the answer is on stdout."""
+    locks = [one for one in arguments.requirement if one.endswith(".toml")]
+    if locks:
+        if len(locks) > 1 or len(arguments.requirement) > 1 or arguments.framework:
+            raise InputError(f"{locks[0]}: a lock is explained alone: give one LOCK, or requirements")
+        return _explain_lock(arguments, locks[0])
+    return _explain_request(arguments)
+
+
+# ---- a request ----------------------------------------------------------------------------------------------------
+
+
+def _explain_request(arguments: Namespace) -> int:
+    from ..explanation import refusals
+    from .asking import asked
+
+    arguments.framework, arguments.requirement = _sorted(arguments.framework, arguments.requirement)
+    request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
+    try:
+        plan = gpuenv.solve(request, host, options)
+    except NoSolutionError as error:
+        if arguments.json:
+            print_json(refusals.explanation_json(error.explanation))
+        else:
+            print_lines(refusals.impossible_lines(error.explanation, host))
+        return error.exit_status
+    if arguments.json:
+        print_json(refusals.possible_json(plan))
+    else:
+        print_lines(refusals.possible_lines(plan))
+    return 0
+
+
+def _sorted(frameworks: Sequence[str], requirements: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A requirement whose name is a framework's is asked for as one, the first time that it is named."""
+    from ..environment import parse_requirement
+
+    matrix = gpuenv.compatibility_data()
+    named = {parse_requirement(text).name for text in frameworks}
+    mine, others = list(frameworks), []
+    for text in requirements:
+        parsed = None if any(sign in text for sign in "/\\") else parse_requirement(text)
+        plain = parsed is not None and not (parsed.marker or parsed.url) and matrix.framework(parsed.name) is not None
+        if parsed is not None and plain and parsed.name not in named:
+            named.add(parsed.name)
+            mine.append(text)
+        else:
+            others.append(text)
+    return mine, others
+
+
+# ---- a lock -------------------------------------------------------------------------------------------------------
+
+
+def _explain_lock(arguments: Namespace, path: str) -> int:
+    from ..explanation import locks, refusals
+
+    own = _own(path)
+    host = _host(arguments, own)
+    who, count, reasons = against_lock(path, host)
+    failing = any(not is_doubt(reason) for reason in reasons)
+    changes = list(_changes(path, host)) if failing else []
+    if arguments.json:
+        document = refusals.lock_json(path, who, count, reasons, changes)
+        print_json(document)
+    else:
+        print_lines(locks.survival_lines(path, who, count, reasons, host))
+        if failing:
+            print_lines(refusals.change_lines(changes))
+    return NoSolutionError.exit_status if failing else 0
+
+
+def against_lock(path: str, host: Host) -> tuple[str, int, tuple[Reason, ...]]:
+    """Who wrote a lock, how many packages it installs on the host, and all that speaks against it there.
+
+    Of gpuenv's own locks their needs are asked, too. One that was made for the CPU is meant to leave a GPU alone: then
+    that its builds are CPU builds is a note (gpu-unused), in any other lock it is a failure.
+    """
+    from .. import lockfile
+
+    others = lockfile.read_others(path, host)
+    found = list(others.reasons)
+    rules = gpuenv.reasons_against(others.pins, host)
+    if others.created_by == "gpuenv":
+        try:
+            lock = gpuenv.read_lock(path)
+        except TamperedError:
+            need, have, source = "the content that was locked", "an edited one", "[tool.gpuenv] content"
+            found.append(Reason(code="lock-edited", subject="lock", need=need, have=have, source=source))
+        else:
+            found += lockfile.fit(lock, host)
+            rules = tuple(_meant(reason, lock) for reason in rules)
+    if any(reason.code == "no-gpu" for reason in found):
+        rules = tuple(reason for reason in rules if reason.code != "gpu-unused")
+    return others.created_by, len(others.pins), (*found, *rules)
+
+
+def _meant(reason: Reason, lock: Lock) -> Reason:
+    if reason.code != "cpu-build" or lock.needs.driver is not None:
+        return reason
+    return reason.replace(code="gpu-unused", need="no GPU", have="one, which stays unused")
+
+
+def _own(path: str) -> Lock | None:
+    """The lock, if gpuenv wrote it and nobody edited it."""
+    try:
+        return gpuenv.read_lock(path)
+    except InputError:
+        return None  # of another tool; what cannot be read at all is told when it is read as any lock
+
+
+def _host(arguments: Namespace, own: Lock | None) -> Host:
+    """The lock's own host with what the flags change; without any flag, and for other tools' locks, as everywhere."""
+    if own is None or arguments.host or not any(getattr(arguments, name) for name in _CHANGES):
+        host = host_of(arguments, solving=True, python=own is None or arguments.python is not None)
+        return host if own is None or arguments.python else host.replace(python=own.host.python)
+    return gpuenv.describe(
+        own.host,
+        gpus=arguments.gpu,
+        driver=arguments.driver,
+        python=arguments.python,
+        platform=arguments.platform,
+        glibc=arguments.glibc,
+    )
+
+
+def _changes(path: str, host: Host) -> list[Change]:
+    """Single changes of the host with which nothing fails any more."""
+    from .. import elsewhere
+
+    matrix = gpuenv.compatibility_data()
+
+    def works(one: elsewhere.Elsewhere) -> bool:
+        return all(is_doubt(reason) for reason in against_lock(path, one.host)[2])
+
+    kinds = [
+        elsewhere.pythons(host),
+        elsewhere.drivers(host, matrix),
+        elsewhere.fewer_gpus(host),
+        elsewhere.gpus(host, matrix),
+    ]
+    firsts = [next((one for one in kind if works(one)), None) for kind in kinds]
+    return [Change(change=one.change, gives="a host on which the lock works") for one in firsts if one is not None]
