@@ -27,6 +27,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
@@ -138,6 +139,13 @@ class Walk:
         """The wheels of the kept releases."""
         return (wheel for wheel in self.pages[name] if wheel["version"] in self.kept[name])
 
+    def left_out(self, name: str) -> list[str]:
+        """The releases between those kept that a target could take: a range that cuts there is for the live index."""
+        taken = [wheel["version"] for wheel in self.pages[name] if wheel["yanked"] is None]
+        kept = sorted(map(Version, self.kept[name]))
+        between = (version for version in dict.fromkeys(taken) if kept[0] < Version(version) < kept[-1])
+        return [version for version in between if version not in self.kept[name]]
+
     def follow(self, name: str) -> None:
         """Notes what the kept releases of a package need."""
         extras = tuple(sorted(self.extras[name]))
@@ -202,7 +210,8 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
     for name in sorted(walk.pages):
         wheels = list(walk.files(name))
         if wheels:
-            write(os.path.join(folder, name + ".json"), dump_package({"name": name, "index": "default"}, wheels))
+            head = {"name": name, "index": "default", "left_out": walk.left_out(name)}
+            write(os.path.join(folder, name + ".json"), dump_package(head, wheels))
         else:
             print(f"no wheel of {name} serves a supported target", file=sys.stderr)
     if pytorch:

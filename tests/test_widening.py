@@ -1,13 +1,15 @@
 """The live index beside the snapshot: asked for releases that the snapshot leaves out, and for nothing else."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpuenv import solver
-from gpuenv.environment import TargetEnvironment
+from gpuenv.environment import TargetEnvironment, version_key
 from gpuenv.errors import NoSolutionError, PackageIndexError
 from gpuenv.index.combined import CombinedIndex
+from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request
 from gpuenv.solver.releases import can_be
 from test_resolution import DATA, versions
@@ -114,6 +116,55 @@ def test_and_an_error_where_there_is_none() -> None:
 def test_offline_the_snapshot_is_all_there_is() -> None:
     plan, asked = solve("app", offline=True)
     assert (versions(plan), asked) == ({"app": "1.0", "np": "2.0"}, set())
+
+
+class Part(Universe):
+    """A snapshot that says what it leaves out."""
+
+    def left_out(self, name: str) -> list[str]:
+        return sorted(set(LIVE[name]) - set(SNAPSHOT[name])) if name in SNAPSHOT else []
+
+
+CUT = {
+    "below a release that was left out": ("mid<1.20", "1.19", {"mid"}),
+    "below all that was left out": ("mid<1.19", "1.15", set()),
+    "all of it": ("mid", "1.26", set()),
+    "just one": ("mid==1.15", "1.15", set()),
+    "all but the newest": ("mid!=1.26", "1.19", {"mid"}),
+}
+
+
+@pytest.mark.parametrize(("text", "version", "asked"), CUT.values(), ids=CUT)
+def test_a_range_that_cuts_where_releases_were_left_out(text: str, version: str, asked: set[str]) -> None:
+    for up in (True, False):
+        live = Live(LIVE)
+        live.up = up
+        index = CombinedIndex(default=live, snapshot=Part(SNAPSHOT))
+        request = Request(requirements=(text,))
+        plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+        assert set(live.asked) & set(SNAPSHOT) == asked
+        assert versions(plan) == {"mid": version if up or not asked else "1.15"}
+        assert [reason.code for reason in plan.warnings] == (["index-unknown"] if asked and not up else [])
+
+
+@pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
+def test_prereleases_are_for_the_live_index(text: str, pre: bool) -> None:
+    live = Live({**LIVE, "pre": {"1.0": {}, "2.0a1": {}}})
+    index = CombinedIndex(default=live, snapshot=Universe({"pre": {"1.0": {}}}))
+    request = Request(requirements=(text,), pre=pre)
+    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+    assert versions(plan) == {"pre": "2.0a1"}
+
+
+def test_the_snapshot_knows_what_it_leaves_out() -> None:
+    snapshot = Snapshot(str(Path(DATA.folder) / "snapshot"), "https://files.test")
+    assert "2.3.5" in snapshot.left_out("numpy")
+    for path in (Path(DATA.folder) / "snapshot" / "default").glob("*.json"):
+        kept, left = snapshot.versions(path.stem), snapshot.left_out(path.stem)
+        assert sorted(left, key=version_key) == left
+        assert not set(left) & set(kept)
+        assert all(version_key(kept[-1]) < version_key(one) < version_key(kept[0]) for one in left)
+    assert snapshot.left_out("nothing") == []
 
 
 CAN = [

@@ -7,17 +7,21 @@ and a version of the default index from mixing with a framework's own builds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 from ..errors import InputError
 from ..model import Environment, Index, Requirement, Wheel
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Protocol
+
     from .cache import Cache
     from .direct import DirectFiles
     from .links import FindLinks
     from .live import SimpleIndex
     from .transport import Transport
+else:
+    Protocol = object
 
 THREADS = 8
 SNAPSHOT = "snapshot"
@@ -137,6 +141,11 @@ class CombinedIndex:
         source = self._source(name)[1]
         return () if source is None else _sdists(source, name)
 
+    def left_out(self, name: str) -> Sequence[str]:
+        """Versions of a name that its index has beside those listed here: the snapshot is a part of the live one."""
+        label, source = self._source(name)
+        return getattr(source, "left_out", _none)(name) if label == SNAPSHOT and not self._offline else ()
+
     def direct(self, name: str, url: str) -> Wheel:
         """The file of `name` at a URL that a requirement names. InputError for one that is not of that name."""
         return self._files().file(name, url)
@@ -202,6 +211,11 @@ class CombinedIndex:
             if prefetch is not None:
                 prefetch(missing)
 
+    def at_hand(self, name: str) -> bool:
+        """Whether all about a name is answered without the network: it comes from the snapshot."""
+        found = self._sources.get(name) or (None if name in self._pinned else self._local_source(name))
+        return found is not None and found[0] == SNAPSHOT
+
     def _source(self, name: str) -> tuple[str, Index | None]:
         found = self._sources.get(name)
         if found is None:
@@ -220,6 +234,12 @@ class CombinedIndex:
 
     def _local_source(self, name: str) -> tuple[str, Index] | None:
         return next(((label, source) for label, source in self._local if source.has(name)), None)
+
+
+def _none(name: str) -> Sequence[str]:
+    """What a source that leaves nothing out has beside."""
+    del name
+    return ()
 
 
 def _sdists(source: object, name: str) -> Sequence[Wheel]:

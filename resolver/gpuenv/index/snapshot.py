@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..environment import Answers, parse_stored_requirement, version_key
 from ..errors import DataError
 from ..model import Environment, Requirement, Wheel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 _METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
 _GROUP, _ROWS = '\n],\n"', '":[\n'
@@ -38,6 +41,7 @@ class _Package:
         self.name: str = fields["name"]
         self.index: str = fields["index"]
         self.versions: list[str] = fields["versions"]
+        self.left_out: list[str] = fields.get("left_out", [])
         self.requires_python: list[str] = fields["requires_python"]
         self.metadata = metadata.split(",\n")
         # [tag triple, the wheels that have it as JSON without the brackets]
@@ -93,6 +97,10 @@ class Snapshot:
         """The versions of a package, newest first; [] for a package that the snapshot does not have."""
         found = {version for package in self._of(name) for version in package.versions}
         return sorted(found, key=version_key, reverse=True)
+
+    def left_out(self, name: str) -> list[str]:
+        """Versions of a package that the index has between those kept here, and that could serve some target."""
+        return [version for package in self._of(name) for version in package.left_out]
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
         """As model.Index has it. With an environment only the wheels whose tags fit it, which is much quicker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ..errors import Reason, UnusableFileError
 from ..facts import is_doubt
@@ -22,6 +21,10 @@ from .candidates import (
     is_exact,
 )
 from .releases import Limits, Widening, admitted, is_pinned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 Node = Candidate | Token | Variant
 
@@ -42,10 +45,16 @@ class Provider:
         self.order = {name: place for place, name in enumerate(order)}
         self.limits, self.widening = limits, widening
         self.contains = shelf.environment.contains
+        self.within: Mapping[str, frozenset[int]] = {}  # what narrowing.py left of a name, by id
+        self.causes: list[Any] = []  # of the last conflict
         self._conflicts: dict[str, int] = {}
         self._verdicts: dict[Candidate | Variant, bool] = {}
         self._needed: dict[int, tuple[Need, ...]] = {}  # by id: candidates live as long as their shelf
         self._extra_nodes: dict[tuple[str, str, str], Candidate] = {}
+
+    def again(self) -> Provider:
+        """A provider of the same question that has not been asked anything."""
+        return Provider(self.shelf, list(self.order), self.limits, self.widening, lenient=self.lenient)
 
     # -- what resolvelib asks --
 
@@ -61,6 +70,7 @@ class Provider:
         for name in names:
             if name[0] in "_=":
                 return (name,)
+        self.causes = list(backtrack_causes) or self.causes
         causes = {cause.requirement.ident for cause in backtrack_causes}
         causes |= {cause.parent.ident for cause in backtrack_causes if cause.parent is not None}
         for name in sorted(causes):
@@ -102,7 +112,7 @@ class Provider:
         if identifier[0] == "_":
             # A token that resolvelib gave up is no choice any more, or it would be chosen for ever.
             given_up = next(iter(incompatibilities[identifier]), None) is not None
-            return () if given_up or any(self._blocked(need) for need in needs) else (Token(identifier, "host"),)
+            return () if given_up or any(self.blocked(need) for need in needs) else (Token(identifier, "host"),)
         if identifier[0] == "=":
             values = {need.value for need in needs if isinstance(need, AgreeNeed)}
             excluded = {token.value for token in incompatibilities[identifier] if isinstance(token, Token)}
@@ -116,12 +126,14 @@ class Provider:
         barred = {id(node.wheel) for node in set(incompatibilities[identifier]) if isinstance(node, Candidate)}
         releases = self._releases(name, needs, base=identifier == name)
         found = [candidate for candidate in releases if id(candidate.wheel) not in barred]
+        if name in self.within:
+            found = [candidate for candidate in found if id(candidate.wheel) in self.within[name]]
         if identifier == name:
-            return lambda: (candidate for candidate in found if not self._refused(candidate))
+            return lambda: (candidate for candidate in found if not self.refused(candidate))
         extras = tuple(identifier[len(name) + 1 : -1].split(","))
-        return lambda: (self._with_extras(one, extras) for one in found if not self._refused(one))
+        return lambda: (self.with_extras(one, extras) for one in found if not self.refused(one))
 
-    def _refused(self, node: Candidate | Variant) -> bool:
+    def refused(self, node: Candidate | Variant) -> bool:
         """Whether the host or the data speak against a release; it is then no candidate at all.
 
         As candidates that fail on a host fact they would lead the resolver back through everything else first.
@@ -141,6 +153,8 @@ class Provider:
         asked = [need for need in needs if isinstance(need, DistNeed)]
         ranges = [need.specifier for need in asked if need.specifier] + self.limits.ranges.get(name, [])
         urls = [need.url for need in asked if need.url] + self.limits.urls.get(name, [])
+        if not urls:
+            self.widening.try_prereleases(name, ranges)
         pool = self.shelf.direct(name, urls[0]) if urls else self.shelf.candidates(name)
         found = [
             candidate
@@ -150,6 +164,8 @@ class Provider:
         ]
         if not found and not urls:
             self.widening.try_for(name, ranges)
+        elif not urls and found[0] is not pool[0]:
+            self.widening.try_newer(name, ranges, found, pool)
         if not urls:
             request, environment = self.shelf.request, self.shelf.environment
             best = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
@@ -170,14 +186,16 @@ class Provider:
         ranges += self.limits.ranges.get(needs[0].framework.distribution, [])
         request, environment = self.shelf.request, self.shelf.environment
         found = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
-        return lambda: (one for one in found if id(one) not in excluded and not self._refused(one))
+        if needs[0].ident in self.within:
+            found = [variant for variant in found if id(variant) in self.within[needs[0].ident]]
+        return lambda: (one for one in found if id(one) not in excluded and not self.refused(one))
 
     def _admits(self, need: FrameworkNeed, variant: Variant) -> bool:
         return not need.specifier or self.contains(need.specifier, variant.version, True)
 
     def is_satisfied_by(self, requirement: Need, candidate: Node) -> bool:
         if isinstance(requirement, FactNeed):
-            return not self._blocked(requirement)
+            return not self.blocked(requirement)
         if isinstance(requirement, AgreeNeed):
             return isinstance(candidate, Token) and candidate.value == requirement.value
         if isinstance(requirement, FrameworkNeed):
@@ -200,7 +218,7 @@ class Provider:
 
     # -- how it is answered --
 
-    def _blocked(self, need: Need) -> bool:
+    def blocked(self, need: Need) -> bool:
         reasons = need.reasons if isinstance(need, FactNeed) else ()
         return any(not (self.lenient and is_doubt(reason)) for reason in reasons)
 
@@ -213,7 +231,7 @@ class Provider:
             return False
         return not need.specifier or self.contains(need.specifier, candidate.version, True)
 
-    def _with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
+    def with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
         key = (candidate.wheel.index, candidate.wheel.filename, ",".join(extras))
         node = self._extra_nodes.get(key)
         if node is None:
@@ -226,7 +244,7 @@ class Provider:
         else:
             for need in self.shelf.build_needs(candidate):
                 yield need
-                if isinstance(need, FactNeed) and self._blocked(need):
+                if isinstance(need, FactNeed) and self.blocked(need):
                     return  # the build cannot be chosen: its dependencies need not be fetched
         try:
             requirements = self.shelf.index.dependencies(candidate.wheel)

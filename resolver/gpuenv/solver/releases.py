@@ -7,14 +7,19 @@ final release will do; a yanked release if they pin it and nothing else is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
+from ..environment import version_key
 from ..errors import InputError, PackageIndexError, Reason
 from ..model import Environment, Requirement
 from .candidates import Candidate, Shelf, Variant
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import TypeVar
+
+    _Released = TypeVar("_Released", Candidate, Variant)
+
 Contains = Callable[[str, str, bool], bool]
-_Released = TypeVar("_Released", Candidate, Variant)
 
 
 class Limits:
@@ -93,24 +98,63 @@ class Widening:
 
     def __init__(self, widen: Callable[[str], bool] | None, shelf: Shelf, own: frozenset[str]) -> None:
         self._widen, self._shelf, self._own = widen, shelf, own
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
+        self._looked: set[tuple[str, ...]] = set()
         self.failures: dict[str, PackageIndexError] = {}
 
     def try_for(self, name: str, specifiers: Sequence[str]) -> None:
         """WiderError if the index has more of `name` than was known, else nothing."""
-        if self._widen is None or name in self._asked or not self._worth(name, specifiers):
+        if self.may_help(name, specifiers):
+            self._ask(name, needed=name in self._own)
+
+    def try_newer(
+        self, name: str, specifiers: Sequence[str], found: Sequence[Candidate], pool: Sequence[Candidate]
+    ) -> None:
+        """WiderError if the index has releases in these ranges that are newer than those found, and were left out.
+
+        Only what the ranges leave out of the `pool` is looked beyond: that the newest release of all is not known, and
+        what the target cannot run, is as the snapshot's date and its builder have it.
+        """
+        key = (name, *specifiers)
+        left_out = getattr(self._shelf.index, "left_out", None)
+        if self._widen is None or left_out is None or name in self.asked or key in self._looked:
             return
-        self._asked.add(name)
+        self._looked.add(key)
+        if self._shelf.framework_of(name) is not None or self._shelf.matrix.is_library(name):
+            return  # the data knows each build of it
+        best = max(version_key(one.version) for one in found)
+        above = [place for one in pool if (place := version_key(one.version)) > best]
+        contains = self._shelf.environment.contains
+        if above and any(
+            best < version_key(version) < min(above) and all(contains(one, version, True) for one in specifiers)
+            for version in left_out(name)
+        ):
+            self._ask(name, needed=False)
+
+    def try_prereleases(self, name: str, specifiers: Sequence[str]) -> None:
+        """WiderError if pre-releases are asked for, of which the snapshot has none."""
+        wanted = self._shelf.request.pre or any(map(names_prerelease, specifiers))
+        if self._widen is None or not wanted or name in self.asked:
+            return
+        if self._shelf.framework_of(name) is None and not self._shelf.matrix.is_library(name):
+            self._ask(name, needed=name in self._own)
+
+    def _ask(self, name: str, *, needed: bool) -> None:
+        self.asked.add(name)
         try:
-            wider = self._widen(name)
+            wider = self._widen is not None and self._widen(name)
         except PackageIndexError as error:
-            if name in self._own:
+            if needed:
                 raise
             self.failures[name] = error
             return
         if wider:
             self._shelf.forget(name)
             raise WiderError(name)
+
+    def may_help(self, name: str, specifiers: Sequence[str]) -> bool:
+        """Whether the index may have a release that these ranges admit and that nobody asked for yet."""
+        return self._widen is not None and name not in self.asked and self._worth(name, specifiers)
 
     def _worth(self, name: str, specifiers: Sequence[str]) -> bool:
         shelf = self._shelf
