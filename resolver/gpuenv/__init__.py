@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache as cache_once
-from typing import TYPE_CHECKING
 
 from .errors import (
     Change,
@@ -48,7 +47,8 @@ from .model import (
     Wheel,
 )
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
     from .index.combined import CombinedIndex, Source
     from .index.direct import DirectFiles
     from .index.snapshot import Snapshot

@@ -8,7 +8,15 @@ anything else. Sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self, dataclass_transform
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any, Protocol, Self, dataclass_transform
+else:
+    Protocol = object
+
+    def dataclass_transform(**_options: object) -> Any:  # noqa: D103  as typing has it
+        return lambda cls: cls
 
 ComputeCapability = tuple[int, int]
 CudaVersion = tuple[int, int]

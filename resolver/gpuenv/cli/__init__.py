@@ -11,7 +11,6 @@ import os
 import sys
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
 
 import gpuenv
 
@@ -19,6 +18,10 @@ from ..errors import GpuEnvError, InputError
 from ..model import Check, Host, Lock, Plan
 from ..plain import to_plain
 from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any, NoReturn
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases

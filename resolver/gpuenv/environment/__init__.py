@@ -14,7 +14,6 @@ Tests hold both to packaging's own answers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import DataError, InputError
 from ..model import Host
@@ -26,6 +25,10 @@ from .versions import (
     parse_stored_requirement,
     version_key,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 __all__ = [
     "FIRST_FREE_THREADED",

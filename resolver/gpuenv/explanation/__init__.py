@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
 from ..model import Check, Host, Plan, Rejection, show_pair
 from ..plain import to_plain
 from .texts import choice_text, download_bytes, fact_text, is_doubt, reason_text, reasons_json, size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 __all__ = [
     "check_lines",

@@ -5,9 +5,8 @@ Nothing is imported until it is used: a solve from the snapshot loads no network
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
     from .cache import Cache, cache_folder
     from .combined import CombinedIndex, Later, open_index
     from .defaults import DefaultIndex, default_index

@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ..errors import InputError
 from ..model import Value
 from .cache import Cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 _HINT = "mend it, or give the index with --index-url"
 _PIP = "PIP_INDEX_URL"

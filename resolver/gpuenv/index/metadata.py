@@ -46,6 +46,7 @@ class MetadataReader:
             )
         else:
             data = self._fetch(wheel)
+        check_identity(data, wheel)
         if is_sdist(wheel):
             check_static(data, wheel)
         found = requirements(data, wheel.filename)
@@ -179,7 +180,15 @@ def _requirement(text: str, filename: str) -> Requirement:
             # Old wheels say ">=1.0.*", which PEP 440 forbids and which never meant anything but ">=1.0".
             parsed = Parsed(re.sub(r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*", r"\1", text))
         except InvalidRequirement:
-            raise PackageIndexError(f"{filename}: its metadata has the unreadable requirement {text!r}") from None
+            raise UnusableFileError(
+                Reason(
+                    code="bad-metadata",
+                    subject=filename,
+                    need="requirements that can be read",
+                    have=f"the requirement {text!r}",
+                    source="PEP 508",
+                )
+            ) from None
     return Requirement(
         name=str(canonicalize_name(parsed.name)),
         extras=tuple(sorted(str(canonicalize_name(extra)) for extra in parsed.extras)),
@@ -232,6 +241,25 @@ def _read_member(file: BinaryIO | _Remote, filename: str) -> bytes:
             return archive.read(members[0])
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def check_identity(data: bytes, wheel: Wheel) -> None:
+    """UnusableFileError unless metadata is of the name and version of its file; pip passes over such a file, too."""
+    from email.parser import BytesHeaderParser
+
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    fields = BytesHeaderParser().parsebytes(data)
+    name, version = str(fields["Name"] or ""), str(fields["Version"] or "")
+    try:
+        same = not version or Version(version) == Version(wheel.version)
+    except InvalidVersion:
+        same = False
+    if same and (not name or canonicalize_name(name) == wheel.name):
+        return
+    need, have = f"metadata of {wheel.name} {wheel.version}", f"metadata of {name} {version}"
+    raise UnusableFileError(Reason(code="bad-metadata", subject=wheel.filename, need=need, have=have))
 
 
 def check_static(data: bytes, wheel: Wheel) -> None:

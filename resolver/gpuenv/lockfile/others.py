@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ..environment import TargetEnvironment, marker_environment
 from ..errors import InputError, Reason
 from ..model import Host, Python, Value, show_pair
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
     from packaging.pylock import Package, Pylock
 
 SOURCE = "PEP 751"

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ..errors import DataError
 from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair, parse_release
 from ..rules import driver_branch, least, parse_target
 from .bad import KnownBad
 from .rows import Builds, Releases, read, read_toml
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 # What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
 # makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions, virtual GPU profiles (40C).

@@ -8,10 +8,13 @@ the provider, and gives up where resolvelib would take a choice back; tests/test
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from .candidates import Need
 from .provider import Node, Provider
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
 
 
 class Info:
@@ -38,7 +41,7 @@ class _View:
         return self[name] if name in self.rows or name in self.extra else default
 
 
-class _Nothing(dict[str, Any]):
+class _Nothing(dict[str, object]):
     """Nothing was excluded yet."""
 
     def __missing__(self, name: str) -> Iterator[Node]:
@@ -48,7 +51,7 @@ class _Nothing(dict[str, Any]):
 def walk(provider: Provider, roots: Sequence[Need]) -> list[Node] | None:
     """The chosen nodes, in the order of choice; None if a choice would have to be taken back, or nothing fits."""
     asked: dict[str, Any] = {}  # name -> [Info]
-    excluded = _Nothing()
+    excluded: Any = _Nothing()
     matches: dict[str, Sequence[Node] | Callable[[], Iterator[Node]]] = {}
     pins: dict[str, Node] = {}
     ranks: dict[str, Any] = {}
