@@ -6,9 +6,8 @@ CUDA major, one owner for a folder) are nodes of the graph, so that a conflict a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from json import dumps
-from typing import TYPE_CHECKING, Any, cast
 
 from .. import rules
 from ..digests import sha256
@@ -37,9 +36,15 @@ from .reasons import passed_over, variants_passed_over
 from .releases import Limits, Widening, WiderError
 from .straight import walk
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
     from .conflicts import Failure
 
+SOON = 300  # steps of resolvelib after which the request is narrowed first
+MAX_TRIED = 20_000  # releases tried while narrowing
+MAX_COMBINATIONS = 50  # of frameworks that resolvelib is given
 MAX_ROUNDS = 20_000
 MAX_TRIALS = 60  # of parts of a request that has no solution
 
@@ -121,8 +126,8 @@ def solve(
     def needs(changed: Request) -> Sequence[Need]:
         return question.needs(changed)[0]
 
-    trials = Trials(question.attempt, MAX_TRIALS) if changes else None
-    asked = Asked(request, host, matrix, needs, retry)
+    trials = Trials(question.attempt, MAX_TRIALS)
+    asked = Asked(request, host, matrix, needs, retry) if changes else None
     raise NoSolutionError(explain(question, trials, asked))
 
 
@@ -223,24 +228,69 @@ def _resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
         try:
             return walk(provider, spread) or _with_conflicts(provider, spread)
         except WiderError:
-            provider = Provider(
-                provider.shelf, list(provider.order), provider.limits, provider.widening, lenient=provider.lenient
-            )
+            provider = provider.again()
 
 
 def _with_conflicts(provider: Provider, needs: Sequence[Need]) -> list[Node]:
+    """resolvelib for a few steps, which most conflicts take; then what narrowing.py leaves of the request."""
+    found = _tried(provider, needs, SOON)
+    if found is not None:
+        return found
+    from .narrowing import LostError
+
+    try:
+        found = _narrowed(provider, needs)
+    except LostError:
+        found = _tried(_fresh(provider), needs, MAX_ROUNDS)
+    if found is None:
+        names = ", ".join(map(str, needs))
+        raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}")
+    return found
+
+
+def _narrowed(provider: Provider, needs: Sequence[Need]) -> list[Node] | None:
+    """What resolvelib chooses of the best combination of frameworks that leaves it something; LostError, Impossible."""
+    from .narrowing import LostError, combinations
+
+    left = combinations(_fresh(provider), needs, MAX_TRIED)
+    for _ in range(MAX_COMBINATIONS):
+        within = next(left, None)
+        if within is None:
+            raise Impossible(provider.causes)
+        asked = len(provider.widening.asked)
+        try:
+            found = _tried(_fresh(provider, within), needs, MAX_ROUNDS // 10)
+        except Impossible:  # what was left out of account stands against it
+            if len(provider.widening.asked) > asked:  # and is now known to be nothing
+                left = combinations(_fresh(provider), needs, MAX_TRIED)
+            continue
+        if found is None:
+            break
+        return found
+    raise LostError
+
+
+def _fresh(provider: Provider, within: Mapping[str, frozenset[int]] | None = None) -> Provider:
+    """A provider of the same question that has seen no conflict yet."""
+    fresh = provider.again()
+    fresh.within = within or {}
+    return fresh
+
+
+def _tried(provider: Provider, needs: Sequence[Need], steps: int) -> list[Node] | None:
+    """What resolvelib chooses in so many steps, None if they are too few; Impossible if there is nothing to choose."""
     # Imported here: most solves do without it, and it is a good part of their time.
     from resolvelib.reporters import BaseReporter
     from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolver
 
-    resolver: Resolver[Need, Node, str] = Resolver(cast(Any, provider), BaseReporter())
+    asked: Any = provider
+    resolver: Resolver[Need, Node, str] = Resolver(asked, BaseReporter())
     try:
-        return list(resolver.resolve(needs, max_rounds=MAX_ROUNDS).mapping.values())
+        return list(resolver.resolve(needs, max_rounds=steps).mapping.values())
     except ResolutionImpossible as impossible:
         raise Impossible(list(impossible.causes)) from None
     except ResolutionTooDeep:
-        names = ", ".join(map(str, needs))
-        raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}") from None
+        return None
 
 
 def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:
