@@ -218,6 +218,30 @@ def test_a_source_distribution_that_is_allowed(tmp_path: Path, folder: Path, ins
         assert not (folder / "env2").exists()
 
 
+BAD = {
+    "a requirement that is none": {"requires": ["foo bar"]},
+    "another version": {"metadata": "Metadata-Version: 2.1\nName: demo\nVersion: 3.0\n"},
+    "another name": {"metadata": "Metadata-Version: 2.1\nName: other\nVersion: 2.0\n"},
+    "no version": {"metadata": "Metadata-Version: 2.1\nName: demo\nVersion: two\n"},
+}
+
+
+@pytest.mark.parametrize("options", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("metadata", ["hashed", None])
+def test_a_release_with_bad_metadata_is_passed_over(
+    folder: Path, options: dict[str, Any], metadata: str | None
+) -> None:
+    with IndexServer(metadata=metadata) as server:
+        server.add("demo", "1.0")
+        server.add("demo", "2.0", **options)
+        assert solve(folder, server, "demo").returncode == 0
+        assert pins(folder) == {"demo": "1.0"}
+        done = solve(folder, server, "demo>=2", "--json")
+        assert done.returncode == 3
+        assert {reason["code"] for reason in json.loads(done.stdout)["reasons"]} >= {"bad-metadata"}
+        assert "demo-2.0-py3-none-any.whl" in done.stderr
+
+
 # ---- files at URLs --------------------------------------------------------------------------------------------------
 
 

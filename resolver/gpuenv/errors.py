@@ -105,7 +105,7 @@ class UnusableFileError(PackageIndexError):
     code = "unusable-file"
 
     def __init__(self, reason: Reason) -> None:
-        super().__init__(f"{reason.subject}: needs {reason.need}; has {reason.have}")
+        super().__init__(f"{reason.subject}: needs {reason.need}; it has {reason.have}")
         self.reason = reason
 
 

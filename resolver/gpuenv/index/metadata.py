@@ -184,8 +184,8 @@ def _requirement(text: str, filename: str) -> Requirement:
                 Reason(
                     code="bad-metadata",
                     subject=filename,
-                    need="requirements that can be read",
-                    have=f"the requirement {text!r}",
+                    need="readable requirements",
+                    have=f"the unreadable requirement {text!r}",
                     source="PEP 508",
                 )
             ) from None
