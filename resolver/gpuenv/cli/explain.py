@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import gpuenv
 
-from ..errors import Change, InputError, NoSolutionError, Reason, TamperedError
+from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, TamperedError
 from ..facts import is_doubt
-from ..model import Host, Lock
+from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request
 from . import host_of
 from .output import print_json, print_lines
 
-Judge = Callable[[Host], Sequence[Reason]]
 _CHANGES = ("gpu", "driver", "python", "platform", "glibc")
 
 
@@ -44,11 +43,44 @@ def _explain_request(arguments: Namespace) -> int:
         else:
             print_lines(refusals.impossible_lines(error.explanation, host))
         return error.exit_status
+    plan = plan.replace(skipped=tuple(_whole(plan, request, host, options)))
     if arguments.json:
         print_json(refusals.possible_json(plan))
     else:
         print_lines(refusals.possible_lines(plan))
     return 0
+
+
+def _whole(plan: Plan, request: Request, host: Host, options: IndexOptions) -> Iterator[Rejection]:
+    """What was passed over; of the first release of a framework that another one kept out the reasons of a refusal.
+
+    They are those against asking for just this release and for that other one.
+    """
+    from ..environment import parse_requirement
+
+    done: set[str] = set()
+    for one in plan.skipped:
+        if one.name in done or any(reason.code != "conflict" for reason in one.reasons):
+            yield one
+            continue
+        done.add(one.name)
+        pinned = f"{one.name}=={one.version.partition(' ')[0]}"
+        others = [text for text in request.frameworks if parse_requirement(text).name != one.name]
+        asked = [request.replace(frameworks=(pinned, other), requirements=()) for other in others]
+        asked += [request.replace(frameworks=(pinned,), requirements=(other,)) for other in request.requirements]
+        against = next(filter(None, (_refusal(pair, host, options) for pair in asked)), ())
+        yield one.replace(reasons=against or one.reasons)
+
+
+def _refusal(request: Request, host: Host, options: IndexOptions) -> tuple[Reason, ...]:
+    """The reasons against a request, () if there are none or they are not known."""
+    try:
+        gpuenv.solve(request, host, options, changes=False)
+    except NoSolutionError as error:
+        return error.explanation.reasons
+    except GpuEnvError:
+        return ()
+    return ()
 
 
 def _sorted(frameworks: Sequence[str], requirements: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -84,9 +116,8 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
         document = refusals.lock_json(path, who, count, reasons, changes)
         print_json(document)
     else:
-        print_lines(locks.survival_lines(path, who, count, reasons, host))
-        if failing:
-            print_lines(refusals.change_lines(changes))
+        help_lines = refusals.change_lines(changes) if failing else []
+        print_lines([*locks.survival_lines(path, who, count, reasons, host, used=len(help_lines)), *help_lines])
     return NoSolutionError.exit_status if failing else 0
 
 
@@ -153,11 +184,12 @@ def _changes(path: str, host: Host) -> list[Change]:
     def works(one: elsewhere.Elsewhere) -> bool:
         return all(is_doubt(reason) for reason in against_lock(path, one.host)[2])
 
-    kinds = [
-        elsewhere.pythons(host),
-        elsewhere.drivers(host, matrix),
-        elsewhere.fewer_gpus(host),
-        elsewhere.gpus(host, matrix),
+    def first(kind: Iterable[elsewhere.Elsewhere]) -> elsewhere.Elsewhere | None:
+        return next((one for one in kind if works(one)), None)
+
+    found = [
+        first(elsewhere.pythons(host)),
+        first(elsewhere.drivers(host, matrix)),
+        first(elsewhere.fewer_gpus(host)) or first(elsewhere.gpus(host, matrix)),
     ]
-    firsts = [next((one for one in kind if works(one)), None) for kind in kinds]
-    return [Change(change=one.change, gives="a host on which the lock works") for one in firsts if one is not None]
+    return [Change(change=one.change, gives="a host on which the lock works") for one in found if one is not None]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from ..errors import Reason
 from ..model import Host, Lock, show_pair
 from ..plain import to_plain
-from .refusals import SCREEN, host_text, reason_lines, wrapped
+from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
 from .texts import choice_text, download_bytes, is_doubt, reason_text, size
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
     from ..project import Comparison, Profile, Project, State
     from ..project.beginning import Beginning
 
@@ -116,14 +118,17 @@ def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> lis
     return lines + (states_lines([state])[:1] if state.status == "stale" else [])
 
 
-def survival_lines(path: str, who: str, count: int, reasons: Sequence[Reason], host: Host) -> list[str]:
-    """What speaks against a lock on a host, contradictions before doubts."""
+def survival_lines(
+    path: str, who: str, count: int, reasons: Sequence[Reason], host: Host, *, used: int = 0
+) -> list[str]:
+    """What speaks against a lock on a host, contradictions before doubts; with `used` further lines on one screen."""
     failing = [reason for reason in reasons if not is_doubt(reason)]
     unknown = any(reason.code.endswith("-unknown") for reason in reasons)
     verdict = "would not work" if failing else "may not work" if unknown else "has nothing against it"
     lines = wrapped(f"{path} ({who}, {count} packages) {verdict} on {host_text(host)}", "")
-    lines += reason_lines(failing, SCREEN - len(lines))
-    doubts = [reason for reason in reasons if reason not in failing]
-    for one in doubts:
-        lines += wrapped(f"{'not known' if one.code.endswith('-unknown') else 'note'}: {reason_text(one)}", "  ")
-    return lines
+    notes = []
+    for one in reasons:
+        if one not in failing:
+            kind = "not known" if one.code.endswith("-unknown") else "note"
+            notes += wrapped(f"{kind}: {reason_text(one)}", "  ")
+    return [*lines, *reason_lines(failing, max(LEAST, SCREEN - used - len(lines) - len(notes))), *notes]

@@ -28,29 +28,27 @@ class Question(Protocol):
         """What a node asks for."""
 
 
-def explain(question: Question, trials: Trials | None, asked: Asked) -> Explanation:
+def explain(question: Question, trials: Trials, asked: Asked | None) -> Explanation:
     """The whole refusal: which of the needs fail alone or together, every fact against each build, what would help.
 
-    Without `trials` only what the resolver ran into and every fact against the builds that were asked for.
+    Without `asked` no changes are looked for.
     """
     shelf, roots = question.shelf, question.roots
     names = [root for root in roots if isinstance(root, DistNeed | FrameworkNeed)]
-    groups = conflicts(trials, roots) if trials is not None else []
+    groups = conflicts(trials, roots)
     reasons: list[Reason] = []
-    for group in groups or [(root,) for root in names]:
-        found = list(_alone(shelf, group[0])) if len(group) == 1 else []
-        if trials is not None:
-            if len(group) > 1:
-                found = list(clashes(shelf, trials, group, question.needs_of))
-            against = trials.solve(group)
-            if not found and isinstance(against, Failure):
-                found = _conflict_reasons(shelf, against)
+    for group in groups:
+        found = list(_alone(shelf, group[0]) if len(group) == 1 else clashes(shelf, trials, group, question.needs_of))
+        against = trials.solve(group)
+        if not found and isinstance(against, Failure):
+            found = _conflict_reasons(shelf, against)
         reasons += found
     if not groups:
+        reasons += [reason for root in names for reason in _alone(shelf, root)]
         reasons += _conflict_reasons(shelf, question.failure)
     reasons = list(dict.fromkeys(reasons))
     changes: tuple[Change, ...] = ()
-    if trials is not None:
+    if asked is not None:
         changes = tuple(smallest_changes(asked, trials, groups or [tuple(roots)], reasons))
     return Explanation(subject=" and ".join(map(str, names)), reasons=tuple(reasons), changes=changes)
 

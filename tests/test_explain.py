@@ -1,0 +1,159 @@
+"""`gpuenv explain`: replayed cases in which every offered change is solved again, what-if of locks, and laws."""
+
+import gc
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuenv
+from gpuenv import elsewhere, lockfile, matrix
+from gpuenv.cli import main
+from gpuenv.model import Host, Request
+from test_solve import DRIVERS, GPUS, PYTHONS
+
+CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data" / "explain.json").read_text())
+DATA = matrix.load()
+SCREEN, WIDTH = 25, 100
+JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
+
+
+@pytest.fixture(autouse=True)
+def _collecting() -> Iterator[None]:
+    yield
+    gc.enable()  # a command turns it off for its own short life
+
+
+def flags(case: dict[str, Any]) -> list[str]:
+    found = [part for gpu in case["gpu"] for part in ("--gpu", gpu)]
+    for name in ("driver", "python", "platform", "glibc"):
+        default = {"python": "3.12", "platform": "linux-x86_64", "glibc": "2.39"}.get(name)
+        value = case.get(name, default)
+        found += [f"--{name}", value] if value else []
+    return found + ["--default-index-only"] * case.get("default_index_only", False)
+
+
+def explained(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], list[str]]:
+    """Exit status, document and lines."""
+    status = main(["explain", *args, "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert main(["explain", *args]) == status
+    return status, document, capsys.readouterr().out.splitlines()
+
+
+def kinds(document: dict[str, Any]) -> set[str]:
+    return {f"{one['code']} {one['subject'].partition(' ')[0]}" for one in document["reasons"]}
+
+
+@pytest.mark.parametrize("case", CASES["requests"], ids=lambda case: str(case["name"]))
+def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    status, document, lines = explained([*case["ask"], *flags(case), "--offline"], capsys)
+    assert document["possible"] is ("changes" not in case)
+    assert status == (0 if document["possible"] else 3)
+    assert kinds(document) == set(case["reasons"])
+    assert all(set(one) == {"code", "subject", "need", "have", "source"} for one in document["reasons"])
+    assert all(one["need"] and one["have"] for one in document["reasons"])
+    told = "\n".join(f"{one['subject']} needs {one['need']}; have {one['have']}" for one in document["reasons"])
+    assert [text for text in case.get("says", ()) if text not in told] == []
+    assert len(lines) <= SCREEN and max(map(len, lines)) <= WIDTH
+    assert [word for word in JARGON if word in "\n".join(lines)] == []
+    assert [one["change"] for one in document["smallest_changes"]] == [one["change"] for one in case.get("changes", ())]
+    given = [one["gives"] for one in document["smallest_changes"]]
+    for expected, gives in zip(case.get("changes", ()), given, strict=True):
+        # Made as the case says it, not as the code that offers it does.
+        changed = {**case, **expected["then"]}
+        status, document, _ = explained([*changed["ask"], *flags(changed), "--offline"], capsys)
+        assert status == 0
+        chosen = [f"{one['framework']} {one['version']} ({one['variant']})" for one in document["frameworks"]]
+        assert gives == ", ".join(chosen)
+
+
+@pytest.mark.parametrize("case", CASES["locks"], ids=lambda case: str(case["name"]))
+def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    made = {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", **case["made"]}
+    host = gpuenv.describe(
+        gpus=made["gpu"], driver=made.get("driver"), python=made["python"], glibc="2.28", platform=made["platform"]
+    )
+    path = str(tmp_path / "pylock.toml")
+    lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
+    lockfile.write(path, lockfile.dumps(lock))
+    status, document, lines = explained([path, *case["flags"]], capsys)
+    assert (status, document["possible"]) == (0 if case["possible"] else 3, case["possible"])
+    assert kinds(document) == set(case["reasons"])
+    assert [one["change"] for one in document["smallest_changes"]] == case.get("changes", [])
+    assert len(lines) <= SCREEN
+    assert document["created_by"] == "gpuenv" and document["packages"] == len(lock.pins)
+
+
+def test_a_lock_that_was_edited_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.28")
+    text = lockfile.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))
+    assert 'driver = "580.65.06"' in text
+    path = tmp_path / "pylock.toml"
+    path.write_text(text.replace('driver = "580.65.06"', 'driver = "450.80.02"'))
+    args = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
+    status, document, _ = explained([str(path), *args], capsys)
+    assert status == 3
+    assert "lock-edited lock" in kinds(document)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["pylock.toml", "torch"], "alone"),
+        (["nowhere.toml", "--gpu", "H100"], "nowhere.toml"),
+        (["torch==abc!", "--gpu", "H100"], "torch==abc!"),
+        (["--gpu", "H100"], "nothing to solve"),
+    ],
+)
+def test_mistakes(
+    args: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", *args]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+hosts = st.builds(
+    lambda gpus, driver, python: gpuenv.describe(
+        gpus=gpus, driver=driver, python=python, platform="linux-x86_64", glibc="2.39"
+    ),
+    st.lists(st.sampled_from(GPUS), min_size=1, max_size=2),
+    st.sampled_from(DRIVERS),
+    st.sampled_from(PYTHONS),
+)
+quick = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def possible(request: Request, host: Host) -> bool:
+    try:
+        gpuenv.solve(request, host, changes=False)
+    except gpuenv.NoSolutionError:
+        return False
+    return True
+
+
+@quick
+@given(hosts, st.sampled_from([("torch",), ("tensorflow",), ("torch==2.15.0", "jax"), ("torch", "tensorflow")]))
+def test_changes_of_a_host_are_the_smallest_that_help(host: Host, asked: tuple[str, ...]) -> None:
+    """The oldest driver that helps is offered, and whatever is offered helps."""
+    request = Request(frameworks=asked)
+    try:
+        gpuenv.solve(request, host)
+    except gpuenv.NoSolutionError as refusal:
+        explanation = refusal.explanation
+    else:
+        return
+    offered = {change.change for change in explanation.changes}
+    steps = elsewhere.drivers(host, DATA)
+    helping = [one.change for one in steps if possible(request, one.host)]
+    assert offered & {one.change for one in steps} == set(helping[:1])
+    for kind in (elsewhere.pythons(host), elsewhere.fewer_gpus(host), elsewhere.gpus(host, DATA)):
+        named = {one.change: one.host for one in kind}
+        assert all(possible(request, named[change]) for change in offered & set(named))
+    assert explanation.reasons
