@@ -102,6 +102,7 @@ def test_cases(case: dict[str, Any]) -> None:
     assert versions(plan) == case["pins"]
     files = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
     assert {name: files[name] for name in case.get("files", {})} == case.get("files", {})
+    assert [f"{one.code} {one.subject}: {one.need}" for one in plan.warnings] == case.get("warnings", [])
 
 
 def test_there_are_enough_of_them() -> None:

@@ -33,7 +33,7 @@ from ..model import (
 from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
 from .provider import Node, Provider
 from .reasons import passed_over, variants_passed_over
-from .releases import Limits, Widening, WiderError
+from .releases import Limits, Widening, WiderError, unknown_extras
 from .straight import walk
 
 TYPE_CHECKING = False
@@ -303,6 +303,8 @@ def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: st
         needs = provider.needs(node)
         depends[node.name] |= {need.name for need in needs if isinstance(need, DistNeed) and need.name != node.name}
     warnings = [*shelf.host_doubts, *provider.widening.doubts()]
+    asked = {root.name for root in roots if isinstance(root, DistNeed)}
+    warnings += unknown_extras(shelf, chosen, asked)
     facts = [shelf.facts(node) for node in pinned.values()] + [shelf.variant_facts(one) for one in variants.values()]
     for reasons in (reasons for one in facts for reasons in one.values()):
         warnings += [reason for reason in reasons if is_doubt(reason) and reason not in warnings]

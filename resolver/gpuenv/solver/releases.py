@@ -6,9 +6,9 @@ final release will do; a yanked release if they pin it and nothing else is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-from ..environment import version_key
+from ..environment import normalize_name, version_key
 from ..errors import InputError, PackageIndexError, Reason
 from ..model import Environment, Requirement
 from .candidates import Candidate, Shelf, Variant
@@ -65,6 +65,24 @@ def admitted(
         found = [one for one in found if not is_prerelease(one.version)] or found
     kept = [one for one in found if one.wheel.yanked is None]
     return kept or (found if any(map(is_pinned, specifiers)) else kept)
+
+
+def unknown_extras(shelf: Shelf, nodes: Iterable[Candidate], asked: Container[str]) -> Iterator[Reason]:
+    """A doubt for each extra of the user's own requirements that the chosen release does not have; pip warns of it.
+
+    An extra that asks for nothing looks the same.
+    """
+    from re import findall
+
+    for node in nodes:
+        if not node.extras or node.name not in asked:
+            continue
+        texts = [one.marker for one in shelf.index.dependencies(node.wheel) if one.marker and "extra" in one.marker]
+        pairs = [pair for text in texts for pair in findall(r'extra [=!]= "([^"]+)"|"([^"]+)" [=!]= extra', text)]
+        known = sorted({normalize_name(left or right) for left, right in pairs})
+        for extra in (extra for extra in node.extras if extra not in known):
+            subject, have = f"{node.name} {node.version}", ", ".join(known) or "none"
+            yield Reason(code="extra-unknown", subject=subject, need=f"the extra {extra}", have=have)
 
 
 def can_be(specifiers: Sequence[str], contains: Contains) -> bool:
