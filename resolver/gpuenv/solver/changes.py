@@ -32,6 +32,13 @@ class Asked:
         self, request: Request, host: Host, matrix: Matrix, needs: Callable[[Request], Sequence[Need]], retry: Retry
     ) -> None:
         self.request, self.host, self.matrix, self.needs, self.retry = request, host, matrix, needs, retry
+        self.parts: Sequence[Request] = ()
+
+    def there(self, host: Host) -> Plan | None:
+        """The plan for the request on another host; None as soon as a part of it has none there."""
+        if any(self.retry(part, host) is None for part in self.parts):
+            return None
+        return self.retry(self.request, host)
 
 
 def smallest_changes(
@@ -47,6 +54,7 @@ def smallest_changes(
 
 def _all(asked: Asked, trials: Trials, groups: Sequence[Roots], codes: set[str]) -> Iterator[Change]:
     request, host = asked.request, asked.host
+    asked.parts = _parts(asked, groups)
     if request.default_index_only:
         changed = request.replace(default_index_only=False)
         yield from _offer(asked, "leave out --default-index-only", changed, host)
@@ -63,17 +71,17 @@ def _all(asked: Asked, trials: Trials, groups: Sequence[Roots], codes: set[str])
 
 
 def _of_host(asked: Asked, codes: set[str]) -> Iterator[Change]:
-    request, host = asked.request, asked.host
+    host = asked.host
     if codes & _PYTHON:
         yield from _first(asked, list(elsewhere.pythons(host))[:TRIED_PYTHONS])
     if codes & _DRIVER:
         newer = elsewhere.drivers(host, asked.matrix)
         # Each driver allows what an older one does: the newest tells whether any helps, halving finds the oldest.
-        if newer and asked.retry(request, newer[-1].host) is not None:
+        if newer and asked.there(newer[-1].host) is not None:
             low, high = 0, len(newer) - 1
             while low < high:
                 middle = (low + high) // 2
-                if asked.retry(request, newer[middle].host) is not None:
+                if asked.there(newer[middle].host) is not None:
                     high = middle
                 else:
                     low = middle + 1
@@ -83,9 +91,9 @@ def _of_host(asked: Asked, codes: set[str]) -> Iterator[Change]:
 def _of_gpu(asked: Asked) -> Iterator[Change]:
     host = asked.host
     fewer = elsewhere.fewer_gpus(host)
-    some = [change for one in fewer for change in _offer(asked, one.change, asked.request, one.host)]
+    some = [change for one in fewer for change in _there(asked, one)]
     yield from some or _first(asked, list(elsewhere.gpus(host, asked.matrix))[:TRIED_GPUS])
-    plan = asked.retry(asked.request, elsewhere.without_gpu(host).host) if host.gpus else None
+    plan = asked.there(elsewhere.without_gpu(host).host) if host.gpus else None
     # A CUDA build would run there, too, for nothing.
     if plan is not None and plan.choices and all(choice.cuda is None for choice in plan.choices):
         yield Change(change=elsewhere.without_gpu(host).change, gives=gives(plan))
@@ -93,10 +101,16 @@ def _of_gpu(asked: Asked) -> Iterator[Change]:
 
 def _first(asked: Asked, candidates: Iterable[elsewhere.Elsewhere]) -> Iterator[Change]:
     for one in candidates:
-        offers = list(_offer(asked, one.change, asked.request, one.host))
+        offers = list(_there(asked, one))
         if offers:
             yield from offers
             return
+
+
+def _there(asked: Asked, one: elsewhere.Elsewhere) -> Iterator[Change]:
+    plan = asked.there(one.host)
+    if plan is not None:
+        yield Change(change=one.change, gives=gives(plan))
 
 
 def _offer(asked: Asked, text: str, request: Request, host: Host) -> Iterator[Change]:
@@ -121,10 +135,7 @@ def _asked_pins(plan: Plan) -> list[str]:
 
 def _edits(asked: Asked, trials: Trials, groups: Sequence[Roots]) -> list[tuple[Edit, ...]]:
     """The sets of edits that help, fewest first, widening before leaving out; none contains another."""
-    texts = [("frameworks", i, text) for i, text in enumerate(asked.request.frameworks)]
-    texts += [("requirements", i, text) for i, text in enumerate(asked.request.requirements)]
-    names = {_ident(asked, field, text): (field, i) for field, i, text in texts}
-    involved = [frozenset(names[key] for root in group if (key := root.ident.lstrip("@")) in names) for group in groups]
+    texts, involved = _texts(asked.request), _involved(asked, groups)
     wide: list[Edit] = [(field, i, False) for field, i, text in texts if parse_requirement(text).specifier]
     out: list[Edit] = [(field, i, True) for field, i, _ in texts] if len(texts) > 1 else []
     touched = frozenset().union(*involved)
@@ -141,6 +152,28 @@ def _edits(asked: Asked, trials: Trials, groups: Sequence[Roots]) -> list[tuple[
             if needs and trials.nodes(needs):
                 good.append(chosen)
     return good
+
+
+def _texts(request: Request) -> list[tuple[str, int, str]]:
+    texts = [("frameworks", i, text) for i, text in enumerate(request.frameworks)]
+    return texts + [("requirements", i, text) for i, text in enumerate(request.requirements)]
+
+
+def _involved(asked: Asked, groups: Sequence[Roots]) -> list[frozenset[tuple[str, int]]]:
+    """Which texts of the request each group comes from."""
+    names = {_ident(asked, field, text): (field, i) for field, i, text in _texts(asked.request)}
+    return [frozenset(names[key] for root in group if (key := root.ident.lstrip("@")) in names) for group in groups]
+
+
+def _parts(asked: Asked, groups: Sequence[Roots]) -> list[Request]:
+    """The groups as requests of their own, where they are less than the whole: what they lack fails sooner."""
+    everything = _texts(asked.request)
+    parts = []
+    for places in _involved(asked, groups):
+        rest = [(field, i, True) for field, i, _ in everything if (field, i) not in places]
+        if places and rest:
+            parts.append(_changed(asked.request, rest))
+    return parts
 
 
 def _covers(chosen: Sequence[Edit], other: Sequence[Edit]) -> bool:
