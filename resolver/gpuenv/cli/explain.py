@@ -13,6 +13,7 @@ from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request
 from . import host_of
 from .output import print_json, print_lines
 
+_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
 _CHANGES = ("gpu", "driver", "python", "platform", "glibc")
 
 
@@ -111,7 +112,7 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     host = _host(arguments, own)
     who, count, reasons = against_lock(path, host)
     failing = any(not is_doubt(reason) for reason in reasons)
-    changes = list(_changes(path, host)) if failing else []
+    changes = list(_changes(path, host, reasons)) if failing else []
     if arguments.json:
         document = refusals.lock_json(path, who, count, reasons, changes)
         print_json(document)
@@ -175,7 +176,7 @@ def _host(arguments: Namespace, own: Lock | None) -> Host:
     )
 
 
-def _changes(path: str, host: Host) -> list[Change]:
+def _changes(path: str, host: Host, reasons: Sequence[Reason]) -> list[Change]:
     """Single changes of the host with which nothing fails any more."""
     from .. import elsewhere
 
@@ -188,7 +189,7 @@ def _changes(path: str, host: Host) -> list[Change]:
         return next((one for one in kind if works(one)), None)
 
     found = [
-        first(elsewhere.pythons(host)),
+        first(elsewhere.pythons(host)) if _PYTHON & {reason.code for reason in reasons} else None,
         first(elsewhere.drivers(host, matrix)),
         first(elsewhere.fewer_gpus(host)) or first(elsewhere.gpus(host, matrix)),
     ]

@@ -79,7 +79,7 @@ def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
 def _items(code: str, facts: dict[Fact, list[str]]) -> list[list[str]]:
     """The lines of each fact of a group."""
     if code == "two-owners":
-        folders = [subject for subjects in facts.values() for subject in subjects]
+        folders = list(dict.fromkeys(subject for subjects in facts.values() for subject in subjects))
         have = next(iter(facts))[1]
         also = f" (so for {' and '.join(folders[1:])})" if folders[1:] else ""
         return [wrapped(f"{folders[0]} is of both {have}{also}", "  ")]
