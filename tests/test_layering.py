@@ -18,7 +18,7 @@ ALLOWED = {
     "elsewhere": {"model", "rules"},
     "environment": {"model", "errors"},
 }
-COMPOSERS = {"__init__", "__main__", "cli"}
+COMPOSERS = {"__init__", "__main__", "cli", "memo"}
 # Modules whose import would cost more than the solve that they serve, seen on every start.
 HEAVY = {"dataclasses", "inspect", "pathlib", "tempfile", "logging", "subprocess", "requests", "packaging", "rich",
          "tomllib", "urllib", "pip", "pynvml", "tomli_w", "ctypes", "datetime"}  # fmt: skip

@@ -335,7 +335,9 @@ class Matrix(Protocol):
     def build(self, distribution: str, version: str, platform: str) -> Build | None:
         """The build that this version string (with its local part, if any) of an index names; None is unknown."""
 
-    def builds(self, distribution: str, platform: str) -> Sequence[Build]: ...
+    def builds(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
+        """Every known build, newest version first; with `above` only those of newer versions."""
+
 
     def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         """A release of a framework, installed one way, as a build: the least of what its carriers carry (R3)."""

@@ -90,7 +90,9 @@ def _parser(argv: Sequence[str]) -> Namespace:
     parser = _Parser(prog="gpuenv", description="GPU environments that are known to work.")
     parser.add_argument("--version", action="version", version=f"gpuenv {gpuenv.__version__}")
     _add_commands(parser, _COMMANDS, argv[0] if argv and argv[0] in _COMMANDS else None)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    arguments.argv = list(argv)
+    return arguments
 
 
 def _add_commands(parser: ArgumentParser, table: Commands, asked: str | None = None) -> None:
@@ -230,7 +232,12 @@ def _solve(arguments: Namespace) -> int:
     elif path is None:
         sys.stdout.write(text)
     else:
-        print_lines(explanation.plan_lines(plan, path))
+        lines = explanation.plan_lines(plan, path)
+        print_lines(lines)
+        sys.stdout.flush()
+        from ..memo import remember
+
+        remember(arguments.argv, "\n".join(lines) + "\n", path, text)
     return 0
 
 

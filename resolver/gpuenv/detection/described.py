@@ -18,7 +18,7 @@ _PLATFORMS = {
     "win-amd64": ("windows", "x86_64"),
 }
 _OLDEST_BRANCH = 100  # smaller first numbers are CUDA versions given by mistake
-_SM = re.compile(r"sm_(\d{1,2})(\d)", re.IGNORECASE)
+_SM = r"(?i)sm_(\d{1,2})(\d)"
 
 
 def describe(  # one for each flag, and the look-ups that a stage may not import
@@ -149,7 +149,7 @@ def _gpu(text: str, index: int, capability: Lookup, suggest: Callable[[str], Seq
 
 def _number(text: str) -> ComputeCapability | None:
     """ "sm_90", "SM_120" and "9.0" as a compute capability; None for a name ."""
-    match = _SM.fullmatch(text)
+    match = re.fullmatch(_SM, text)
     try:
         return (int(match[1]), int(match[2])) if match else parse_pair(text)
     except ValueError:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from ..errors import InputError
 from ..model import Python, Value
 
-_VERSION = re.compile(r"(3)\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)")
-_CONDA = re.compile(r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json")
+_VERSION = r"(3)\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)"
+_CONDA = r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json"
 _SECONDS = 30.0
 _HINT = "give a version such as 3.12 or 3.13t, or the path of an interpreter"
 
@@ -68,7 +68,7 @@ def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
 
 
 def _version(text: str) -> Target | None:
-    match = _VERSION.fullmatch(text.strip())
+    match = re.fullmatch(_VERSION, text.strip())
     if match is None:
         return None
     major, minor, rest, threads = match.groups()
@@ -133,7 +133,7 @@ def _read_conda(prefix: str, variable: str, env: Mapping[str, str]) -> Target | 
         names = os.listdir(os.path.join(prefix, "conda-meta"))
     except OSError:
         names = []
-    records = [match for match in map(_CONDA.fullmatch, names) if match]
+    records = [match for name in names if (match := re.fullmatch(_CONDA, name))]
     if len(records) != 1:  # none, or one left behind by an interrupted update
         return _try(executable, variable, env)
     full, build = records[0].groups()

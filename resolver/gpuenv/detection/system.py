@@ -17,8 +17,8 @@ DRIVER_FOLDERS = ("usr/lib/wsl/lib", "usr/local/nvidia/lib64", "run/opengl-drive
 
 # NVIDIA/open-gpu-kernel-modules, nv-procfs: "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build";
 # the closed module: "NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024".
-_KERNEL = re.compile(r"^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)", re.MULTILINE)
-_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden")
+_KERNEL = r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
+_CGROUP = r"docker|kubepods|containerd|libpod|lxc|garden"
 _NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
 
 
@@ -118,12 +118,12 @@ def _container(root: str, env: Mapping[str, str]) -> str:
     for variable in ("container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
         if env.get(variable):
             return f"environment variable {variable}"
-    return "/proc/1/cgroup" if _CGROUP.search(read_text(root, "proc/1/cgroup")) else ""
+    return "/proc/1/cgroup" if re.search(_CGROUP, read_text(root, "proc/1/cgroup")) else ""
 
 
 def kernel_driver(root: str) -> tuple[str, str] | None:
     """(release, file) of the loaded kernel module; None if there is none or its line is not understood."""
-    match = _KERNEL.search(read_text(root, "proc/driver/nvidia/version"))
+    match = re.search(_KERNEL, read_text(root, "proc/driver/nvidia/version"))
     if match:
         return match[1], "/proc/driver/nvidia/version"
     text = read_text(root, "sys/module/nvidia/version").strip()

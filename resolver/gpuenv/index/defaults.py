@@ -68,6 +68,12 @@ def default_index(cache: Cache | None = None) -> DefaultIndex:
     return answer
 
 
+def settings_files(cache: Cache) -> list[str]:
+    """Every file that the last answer for this Python came from, there or not."""
+    kept = cache.get("defaults", _key())
+    return [path for path, _ in kept[0].get("files", ())] if kept is not None else []
+
+
 def _key() -> str:
     """One entry for each installation of Python: each may have its own pip and its own site configuration."""
     import zlib

@@ -150,10 +150,10 @@ class DataMatrix:
         builds = self._builds_of(distribution)
         return builds.find(distribution, version, platform) if builds else None
 
-    def builds(self, distribution: str, platform: str) -> Sequence[Build]:
-        """Every known build, newest version first; those of the default index before those of others."""
+    def builds(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
+        """Every known build, newest version first, the default index first; with `above` only newer versions."""
         builds = self._builds_of(distribution)
-        return builds.all(distribution, platform) if builds else ()
+        return builds.all(distribution, platform, above) if builds else ()
 
     def _builds_of(self, distribution: str) -> Builds | None:
         for framework in self._frameworks.values():

@@ -51,13 +51,16 @@ class Builds:
             self.found[key] = self._own(version, platform) if own else self._companion(*key)
         return self.found[key]
 
-    def all(self, distribution: str, platform: str) -> Sequence[Build]:
-        """Every build on a platform, newest version first, the default index first within one."""
+    def all(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
+        """Every build on a platform (above a version), newest first, the default index first within a version."""
         versions = [local for local, where in self.rows if where == platform]
         if distribution != self.framework.distribution:
             ways = sorted({local.partition("+")[1] + local.partition("+")[2] for local in versions})
             known = [version for name, version in self.partners if name == distribution]
             versions = [version + way for version in known for way in ways]
+        if above:
+            limit = _numbers(above)
+            versions = [version for version in versions if _numbers(version.partition("+")[0]) > limit]
         found = [build for version in versions if (build := self.find(distribution, version, platform))]
         found.sort(key=lambda build: build.index != "default")
         return sorted(found, key=lambda build: [int(part) for part in build.version.split(".")], reverse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..environment import version_key
 from ..errors import Reason, UnusableFileError
 from ..model import Rejection
 from .candidates import Candidate, DistNeed, FrameworkNeed, Shelf, Variant, is_exact
@@ -62,12 +61,12 @@ def _without_wheel(shelf: Shelf, root: DistNeed, chosen: Candidate) -> Iterator[
     """Newer builds that the data knows and that would run here, but of which the index has no wheel that fits."""
     if chosen.build is None:
         return
-    newest = version_key(chosen.build.version)
+    newest = chosen.build.version
     have = {(one.build.version, one.build.variant) for one in shelf.candidates(root.name) if one.build}
     python, platform = shelf.host.python, shelf.host.platform
     need = f"a wheel for cp{python.version[0]}{python.version[1]}{'t' * python.free_threaded} on {platform}"
-    for build in shelf.matrix.builds(root.name, platform):
-        if (build.version, build.variant) in have or version_key(build.version) <= newest:
+    for build in shelf.matrix.builds(root.name, platform, newest):
+        if (build.version, build.variant) in have:
             continue
         foreign = shelf.request.default_index_only and build.index != "default"
         foreign = foreign or (not shelf.host.gpus and build.cuda is not None)
