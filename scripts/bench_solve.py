@@ -1,10 +1,20 @@
-"""Whole processes: gpuenv's solve of torch from its snapshot against `uv pip compile` of the same requirement.
+"""Whole processes: gpuenv's solves against those of `uv pip compile` and `pip lock`, in one run.
 
-    python scripts/bench_solve.py [--runs 9]
+    python scripts/bench_solve.py [--runs 9] [--sets a,b,c,d,e,f] [--json]
+    python scripts/bench_solve.py --where
 
-Three commands run in turn, one after the other, so that a drift of the machine meets all alike: gpuenv with no
-network, uv with a warm cache and --offline, uv online with an empty cache. Prints medians, ratios and peak memory.
-uv is given its interpreter, or it spends half a second looking for one.
+The commands of a set run in turn, one after the other, so that a drift of the machine meets all alike. Prints medians,
+the range, ratios, peak memory, and for every limit whether it is met. The sets:
+
+a  torch, from gpuenv's snapshot; nothing is known of earlier solves
+b  the same again, with nothing changed
+c  torch and tensorflow
+d  all five frameworks, for a driver of CUDA 12
+e  torch and 40 common packages, which are on the live index
+f  a set without a solution: time to the refusal
+
+All ask the index that gpuenv finds as the default one, and pip and uv are told no other. uv is given its interpreter,
+or it spends half a second looking for one. `--where` says where the time of set a goes (see bench_where.py).
 """
 
 from __future__ import annotations
@@ -18,64 +28,347 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+COMMON = """
+numpy pandas scipy scikit-learn matplotlib requests pydantic fastapi uvicorn sqlalchemy httpx aiohttp boto3
+click rich typer pytest ipython jupyterlab seaborn plotly pillow nltk transformers datasets accelerate
+sentencepiece polars pyarrow statsmodels dask celery redis django flask sphinx mlflow wandb tensorboard networkx
+"""
+# What the ways of the frameworks are called where nobody chooses a way.
+WAYS = ["torch", "tensorflow[and-cuda]", "jax[cuda12]", "cupy-cuda12x[ctk]", "onnxruntime-gpu[cuda,cudnn]"]
+FRAMEWORKS = ["torch", "tensorflow", "jax", "cupy", "onnxruntime"]
+NEW, OLD = "580.65.06", "550.54.14"  # drivers of CUDA 13.0 and 12.4
+MEMORY = 120.0  # MiB that gpuenv may take
+PATIENCE = 120.0  # seconds for uv to refuse a set
+DEAD = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}  # any request would fail
 
 
-def measure(command: list[str], folder: str, environment: dict[str, str]) -> tuple[float, float]:
-    """(wall seconds, peak MiB) of one run that must succeed."""
-    start = time.perf_counter()
-    with open(os.path.join(folder, "log"), "w+b") as log:
-        child = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
-        _, status, usage = os.wait4(child.pid, 0)
-        wall = time.perf_counter() - start
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            log.seek(0)
-            sys.exit(f"{' '.join(command)} ended with {child.returncode}:\n{log.read().decode()}")
-    return wall, usage.ru_maxrss / 1024
+class Command(NamedTuple):
+    """A process to measure. `before` makes its caches what they have to be; `status` is what it must end with."""
+
+    words: list[str]
+    environment: dict[str, str]
+    before: Callable[[], None]
+    status: int = 0
+    runs: int | None = None  # None: as many as are asked for
+
+
+class Limit(NamedTuple):
+    """gpuenv's median may be `factor` times the other's, or so many seconds where there is none."""
+
+    ours: str
+    factor: float
+    other: str = ""
+
+
+class Bench:
+    """Where the commands run, and what they are."""
+
+    def __init__(self, folder: str, runs: int) -> None:
+        self.folder, self.runs = folder, runs
+        scripts = os.path.dirname(sys.executable)
+        self.gpuenv = os.path.join(scripts, "gpuenv")
+        uv = os.path.join(scripts, "uv")
+        self.uv = uv if os.path.exists(uv) else shutil.which("uv") or sys.exit("uv is not installed")
+        self.template = self.path("template")  # gpuenv's cache as it is once the default index is known
+        self.caches = {name: self.path(name) for name in ("cold", "warm", "again", "uv-warm", "uv-cold", "pip-warm")}
+        dropped = ("PYTHONDONTWRITEBYTECODE", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "GPUENV_CACHE_DIR")
+        self.plain = {name: text for name, text in os.environ.items() if name not in dropped}
+        self.plain["PIP_CONFIG_FILE"] = os.devnull
+        from gpuenv.index import default_index
+
+        found = default_index()
+        self.index = found.url
+        if found.cert:
+            self.plain.setdefault("PIP_CERT", found.cert)
+            self.plain.setdefault("SSL_CERT_FILE", found.cert)
+        self.environment = {**self.plain, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": self.index}
+        # Another solve in the environment of all later ones, for pip's settings are part of what is kept.
+        known = {**self.plain, "GPUENV_CACHE_DIR": self.template}
+        self.measure(Command(self.ours(["cupy"]), known, _nothing))
+
+    def path(self, name: str) -> str:
+        """A path in the folder of this run."""
+        return os.path.join(self.folder, name)
+
+    def ours(self, frameworks: Iterable[str], more: Iterable[str] = (), driver: str = NEW) -> list[str]:
+        """A solve for a described host."""
+        asked = [word for name in frameworks for word in ("--framework", name)]
+        return [self.gpuenv, "solve", *asked, *more, "--gpu", "H100", "--driver", driver]
+
+    def of_ours(self, cache: str, *, offline: bool = True) -> dict[str, str]:
+        """gpuenv's environment. Set up as users have it, so that its knowledge of the default index holds."""
+        return {**self.plain, **(DEAD if offline else {}), "GPUENV_CACHE_DIR": self.caches[cache]}
+
+    def of_uv(self, name: str, requirements: Iterable[str], *flags: str) -> list[str]:
+        """uv's resolution of the same, into a file."""
+        source = self.path(f"{name}.in")
+        with open(source, "w", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in requirements)
+        plain = [self.uv, "pip", "compile", "--quiet", "--python", sys.executable, source, "-o", self.path("uv.txt")]
+        return [*plain, *flags]
+
+    def fresh(self, cache: str) -> Callable[[], None]:
+        """Makes a cache of gpuenv know the default index and nothing else."""
+
+        def make() -> None:
+            self.empty(cache)()
+            shutil.copytree(self.template, self.caches[cache])
+
+        return make
+
+    def empty(self, cache: str) -> Callable[[], None]:
+        """Empties a cache."""
+
+        def make() -> None:
+            self.forget()
+            shutil.rmtree(self.caches[cache], ignore_errors=True)
+
+        return make
+
+    def forget(self) -> None:
+        """Removes what was put out before."""
+        for name in ("uv.txt", "pylock.p.toml"):
+            if os.path.exists(self.path(name)):
+                os.unlink(self.path(name))
+
+    def measure(self, command: Command, patience: float | None = None) -> tuple[float, float] | None:
+        """(wall seconds, peak MiB) of one run; None if it took longer than `patience`."""
+        command.before()
+        with open(self.path("log"), "w+b") as log:
+            start = time.perf_counter()
+            child = subprocess.Popen(
+                command.words,
+                cwd=self.folder,
+                env=command.environment,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+            )
+            status, usage = _ended(child.pid, start, patience)
+            wall = time.perf_counter() - start
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if patience is not None and child.returncode < 0:
+                return None
+            if child.returncode != command.status:
+                log.seek(0)
+                sys.exit(f"{' '.join(command.words)} ended with {child.returncode}:\n{log.read().decode()}")
+        return wall, usage.ru_maxrss / 1024
+
+    def compare(self, commands: dict[str, Command]) -> dict[str, Any]:
+        """Runs all in turn. {name: {"times_s", "peak_mib"}}; times_s is [] where patience ran out."""
+        found: dict[str, Any] = {name: {"times_s": [], "peak_mib": 0.0} for name in commands}
+        for turn in range(self.runs):
+            for name, command in commands.items():
+                if turn >= (self.runs if command.runs is None else command.runs):
+                    continue
+                result = self.measure(command, PATIENCE if command.status else None)
+                if result is not None:
+                    found[name]["times_s"].append(result[0])
+                    found[name]["peak_mib"] = max(found[name]["peak_mib"], result[1])
+        return found
+
+    def warm(self, *commands: Command) -> None:
+        """One run of each that is not counted: it fills caches and writes bytecode."""
+        for command in commands:
+            self.measure(command, PATIENCE if command.status else None)
+
+
+def _ended(pid: int, start: float, patience: float | None) -> tuple[int, Any]:
+    """The status and the resources of a child; one that takes longer than `patience` is killed."""
+    if patience is None:
+        return os.wait4(pid, 0)[1:]
+    while True:
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if ended:
+            return status, usage
+        if time.perf_counter() - start > patience:
+            os.kill(pid, 9)
+            return os.wait4(pid, 0)[1:]
+        time.sleep(0.002)
+
+
+def _nothing() -> None:
+    """Caches stay as they are."""
+
+
+def _offline_and_warm(
+    bench: Bench, letter: str, frameworks: list[str], ways: list[str], driver: str, *flags: str
+) -> dict[str, Command]:
+    """gpuenv against a warm uv, both without network."""
+    # uv keeps to the versions of an output that is there: only its second solve of set b may do that.
+    before = _nothing if letter == "b" else bench.forget
+    uv = Command(bench.of_uv(letter, ways, "--cache-dir", bench.caches["uv-warm"]), bench.environment, before)
+    ours = Command(bench.ours(frameworks, flags, driver), bench.of_ours("cold"), bench.fresh("cold"))
+    bench.warm(uv, ours)
+    return {"gpuenv, no network": ours, "uv, offline and warm": uv._replace(words=[*uv.words, "--offline"])}
+
+
+def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """torch from the snapshot."""
+    commands = _offline_and_warm(bench, "a", ["torch"], ["torch"], NEW)
+    cold = bench.of_uv("a", ["torch"], "--cache-dir", bench.caches["uv-cold"])
+    commands["uv, online and cold"] = Command(cold, bench.environment, bench.empty("uv-cold"))
+    ours = "gpuenv, no network"
+    return commands, [Limit(ours, 0.35, "uv, online and cold"), Limit(ours, 1.5, "uv, offline and warm")]
+
+
+def set_b(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """The second of two identical commands."""
+    commands = _offline_and_warm(bench, "b", ["torch"], ["torch"], NEW)
+    again = Command(bench.ours(["torch"]), bench.of_ours("again"), bench.fresh("again"))
+    bench.warm(again)
+    commands = {"gpuenv, the same again": again._replace(before=_nothing), **commands}
+    return commands, [Limit("gpuenv, the same again", 0.8, "uv, offline and warm")]
+
+
+def set_c(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """torch and tensorflow together."""
+    return _offline_and_warm(bench, "c", FRAMEWORKS[:2], WAYS[:2], NEW), []
+
+
+def set_d(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """All five frameworks. uv is free to take any release of these, and in another row has gpuenv's frameworks."""
+    commands = _offline_and_warm(bench, "d", FRAMEWORKS, WAYS, OLD, "--default-index-only")
+    with open(bench.path("pylock.toml"), encoding="utf-8") as file:
+        text = file.read()
+    pins = [f"{way}=={_version(text, way.partition('[')[0])}" for way in WAYS]
+    pinned = bench.of_uv("d-pinned", pins, "--cache-dir", bench.caches["uv-warm"])
+    warm = Command(pinned, bench.environment, bench.forget)
+    bench.warm(warm)
+    commands["uv, offline and warm, gpuenv's pins"] = warm._replace(words=[*pinned, "--offline"])
+    return commands, [Limit("gpuenv, no network", 1.5, "uv, offline and warm")]
+
+
+def _version(lock: str, name: str) -> str:
+    """The public version of a package in a lock."""
+    import tomllib
+
+    version: str = next(one["version"] for one in tomllib.loads(lock)["packages"] if one["name"] == name)
+    return version.partition("+")[0]
+
+
+def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """torch and what people have beside it, from the live index: with empty caches, and again without network."""
+    more = COMMON.split()
+    cold = Command(bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.fresh("cold"))
+    warm = Command(bench.ours(["torch"], more), bench.of_ours("warm", offline=False), bench.fresh("warm"))
+    uv = Command(
+        bench.of_uv("e", ["torch", *more], "--cache-dir", bench.caches["uv-cold"]),
+        bench.environment,
+        bench.empty("uv-cold"),
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "lock",
+        "--quiet",
+        "-r",
+        bench.path("e.in"),
+        "-o",
+        bench.path("pylock.p.toml"),
+    ]
+    pip = Command(
+        [*words, "--index-url", bench.index, "--cache-dir", bench.caches["pip-warm"]], bench.plain, bench.forget, runs=3
+    )
+    bench.warm(warm, pip)
+    commands = {
+        "gpuenv, online and empty": cold,
+        "uv, online and empty": uv,
+        "gpuenv, offline and warm": Command(
+            [*bench.ours(["torch"], more), "--offline"], bench.of_ours("warm"), _nothing
+        ),
+        "pip lock, warm": pip,
+    }
+    return commands, [
+        Limit("gpuenv, online and empty", 1.5, "uv, online and empty"),
+        Limit("gpuenv, offline and warm", 0.1, "pip lock, warm"),
+    ]
+
+
+def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
+    """What cannot be had together."""
+    asked = ["torch==2.15.0", "tensorflow[and-cuda]", "numpy<1"]
+    ours = Command(
+        bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]), bench.of_ours("cold", offline=False),
+        bench.fresh("cold"), status=3,
+    )  # fmt: skip
+    uv = Command(
+        bench.of_uv("f", asked, "--cache-dir", bench.caches["uv-warm"]),
+        bench.environment,
+        bench.forget,
+        status=1,
+        runs=2,
+    )
+    bench.warm(ours)
+    return {"gpuenv, to the refusal": ours, "uv, to the refusal": uv}, [Limit("gpuenv, to the refusal", 1.0)]
+
+
+SETS = {"a": set_a, "b": set_b, "c": set_c, "d": set_d, "e": set_e, "f": set_f}
+
+
+def judged(found: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
+    """What each limit says, of medians and of gpuenv's peak memory."""
+    verdicts: list[dict[str, Any]] = []
+    for limit in limits:
+        mine, other = found[limit.ours]["times_s"], found[limit.other]["times_s"] if limit.other else [1.0]
+        value = statistics.median(mine) / statistics.median(other) if other else 0.0
+        what = f"{limit.ours} / {limit.other}" if limit.other else f"{limit.ours}, in seconds"
+        verdicts.append({"what": what, "value": value, "limit": limit.factor, "met": value <= limit.factor})
+    peak = max(row["peak_mib"] for name, row in found.items() if name.startswith("gpuenv"))
+    verdicts.append({"what": "gpuenv's peak memory, in MiB", "value": peak, "limit": MEMORY, "met": peak <= MEMORY})
+    return verdicts
+
+
+def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str, Any]]) -> None:
+    """The table of one set."""
+    print(f"({letter}) {title}")
+    for name, row in found.items():
+        if not row["times_s"]:
+            print(f"  {name:<36} no answer within {PATIENCE:.0f} s")
+            continue
+        low, median, high = (how(row["times_s"]) * 1e3 for how in (min, statistics.median, max))
+        print(
+            f"  {name:<36} {median:9.1f} ms  ({low:.1f} to {high:.1f}, {len(row['times_s'])} runs)"
+            f"  {row['peak_mib']:6.1f} MiB"
+        )
+    for one in verdicts:
+        print(f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: {'pass' if one['met'] else 'over'}")
 
 
 def main() -> None:
-    """Runs the comparison and prints it."""
+    """Runs the comparisons and prints them; 1 if a limit is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--sets", default=",".join(SETS), metavar="a,b,...")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--where", action="store_true", help="where gpuenv's time goes for set a")
     arguments = parser.parse_args()
-    gpuenv = os.path.join(os.path.dirname(sys.executable), "gpuenv")
-    uv = os.path.join(os.path.dirname(sys.executable), "uv")
-    uv = uv if os.path.exists(uv) else shutil.which("uv") or sys.exit("uv is not installed")
-    with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "requirements.in"), "w", encoding="ascii") as file:
-            file.write("torch\n")
-        # A proxy that is not there: any request would fail.
-        dead = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-        plain = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        cold = os.path.join(folder, "cold")
-        compile_ = [uv, "pip", "compile", "--quiet", "--python", sys.executable, "requirements.in", "-o", "uv.txt"]
-        ours = [gpuenv, "solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06"]
-        commands = {
-            "gpuenv, no network": (ours, {**plain, **dead}),
-            "uv, warm and offline": ([*compile_, "--offline"], plain),
-            "uv, online and cold": ([*compile_, "--cache-dir", cold], plain),
-        }
-        measure(compile_, folder, plain)  # fills uv's cache
-        measure(ours, folder, plain)  # writes the bytecode
-        walls: dict[str, list[float]] = {name: [] for name in commands}
-        peaks = dict.fromkeys(commands, 0.0)
-        for _ in range(arguments.runs):
-            for name, (command, environment) in commands.items():
-                shutil.rmtree(cold, ignore_errors=True)
-                wall, peak = measure(command, folder, environment)
-                walls[name].append(wall)
-                peaks[name] = max(peaks[name], peak)
-    medians = {name: statistics.median(times) for name, times in walls.items()}
-    mine, warm, empty = medians.values()
-    if arguments.json:
-        print(json.dumps({"medians_s": medians, "peaks_mib": peaks, "of_warm": mine / warm, "of_cold": mine / empty}))
+    letters = [letter.strip() for letter in arguments.sets.split(",")]
+    if unknown := [letter for letter in letters if letter not in SETS]:
+        parser.error(f"--sets: there is no set {', '.join(unknown)}; there are {', '.join(SETS)}")
+    if arguments.where:
+        from bench_where import where
+
+        where(arguments.runs, as_json=arguments.json)
         return
-    for name, median in medians.items():
-        low, high = min(walls[name]), max(walls[name])
-        print(f"{name:<22} {median * 1e3:7.1f} ms  ({low * 1e3:.1f} to {high * 1e3:.1f})  {peaks[name]:6.1f} MiB")
-    print(f"gpuenv / uv offline warm = {mine / warm:.2f}   gpuenv / uv online cold = {mine / empty:.2f}")
+    everything: dict[str, Any] = {}
+    for letter in letters:
+        with tempfile.TemporaryDirectory() as folder:
+            bench = Bench(folder, arguments.runs)
+            commands, limits = SETS[letter](bench)
+            found = bench.compare(commands)
+        verdicts = judged(found, limits)
+        everything[letter] = {"commands": found, "limits": verdicts}
+        if not arguments.json:
+            show(letter, (SETS[letter].__doc__ or "").partition("\n")[0], found, verdicts)
+    if arguments.json:
+        print(json.dumps(everything, indent=1))
+    if not all(one["met"] for result in everything.values() for one in result["limits"]):
+        sys.exit(1)
 
 
 if __name__ == "__main__":
