@@ -157,3 +157,35 @@ def test_changes_of_a_host_are_the_smallest_that_help(host: Host, asked: tuple[s
         named = {one.change: one.host for one in kind}
         assert all(possible(request, named[change]) for change in offered & set(named))
     assert explanation.reasons
+
+
+OTHERS = """lock-version = "1.0"
+created-by = "someone"
+[[packages]]
+name = "torch"
+version = "2.15.0"
+[[packages.wheels]]
+name = "torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+url = "https://example.invalid/torch-2.15.0-cp312-cp312-manylinux_2_28_x86_64.whl"
+hashes = {sha256 = "0000000000000000000000000000000000000000000000000000000000000000"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "changes"),
+    [
+        (["--gpu", "H100", "--driver", "580.65.06"], "cudnn-unknown torch", []),
+        (["--gpu", "H100", "--driver", "550.54.14"], "driver-floor torch", ["driver 580.65.06 or newer"]),
+        (["--gpu", "none"], "gpu-unused torch", []),
+    ],
+)
+def test_locks_of_other_tools(
+    gpu: list[str], kind: str, changes: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "pylock.toml"
+    path.write_text(OTHERS)
+    args = [str(path), *gpu, "--python", "3.12", "--platform", "linux-x86_64", "--glibc", "2.39"]
+    found, document, _ = explained(args, capsys)
+    assert (found, document["created_by"], document["packages"]) == (3 if changes else 0, "someone", 1)
+    assert kind in kinds(document)
+    assert [one["change"] for one in document["smallest_changes"]] == changes
