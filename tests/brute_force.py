@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-import raw_facts as raw
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+
+import raw_facts as raw
 
 LIMIT = 50_000  # candidates tried in one search
 
@@ -111,16 +112,16 @@ class Problem:
         return not missing or (not self.strict and first.name in way.carriers)
 
     def ways(self, framework: str) -> list[Way]:
-        """Every release and variant with device code, best first as docs/matrix.md and `gpuenv solve --help` have it:
-        the newest; then what SASS serves, then PTX; then the toolkit closest to the driver; then the file's order."""
+        """Every release and variant with device code, best first as the solver states it: the newest; of one release
+        what SASS serves, then PTX; then the toolkit closest to the driver's; then the data file's order."""
         if framework not in self._ways:
             found = []
             for place, way in enumerate(raw.FRAMEWORKS[framework]["way"]):
                 if not way["carriers"] or raw.PLATFORM not in way.get("platforms", [raw.PLATFORM]):
                     continue
                 name = raw.normal(raw.requirement(way["requires"][0]).name)
-                for release in raw.snapshot(name, self.python):
-                    found.append((self._place(way["carriers"], release.version), place, way, release.version))
+                versions = [release.version for release in raw.snapshot(name, self.python)]
+                found += [(self._place(way["carriers"], version), place, way, version) for version in versions]
             found.sort(key=lambda row: row[:2])
             found.sort(key=lambda row: Version(row[3]), reverse=True)
             self._ways[framework] = [Way(framework, way, version) for _, _, way, version in found]
@@ -218,7 +219,8 @@ class Problem:
             self.tried += 1
             if self.tried > LIMIT:
                 raise UndecidedError(f"{self.device} {self.driver}: {name}")
-            found = self.search({**narrowed, name: 1 << number}, {name} | (self.users.get(name, set()) & narrowed.keys()))
+            touched = {name} | (self.users.get(name, set()) & narrowed.keys())
+            found = self.search({**narrowed, name: 1 << number}, touched)
             if found is not None:
                 return found
         return None

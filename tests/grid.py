@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import brute_force
-import plan_checker
-import raw_facts as raw
 from packaging.version import Version
 
+import brute_force
 import gpuenv
+import plan_checker
+import raw_facts as raw
 from gpuenv.model import IndexOptions, Plan, Request
 
 GPUS = {

@@ -1,7 +1,8 @@
 """What the scans, the tables and the snapshot say, read anew: nothing of gpuenv is imported here.
 
 The tests hold plans against these facts, so they are read as plainly as can be: the raw counts of fat binaries in
-matrix_data/scans, the TOML files that people write, and the snapshot's files as the JSON that they are. Linux on x86_64.
+matrix_data/scans, the TOML files that people write, and the snapshot's files as the JSON that they are. All is of Linux
+on x86_64.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ FRAMEWORKS: dict[str, dict[str, Any]] = {
     path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(DATA.glob("frameworks/*.toml"))
 }
 SCOPES = [*toml("scans.toml")["scan"], *(scope for one in FRAMEWORKS.values() for scope in one["scan"])]
-MAKERS = {row["ptx"]: pair(row["cuda"]) for row in TOOLKITS["compiler"]}
-MAKERS |= {row["version"]: pair(row["cuda"]) for row in TOOLKITS.get("ptx", [])}
+# The toolkit that first writes a PTX language: any driver for it compiles that.
+MAKERS: dict[str, Pair] = {}
+for row in (*TOOLKITS["compiler"], *({"ptx": row["version"], **row} for row in TOOLKITS.get("ptx", []))):
+    MAKERS[row["ptx"]] = min(pair(row["cuda"]), MAKERS.get(row["ptx"], (99, 0)))
 CARRIERS = {name for one in FRAMEWORKS.values() for way in one["way"] for name in way["carriers"]}
 ON_PATH = CARRIERS | {name for scope in SCOPES if scope.get("path") for name in scope["distributions"]}
 SLOTS = {name: slot["folder"] for slot in LIBRARIES["slot"] for name in slot["distributions"]}
@@ -273,7 +276,8 @@ def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
     path = DATA / "snapshot" / "default" / f"{name}.json"
     if not path.exists():
         return ()
-    data, fits, best = json.loads(path.read_text(encoding="utf-8")), tags(python), {}
+    data, fits = json.loads(path.read_text(encoding="utf-8")), tags(python)
+    best: dict[int, tuple[tuple[bool, int], list[Any]]] = {}
     for wheel in (wheel for group in data["files"].values() for wheel in group):
         asked = None if wheel[5] is None else data["requires_python"][wheel[5]]
         if asked and not SpecifierSet(asked).contains(f"{python[0]}.{python[1]}.0"):
