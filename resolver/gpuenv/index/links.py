@@ -9,7 +9,8 @@ from ..errors import InputError
 from ..model import Environment, Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader, local_metadata, local_path, requires_python
-from .pages import SDISTS, Fetcher, Row, identify, is_sdist, linked, newest_first, parse, wheel
+from .names import SDISTS, identify
+from .pages import Fetcher, Row, is_sdist, linked, newest_first, parse, wheel
 from .transport import Transport, shown
 
 
@@ -99,10 +100,10 @@ class FindLinks:
         if filename.endswith((".whl", *SDISTS)):
             row = linked(url, {}, url)
             return [row] if row else []
-        rows = self._fetcher.page(url, "--find-links")
-        if rows is None:
+        page = self._fetcher.page(url, "--find-links")
+        if page is None:
             raise InputError(f"--find-links {shown(url)} is not there, or lists no file")
-        return rows
+        return page.rows()
 
     def _complete(self, row: Row) -> Row:
         """A local file's own size, hash and Requires-Python. What a page says of a web file stays as it is."""

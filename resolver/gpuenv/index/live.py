@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from ..environment import normalize_name
 from ..errors import InputError, PackageIndexError
 from ..model import Environment, Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader
-from .pages import Fetcher, Row, is_sdist, wheel
+from .names import SDISTS
+from .pages import Fetcher, Page, Row, wheel
 from .transport import Transport, shown
 
 if TYPE_CHECKING:
@@ -52,7 +55,10 @@ class SimpleIndex:
         self._transport, self._cache, self._offline = transport, cache, offline
         self._fetcher = Fetcher(transport, cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, cache, offline=offline)
-        self._known: dict[str, tuple[Wheel, ...] | PackageIndexError | None] = {}
+        self._known: dict[str, Page | PackageIndexError | None] = {}
+        self._fitting: dict[tuple[str, Environment], tuple[Wheel, ...]] = {}
+        self._lock = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
 
     def has(self, name: str) -> bool:
         """Whether the index lists any file of `name`: a wheel, a wheel that is too new, or an sdist.
@@ -63,11 +69,21 @@ class SimpleIndex:
 
     def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
         """As model.Index says. A name that the index does not have (404) gives ()."""
-        return tuple(one for one in self._look(name) or () if not is_sdist(one))
+        if environment is None:
+            return self._made(name, lambda filename: not filename.endswith(SDISTS))
+        key = name, environment
+        if key not in self._fitting:
+            self._fitting[key] = self._made(name, lambda filename: environment.rank(filename) is not None)
+        return self._fitting[key]
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:
         """The source distributions of a name, as `wheels` has its wheels."""
-        return tuple(one for one in self._look(name) or () if is_sdist(one))
+        return self._made(name, lambda filename: filename.endswith(SDISTS))
+
+    def _made(self, name: str, wanted: Callable[[str], bool]) -> tuple[Wheel, ...]:
+        page = self._look(name)
+        rows = page.rows(wanted) if page is not None else ()
+        return tuple(wheel(row, self.url) for row in rows if row.name == name and self._in_time(row))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """As model.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
@@ -121,29 +137,31 @@ class SimpleIndex:
             self._cache.put("sizes", wheel.sha256, {"size": int(total)}, b"")
         return int(total)
 
-    def _look(self, name: str) -> tuple[Wheel, ...] | None:
+    def _look(self, name: str) -> Page | None:
         if name not in self._known:
-            self._known[name] = self._ask(name)
+            with self._lock:
+                turn = self._turns.setdefault(name, threading.Lock())
+            with turn:  # who comes while another thread asks waits for its answer
+                if name not in self._known:
+                    self._known[name] = self._ask(name)
         known = self._known[name]
         if isinstance(known, PackageIndexError):
             raise known
         return known
 
     def _ask_ahead(self, name: str) -> None:
-        self._known[name] = self._ask(name)
+        from contextlib import suppress
 
-    def _ask(self, name: str) -> tuple[Wheel, ...] | PackageIndexError | None:
-        from packaging.utils import canonicalize_name
+        with suppress(PackageIndexError):
+            self._look(name)
 
+    def _ask(self, name: str) -> Page | PackageIndexError | None:
         # A name that is not normalized could name another page, or a folder above.
-        page = f"{self.url}/{_quoted(str(canonicalize_name(name)))}/"
+        page = f"{self.url}/{_quoted(normalize_name(name))}/"
         try:
-            rows = self._fetcher.page(page, f"index {self.label} failed for {name}")
+            return self._fetcher.page(page, f"index {self.label} failed for {name}")
         except PackageIndexError as error:
             return error
-        if rows is None:
-            return None
-        return tuple(wheel(row, self.url) for row in rows if row.name == name and self._in_time(row))
 
     def _in_time(self, row: Row) -> bool:
         if self._cutoff is None:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from .cache import Cache
+from .names import python_range, without_stars
 from .pages import OFFLINE_HINT, is_sdist
 from .transport import GONE, OK, PARTIAL, Transport, shown
 
@@ -167,8 +168,6 @@ def requirements(data: bytes, filename: str) -> tuple[Requirement, ...]:
 
 
 def _requirement(text: str, filename: str) -> Requirement:
-    import re
-
     from packaging.requirements import InvalidRequirement
     from packaging.requirements import Requirement as Parsed
     from packaging.utils import canonicalize_name
@@ -177,8 +176,7 @@ def _requirement(text: str, filename: str) -> Requirement:
         parsed = Parsed(text)
     except InvalidRequirement:
         try:
-            # Old wheels say ">=1.0.*", which PEP 440 forbids and which never meant anything but ">=1.0".
-            parsed = Parsed(re.sub(r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*", r"\1", text))
+            parsed = Parsed(without_stars(text))
         except InvalidRequirement:
             raise UnusableFileError(
                 Reason(
@@ -220,10 +218,10 @@ def local_metadata(path: str) -> bytes:
 
 
 def requires_python(data: bytes) -> str | None:
-    """The Requires-Python field of a METADATA file."""
+    """The Requires-Python field of a METADATA file; None also for one that cannot be read."""
     from email.parser import BytesHeaderParser
 
-    return str(BytesHeaderParser().parsebytes(data)["Requires-Python"] or "") or None
+    return python_range(str(BytesHeaderParser().parsebytes(data)["Requires-Python"] or "") or None)
 
 
 def _read_member(file: BinaryIO | _Remote, filename: str) -> bytes:

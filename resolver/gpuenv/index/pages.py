@@ -7,12 +7,17 @@ with names that are of neither (PEP 427, PEP 625 and what was usual before it) a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..environment import version_key
 from ..errors import OfflineError, PackageIndexError
 from ..model import Wheel
+from .anchors import read_anchors
 from .cache import Cache
+from .names import SDISTS, identify, python_range
 from .transport import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport, shown, split_credentials
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"  # PEP 691
@@ -21,7 +26,6 @@ LONGEST_FRESH = 86400.0
 OFFLINE_HINT = "run once without --offline, or give the wheels with --find-links"
 
 _NO_PEP_658 = None  # a row's `metadata`: the index serves no metadata file
-SDISTS = (".tar.gz", ".zip")
 _FILES = (".whl", *SDISTS, ".egg", ".exe", ".tar.bz2")  # what a link of a page has to be to count
 _UNHASHED = ""  # it serves one and gives no hash for it
 
@@ -53,16 +57,47 @@ def is_sdist(file: Row | Wheel) -> bool:
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
     """Sorted by version (PEP 440), newest first; those of one version by file name."""
-    from packaging.version import Version
-
     by_version: dict[str, list[Row]] = {}
     for row in rows:
         by_version.setdefault(row.version, []).append(row)
-    versions = sorted(by_version, key=Version, reverse=True)
+    versions = sorted(by_version, key=version_key, reverse=True)
     return [row for version in versions for row in sorted(by_version[version], key=lambda row: row.filename)]
 
 
+class Page:
+    """The files of a page, newest first, as text with one a line: few of thousands are ever looked at."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Page:
+        """The page with these files, in this order."""
+        from json import JSONEncoder
+
+        encode = JSONEncoder(separators=(",", ":")).encode
+        return cls("\n".join(map(encode, rows)))
+
+    def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
+        """The files whose names are wanted; None is all. ValueError or TypeError for a text that is no page."""
+        import json
+
+        lines = self.text.split("\n") if self.text else []
+        if wanted is not None:
+            # Name and version are plain; a file name may hold anything, and if it is strange it is looked at later.
+            names = [line.split('"', 6)[5] for line in lines]
+            lines = [line for line, name in zip(lines, names, strict=True) if "\\" in name or wanted(name)]
+        found = [Row(*row) for row in json.loads(f"[{','.join(lines)}]")]
+        return found if wanted is None else [row for row in found if wanted(row.filename)]
+
+
 # ---- fetching --------------------------------------------------------------------------------------------------
+
+
+# One page at a time is read: threads would not be quicker, and the largest pages take tens of megabytes while they are.
+_reading = threading.Lock()
 
 
 class Fetcher:
@@ -71,8 +106,8 @@ class Fetcher:
     def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False, refresh: bool = False) -> None:
         self.transport, self.cache, self.offline, self.refresh = transport, cache, offline, refresh
 
-    def page(self, url: str, what: str) -> list[Row] | None:
-        """The files of a page, newest first; None if the index has no such page, or one that lists no file.
+    def page(self, url: str, what: str) -> Page | None:
+        """The files of a page; None if the index has no such page, or one that lists no file.
 
         `what` starts the messages ("index URL: torch"). Raises PackageIndexError, OfflineError.
         """
@@ -85,32 +120,31 @@ class Fetcher:
         if reply.status == NOT_MODIFIED and kept is not None:
             self._keep(url, kept[0] | _validity(reply, kept[0]), kept[1])
             return kept[1]
-        rows = self._judge(reply, what, url)
+        with _reading:
+            page = self._judge(reply, what, url)
         if "no-store" not in reply.headers.get("cache-control", ""):
             # That a page is not there is kept for --offline only: it may be uploaded the next moment.
-            self._keep(url, _validity(reply, {}) if rows is not None else {"time": 0.0, "fresh": 0.0}, rows)
-        return rows
+            self._keep(url, _validity(reply, {}) if page is not None else {"time": 0.0, "fresh": 0.0}, page)
+        return page
 
-    def _kept(self, url: str) -> tuple[dict[str, Any], list[Row] | None] | None:
-        import json
-
+    def _kept(self, url: str) -> tuple[dict[str, Any], Page | None] | None:
         entry = self.cache.get("pages", url)
+        if entry is None:
+            return None
         try:
-            rows = json.loads(entry[1]) if entry else None
-            return (entry[0], None if rows is None else [Row(*row) for row in rows]) if entry else None
-        except (ValueError, TypeError):
+            return entry[0], Page(entry[1].decode("ascii")) if entry[0]["there"] else None
+        except (ValueError, KeyError):
             return None
 
-    def _keep(self, url: str, header: Mapping[str, Any], rows: Sequence[Row] | None) -> None:
-        import json
+    def _keep(self, url: str, header: Mapping[str, Any], page: Page | None) -> None:
+        there = page is not None
+        self.cache.put("pages", url, {**header, "there": there}, page.text.encode("ascii") if page else b"")
 
-        self.cache.put("pages", url, header, json.dumps(rows, separators=(",", ":")).encode())
-
-    def _judge(self, reply: Reply, what: str, url: str) -> list[Row] | None:
+    def _judge(self, reply: Reply, what: str, url: str) -> Page | None:
         if reply.status == OK:
             try:
                 rows = parse(reply.body, reply.headers.get("content-type", ""), reply.url)
-                return None if rows is None else newest_first(rows)
+                return None if rows is None else Page.of(newest_first(rows))
             except ValueError as error:
                 raise PackageIndexError(
                     f"{what}: {shown(url)} answers with no package page ({error})",
@@ -215,7 +249,7 @@ def _with_json(row: Row, file: Mapping[str, Any]) -> Row:
     return row._replace(
         sha256=_hash(_dict(file.get("hashes")).get("sha256")),
         size=size if type(size) is int and size >= 0 else None,
-        requires_python=python if isinstance(python, str) and python else None,
+        requires_python=python_range(python) if isinstance(python, str) else None,
         yanked=yanked if isinstance(yanked, str) else "" if yanked is True else None,
         upload_time=uploaded if isinstance(uploaded, str) else None,
         metadata=_NO_PEP_658 if not metadata else _hash(_dict(metadata).get("sha256")) or _UNHASHED,
@@ -229,10 +263,11 @@ def _dict(value: object) -> dict[str, Any]:
 def _parse_html(text: str, url: str) -> list[Row] | None:
     from urllib.parse import urljoin
 
-    base, anchors, version = _read_anchors(text)
+    base, anchors, version = read_anchors(text)
     if version is not None and version.partition(".")[0] != "1":
         raise ValueError(f"it speaks version {version} of the simple API")
     base = urljoin(url, base) if base else url
+    web = base.startswith(("http://", "https://"))
     rows = []
     files = False
     for anchor in anchors:
@@ -241,12 +276,25 @@ def _parse_html(text: str, url: str) -> list[Row] | None:
         if ".whl" not in href and not any(kind in href for kind in SDISTS):
             continue
         try:
-            row = linked(urljoin(base, href.strip()), anchor, url)
+            row = _usual(href, anchor) if web else None
+            row = linked(urljoin(base, href.strip()), anchor, url) if row is None else row
         except ValueError:  # a link that is no URL
             continue
         if row is not None:
             rows.append(row)
     return rows if files else None
+
+
+# A whole URL, with nothing in it that would have to be resolved, quoted or taken out.
+_LINK = re.compile(r"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+)(?:#sha256=([0-9a-f]{64}))?")
+
+
+def _usual(href: str, anchor: Mapping[str, str | None]) -> Row | None:
+    """As `linked`, for a link that is written as most are; None for any other."""
+    link = _LINK.fullmatch(href)
+    filename = link[1].rpartition("/")[2] if link else ""
+    identity = identify(filename) if link else None
+    return _attributed(identity, filename, link[1], link[2], anchor) if link and identity else None
 
 
 def linked(link: str, anchor: Mapping[str, str | None], page: str) -> Row | None:
@@ -257,42 +305,19 @@ def linked(link: str, anchor: Mapping[str, str | None], page: str) -> Row | None
     row = _row(unquote(parts.path.rpartition("/")[2]), parts._replace(fragment="").geturl(), page)
     if row is None:
         return None
+    fragment = dict(pair.partition("=")[::2] for pair in parts.fragment.split("&"))
+    return _attributed((row.name, row.version), row.filename, row.url, _hash(fragment.get("sha256")), anchor)
+
+
+def _attributed(
+    identity: tuple[str, str], filename: str, url: str, sha256: str | None, anchor: Mapping[str, str | None]
+) -> Row:
     metadata = anchor.get("data-core-metadata", anchor.get("data-dist-info-metadata"))
     yanked = (anchor["data-yanked"] or "") if "data-yanked" in anchor else None
-    fragment = dict(pair.partition("=")[::2] for pair in parts.fragment.split("&"))
-    return row._replace(
-        sha256=_hash(fragment.get("sha256")),
-        requires_python=anchor.get("data-requires-python") or None,
-        yanked=yanked,
-        upload_time=anchor.get("data-upload-time") or None,
-        metadata=_NO_PEP_658 if metadata in (None, "false") else _hash(metadata.partition("sha256=")[2]) or _UNHASHED,
-    )
-
-
-def _read_anchors(text: str) -> tuple[str | None, list[dict[str, str | None]], str | None]:
-    """(base href, attributes of every anchor, version of the simple API) of an HTML page."""
-    from html.parser import HTMLParser
-
-    class Reader(HTMLParser):
-        base: str | None = None
-        version: str | None = None
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.anchors: list[dict[str, str | None]] = []
-
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            if tag == "a":
-                self.anchors.append(dict(attrs))
-            elif tag == "base" and self.base is None:
-                self.base = dict(attrs).get("href")
-            elif tag == "meta" and dict(attrs).get("name") == "pypi:repository-version":
-                self.version = dict(attrs).get("content")
-
-    reader = Reader()
-    reader.feed(text)
-    reader.close()
-    return reader.base, reader.anchors, reader.version
+    python = python_range(anchor.get("data-requires-python"))
+    served = _NO_PEP_658 if metadata in (None, "false") else _hash(metadata.partition("sha256=")[2]) or _UNHASHED
+    uploaded = anchor.get("data-upload-time") or None
+    return Row(*identity, filename, url, sha256, None, python, yanked, uploaded, served)
 
 
 def _row(filename: object, url: str, page: str) -> Row | None:
@@ -308,25 +333,6 @@ def _row(filename: object, url: str, page: str) -> Row | None:
     # As pip and uv write it: credentials belong to the index, and no space or control character to a URL.
     bare = quote(split_credentials(url)[0], safe="%/:=&?~#+!$,;'@()*[]")
     return Row(*identity, filename, bare, None) if identity else None
-
-
-def identify(filename: str) -> tuple[str, str] | None:
-    """(normalized name, normalized version) of the file name of a wheel or sdist; None if it is of neither."""
-    from packaging.utils import (
-        InvalidSdistFilename,
-        InvalidWheelFilename,
-        parse_sdist_filename,
-        parse_wheel_filename,
-    )
-
-    if not filename.endswith((".whl", *SDISTS)) or not filename.isprintable() or "/" in filename or "\\" in filename:
-        return None
-    try:
-        parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
-        name, version = parse(filename)[:2]
-    except (InvalidWheelFilename, InvalidSdistFilename):
-        return None
-    return str(name), str(version)
 
 
 def _hash(text: object) -> str | None:
