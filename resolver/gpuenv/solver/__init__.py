@@ -283,14 +283,33 @@ def _tried(provider: Provider, needs: Sequence[Need], steps: int) -> list[Node] 
     from resolvelib.reporters import BaseReporter
     from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolver
 
+    class Last(BaseReporter[Need, Node, str]):
+        """Keeps what was chosen in the end."""
+
+        def ending(self, state: Any) -> None:
+            self.chosen: Mapping[str, Node] = state.mapping
+
     asked: Any = provider
-    resolver: Resolver[Need, Node, str] = Resolver(asked, BaseReporter())
+    last = Last()
     try:
-        return list(resolver.resolve(needs, max_rounds=steps).mapping.values())
+        return list(Resolver(asked, last).resolve(needs, max_rounds=steps).mapping.values())
+    except RecursionError:  # resolvelib 1.2 walks for ever in a circle of packages that it gave up; so does pip
+        return _reached(provider, needs, last.chosen)
     except ResolutionImpossible as impossible:
         raise Impossible(list(impossible.causes)) from None
     except ResolutionTooDeep:
         return None
+
+
+def _reached(provider: Provider, needs: Sequence[Need], chosen: Mapping[str, Node]) -> list[Node]:
+    """Of what was chosen all that somebody asked for."""
+    names, waiting = set[str](), [need.ident for need in needs]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting += [need.ident for need in provider.get_dependencies(chosen[name])]
+    return [node for name, node in chosen.items() if name in names]
 
 
 def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:

@@ -262,7 +262,20 @@ class Provider:
             elif text is not None and not marker(text, ()):
                 continue
             specifier = self._specifier(candidate, requirement)
-            yield from DistNeed(requirement.name, requirement.extras, specifier, requirement.url).with_base()
+            need = DistNeed(requirement.name, requirement.extras, specifier, requirement.url)
+            yield from need.with_base() if need.name != candidate.name else self._of_itself(need, candidate)
+
+    def _of_itself(self, need: DistNeed, candidate: Candidate) -> Iterator[Need]:
+        """What a release asks of its own package: it meets that, or it can never be chosen; extras are left over.
+
+        As a need like others it would have a release hold itself in place, or make resolvelib walk in a circle.
+        """
+        if not self._meets(need, candidate):
+            subject = f"{candidate.ident} {candidate.version}"
+            reason = Reason(code="conflict", subject=subject, need=str(need), have=f"{candidate.version} itself")
+            yield FactNeed("__file", (reason,))
+        elif need.extras and need.extras != candidate.extras:
+            yield DistNeed(need.name, need.extras, "")
 
     def _python_need(self, candidate: Candidate) -> Iterator[Need]:
         """What the metadata of a file says of Python, which its page may not say."""
