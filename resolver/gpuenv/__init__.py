@@ -158,20 +158,26 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
     NoSolutionError explains why there is none; with `changes` it also carries the smallest changes that help.
     """
     from . import solver
-    from .environment import TargetEnvironment
+    from .environment import TargetEnvironment, parse_requirement
 
     matrix = _matrix()
     snapshot, index = _indexes(options or IndexOptions())
-    plan = solver.solve(
-        request,
-        host,
-        matrix,
-        index,
-        lambda one: TargetEnvironment(one, snapshot.answers),
-        widen=index.widen,
-        changes=changes,
-        data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
-    )
+    target = TargetEnvironment(host, snapshot.answers)
+    limits = [parse_requirement(text) for text in request.constraints]
+    index.look_ahead(solver.read_request(request, matrix)[1], limits, target)
+    try:
+        plan = solver.solve(
+            request,
+            host,
+            matrix,
+            index,
+            lambda one: target if one is host else TargetEnvironment(one, snapshot.answers),
+            widen=index.widen,
+            changes=changes,
+            data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
+        )
+    finally:
+        index.look_no_more()
     if all(pin.wheel.size is not None for pin in plan.pins):
         return plan
     sizes = index.sizes([pin.wheel for pin in plan.pins])

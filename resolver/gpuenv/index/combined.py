@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Protocol
 
+    from .ahead import Ahead
     from .cache import Cache
     from .direct import DirectFiles
     from .links import FindLinks
@@ -113,6 +114,32 @@ class CombinedIndex:
             self._local.append((SNAPSHOT, snapshot))
         self._remote: list[tuple[str, Source]] = [(one.label, one) for one in (default, *extra) if one is not None]
         self._sources: dict[str, tuple[str, Index | None]] = {}
+        self._ahead: Ahead | None = None
+
+    def look_ahead(
+        self, requirements: Sequence[Requirement], limits: Sequence[Requirement], environment: Environment
+    ) -> None:
+        """Begin to ask an index over the network for all that these are going to need, until `look_no_more`.
+
+        `limits` are the user's constraints. A name that has a URL anywhere is looked for on no index.
+        """
+        if not self._offline and any(one.url is None and not self.is_local(one.name) for one in requirements):
+            from .ahead import Ahead
+
+            if isinstance(self._default, Later):
+                self._default.opened()  # once, and not by several threads
+            self._ahead = Ahead(self, environment, limits)
+            self._ahead.follow(requirements)
+
+    def look_no_more(self) -> None:
+        """No more than what is asked for is asked of the indexes."""
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
+
+    def is_local(self, name: str) -> bool:
+        """Whether a name needs no index over the network, or one of its own."""
+        return name in self._pinned or self._local_source(name) is not None
 
     def bind(self, name: str) -> str:
         """The label of the index that supplies `name`, "" if none has it. May ask indexes; raises as they do."""
@@ -172,7 +199,10 @@ class CombinedIndex:
         source = self._files() if wheel.index == DIRECT else self._source(wheel.name)[1]
         if source is None:
             raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")
-        return source.dependencies(wheel)
+        found = source.dependencies(wheel)
+        if self._ahead is not None:
+            self._ahead.follow(found)
+        return found
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """What the metadata of a file says, where its index reads metadata."""

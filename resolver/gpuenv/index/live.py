@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,6 +13,7 @@ from .metadata import MetadataReader
 from .names import SDISTS
 from .pages import Fetcher, Page, Row, wheel
 from .transport import Transport, shown
+from .turns import Turns
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,8 +57,7 @@ class SimpleIndex:
         self._metadata = MetadataReader(transport, cache, offline=offline)
         self._known: dict[str, Page | PackageIndexError | None] = {}
         self._fitting: dict[tuple[str, Environment], tuple[Wheel, ...]] = {}
-        self._lock = threading.Lock()
-        self._turns: dict[str, threading.Lock] = {}
+        self._turns = Turns()
 
     def has(self, name: str) -> bool:
         """Whether the index lists any file of `name`: a wheel, a wheel that is too new, or an sdist.
@@ -120,12 +119,12 @@ class SimpleIndex:
 
         None if the server does not tell; a lock can do without. Asked once for each hash, then cached.
         """
-        if wheel.size is not None:
-            return wheel.size
-        if wheel.sha256 is not None and (known := self._cache.get("sizes", wheel.sha256)) is not None:
-            return int(known[0]["size"])
-        if self._offline:
-            return None
+        told = wheel.size if wheel.size is not None else self._metadata.size(wheel)
+        if told is None and wheel.sha256 is not None and (known := self._cache.get("sizes", wheel.sha256)) is not None:
+            told = int(known[0]["size"])
+        return told if told is not None or self._offline else self._asked_size(wheel)
+
+    def _asked_size(self, wheel: Wheel) -> int | None:
         try:
             reply = self._transport.get_range(wheel.url, f"index {self.label} failed for {wheel.filename}", "0-0")
         except PackageIndexError:
@@ -139,9 +138,7 @@ class SimpleIndex:
 
     def _look(self, name: str) -> Page | None:
         if name not in self._known:
-            with self._lock:
-                turn = self._turns.setdefault(name, threading.Lock())
-            with turn:  # who comes while another thread asks waits for its answer
+            with self._turns.of(name):
                 if name not in self._known:
                     self._known[name] = self._ask(name)
         known = self._known[name]

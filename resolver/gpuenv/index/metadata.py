@@ -11,12 +11,13 @@ import io
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
+from ..errors import GpuEnvError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from .cache import Cache
 from .names import python_range, without_stars
 from .pages import OFFLINE_HINT, is_sdist
 from .transport import GONE, OK, PARTIAL, Transport, shown
+from .turns import Turns
 
 BLOCK = 1 << 16  # bytes that a range request asks for at least
 _LARGEST = 64 << 20  # bytes of METADATA, against zip bombs
@@ -27,17 +28,40 @@ class MetadataReader:
 
     def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False) -> None:
         self.transport, self.cache, self.offline = transport, cache, offline
+        self._known: dict[tuple[str, str | None], tuple[Requirement, ...] | GpuEnvError] = {}
         self._pythons: dict[str, str | None] = {}
+        self._sizes: dict[str, int] = {}
+        self._turns = Turns()
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """All requirements, with the markers on.
 
-        Raises PackageIndexError, OfflineError, UnusableFileError for an sdist that only a build would tell.
+        Raises PackageIndexError, OfflineError, UnusableFileError for an sdist that only a build would tell. Answers
+        are remembered, failures too.
         """
+        key = wheel.url, wheel.sha256
+        if key not in self._known:
+            with self._turns.of(wheel.url):
+                if key not in self._known:
+                    self._known[key] = self._ask(wheel)
+        known = self._known[key]
+        if isinstance(known, GpuEnvError):
+            raise known
+        return known
+
+    def _ask(self, wheel: Wheel) -> tuple[Requirement, ...] | GpuEnvError:
+        try:
+            return self._find(wheel)
+        except GpuEnvError as error:
+            return error
+
+    def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
         if wheel.sha256 is not None:
             kept = self.cache.get("metadata", wheel.sha256)
             if kept is not None and (known := _load(kept[1])) is not None:
                 self._pythons[wheel.url] = kept[0].get("requires_python")
+                if (size := kept[0].get("size")) is not None:
+                    self._sizes[wheel.url] = size
                 return known
         if wheel.url.startswith("file:"):
             data = local_metadata(local_path(wheel.url))
@@ -53,7 +77,8 @@ class MetadataReader:
         found = requirements(data, wheel.filename)
         self._pythons[wheel.url] = python = requires_python(data)
         if wheel.sha256 is not None:
-            header = {"filename": wheel.filename, "requires_python": python}
+            size = self._sizes.get(wheel.url)
+            header = {"filename": wheel.filename, "requires_python": python, "size": size}
             self.cache.put("metadata", wheel.sha256, header, _dump(found))
         return found
 
@@ -61,13 +86,19 @@ class MetadataReader:
         """The Requires-Python of a file whose dependencies were read by this reader."""
         return self._pythons.get(wheel.url)
 
+    def size(self, wheel: Wheel) -> int | None:
+        """The bytes of a file, where reading its dependencies told them."""
+        return self._sizes.get(wheel.url)
+
     def _fetch(self, wheel: Wheel) -> bytes:
         if isinstance(wheel.metadata, str) and (data := self._metadata_file(wheel, wheel.metadata)) is not None:
             return data
         if is_sdist(wheel):
             return self._whole(wheel)
         try:
-            return _read_member(_Remote(self.transport, wheel), wheel.filename)
+            remote = _Remote(self.transport, wheel)
+            self._sizes[wheel.url] = remote.length
+            return _read_member(remote, wheel.filename)
         except _NoRangesError:
             return self._whole(wheel)
 
@@ -111,6 +142,11 @@ class _Remote(io.RawIOBase):
         # Not every server knows the form "the last N bytes"; where the size is known it is not needed.
         size = wheel.size
         self._size = self._ask(f"{max(0, size - BLOCK)}-{size - 1}" if size else f"-{BLOCK}")
+
+    @property
+    def length(self) -> int:
+        """The bytes of the whole file."""
+        return self._size
 
     def _ask(self, span: str) -> int:
         """Read a block. Returns the size of the whole file."""

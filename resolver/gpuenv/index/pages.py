@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..environment import version_key
@@ -286,7 +286,9 @@ def _parse_html(text: str, url: str) -> list[Row] | None:
 
 
 # A whole URL, with nothing in it that would have to be resolved, quoted or taken out.
-_LINK = re.compile(r"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+)(?:#sha256=([0-9a-f]{64}))?")
+_LINK = re.compile(
+    r"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+)(?:#sha256=([0-9a-f]{64}))?"
+)
 
 
 def _usual(href: str, anchor: Mapping[str, str | None]) -> Row | None:
