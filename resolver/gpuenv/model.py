@@ -46,17 +46,16 @@ class Value(metaclass=_ValueMeta):
     """Base of the value types: equality and hash by content, `replace` for a changed copy."""
 
     def __init__(self, **fields: object) -> None:
-        cls = type(self)
-        put = object.__setattr__
-        for name in cls._fields:
-            if name in fields:
-                put(self, name, fields.pop(name))
-            elif name in cls._defaults:
-                put(self, name, cls._defaults[name])
-            else:
-                raise TypeError(f"{cls.__name__}() needs {name!r}")
-        if fields:
-            raise TypeError(f"{cls.__name__}() has no {', '.join(sorted(fields))}")
+        # A solve makes a thousand of these: the usual case is one loop, and the mistakes are told apart after it.
+        cls, put = type(self), object.__setattr__
+        given = fields if len(fields) == len(cls._fields) else {**cls._defaults, **fields}
+        try:
+            for name in cls._fields:
+                put(self, name, given[name])
+        except KeyError as error:
+            raise TypeError(f"{cls.__name__}() needs {error.args[0]!r}") from None
+        if len(given) != len(cls._fields):
+            raise TypeError(f"{cls.__name__}() has no {', '.join(sorted({*given} - {*cls._fields}))}")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import facts, rules
 from ..environment import parse_requirement, version_key
@@ -29,15 +29,30 @@ class Candidate:
     `wheel` is never None; `build` and `library` are what the matrix knows of it. `ident` is the resolver's name.
     """
 
-    __slots__ = ("build", "extras", "ident", "library", "name", "version", "wheel")
+    __slots__ = ("_library", "build", "extras", "ident", "name", "version", "wheel")
 
-    def __init__(self, wheel: Wheel, build: Build | None, library: Library | None, extras: tuple[str, ...] = ()):
+    def __init__(
+        self, wheel: Wheel, build: Build | None, library: Callable[[], Library | None], extras: tuple[str, ...] = ()
+    ):
         self.name, self.version, self.wheel = wheel.name, wheel.version, wheel
-        self.build, self.library, self.extras = build, library, extras
+        self.build, self._library, self.extras = build, library, extras
         self.ident = with_extras(wheel.name, extras)
+
+    @property
+    def library(self) -> Library | None:
+        """Looked up when it is first asked for: of fifty releases of cuDNN a solve looks at one."""
+        return self._library()
+
+    def extended(self, extras: tuple[str, ...]) -> Candidate:
+        """The node of the same release with extras."""
+        return Candidate(self.wheel, self.build, self._library, extras)
 
     def __repr__(self) -> str:
         return f"{self.ident} {self.version}"
+
+
+def _no_library() -> None:
+    """A distribution about whose device code there are no facts."""
 
 
 class Variant:
@@ -258,13 +273,11 @@ class Shelf:
         return _AFTER_ALL if wheel.name in self.request.allow_sdist else None
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        platform = self.host.platform
-        known, library = wheel.name in self._known, self.matrix.is_library(wheel.name)
-        return Candidate(
-            wheel,
-            self.matrix.build(wheel.name, wheel.version, platform) if known else None,
-            self.matrix.library(wheel.name, wheel.version, platform) if library else None,
-        )
+        name, version, platform = wheel.name, wheel.version, self.host.platform
+        build = self.matrix.build(name, version, platform) if name in self._known else None
+        if not self.matrix.is_library(name):
+            return Candidate(wheel, build, _no_library)
+        return Candidate(wheel, build, lambda: self.matrix.library(name, version, platform))
 
     def variants(self, framework: Framework) -> tuple[Variant, ...]:
         """Every release of a framework on the index in every way that the platform has, best first.
