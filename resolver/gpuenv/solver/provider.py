@@ -235,7 +235,7 @@ class Provider:
         key = (candidate.wheel.index, candidate.wheel.filename, ",".join(extras))
         node = self._extra_nodes.get(key)
         if node is None:
-            node = self._extra_nodes[key] = Candidate(candidate.wheel, candidate.build, candidate.library, extras)
+            node = self._extra_nodes[key] = candidate.extended(extras)
         return node
 
     def _needs(self, candidate: Candidate) -> Iterator[Need]:
