@@ -13,7 +13,7 @@ from gpuenv import solver
 from gpuenv.errors import GpuEnvError
 from gpuenv.model import IndexOptions, Request
 from gpuenv.solver import straight
-from gpuenv.solver.candidates import Need
+from gpuenv.solver.needs import Need
 from gpuenv.solver.provider import Node, Provider
 
 SETS = [

@@ -30,7 +30,8 @@ from ..model import (
     Requirement,
     parse_release,
 )
-from .candidates import Candidate, DistNeed, FrameworkNeed, Need, Shelf, Variant, is_plain
+from .candidates import Candidate, Shelf, Variant, is_plain
+from .needs import DistNeed, FrameworkNeed, Need
 from .provider import Node, Provider
 from .reasons import passed_over, variants_passed_over
 from .releases import Limits, Widening, WiderError, unknown_extras

@@ -9,8 +9,8 @@ from .. import elsewhere
 from ..environment import normalize_name, parse_requirement
 from ..errors import Change, Reason
 from ..model import Host, Matrix, Plan, Request
-from .candidates import Need
 from .conflicts import Roots, Trials
+from .needs import Need
 
 MOST = 6
 TRIED_GPUS = 6  # compute capabilities of which one may help

@@ -8,7 +8,8 @@ from typing import Any
 
 from ..errors import GpuEnvError, PackageIndexError, Reason
 from ..facts import is_doubt
-from .candidates import AgreeNeed, Candidate, DistNeed, FrameworkNeed, Need, Shelf, SideNeed, Token, Variant
+from .candidates import Candidate, Shelf, Token, Variant
+from .needs import AgreeNeed, DistNeed, FrameworkNeed, Need, SideNeed
 
 Node = Candidate | Token | Variant
 Roots = tuple[Need, ...]

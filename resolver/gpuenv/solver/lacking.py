@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import Reason
 from ..model import Wheel
-from .candidates import DistNeed, Shelf
+from .candidates import Shelf
+from .needs import DistNeed
 from .releases import admitted
 
 SHOWN = 6  # versions or tags in one reason

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .candidates import AgreeNeed, Candidate, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
+from .candidates import Candidate
+from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
 from .provider import Node, Provider
 
 Sets = dict[str, int]  # name -> its releases that are possible, as bits: the best is bit 0

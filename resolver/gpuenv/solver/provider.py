@@ -7,19 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ..errors import Reason, UnusableFileError
 from ..facts import is_doubt
 from ..model import Requirement
-from .candidates import (
-    AgreeNeed,
-    Candidate,
-    DistNeed,
-    ExactNeed,
-    FactNeed,
-    FrameworkNeed,
-    Need,
-    Shelf,
-    Token,
-    Variant,
-    is_exact,
-)
+from .candidates import Candidate, Shelf, Token, Variant, is_exact
+from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
 from .releases import Limits, Widening, admitted, is_pinned
 
 TYPE_CHECKING = False

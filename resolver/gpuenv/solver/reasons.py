@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ..errors import Reason, UnusableFileError
 from ..model import Rejection
-from .candidates import Candidate, DistNeed, FrameworkNeed, Shelf, Variant, is_exact
+from .candidates import Candidate, Shelf, Variant, is_exact
+from .needs import DistNeed, FrameworkNeed
 
 
 def reasons_against(shelf: Shelf, candidate: Candidate | Variant) -> tuple[Reason, ...]:

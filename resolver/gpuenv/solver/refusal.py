@@ -7,10 +7,11 @@ from typing import Any, Protocol
 
 from ..environment import parse_requirement
 from ..errors import Change, Explanation, Reason
-from .candidates import Candidate, DistNeed, FactNeed, FrameworkNeed, Need, Shelf
+from .candidates import Candidate, Shelf
 from .changes import Asked, smallest_changes
 from .conflicts import ASKED, Failure, Trials, clashes, conflicts
 from .lacking import lacking
+from .needs import DistNeed, FactNeed, FrameworkNeed, Need
 from .reasons import reasons_against
 from .releases import Limits
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .candidates import Need
+from .needs import Need
 from .provider import Node, Provider
 
 TYPE_CHECKING = False
