@@ -9,10 +9,9 @@ from resolvelib.reporters import BaseReporter
 from resolvelib.resolvers import Resolver
 
 import gpuenv
-from gpuenv import solver
 from gpuenv.errors import GpuEnvError
 from gpuenv.model import IndexOptions, Request
-from gpuenv.solver import straight
+from gpuenv.solver import resolving, straight
 from gpuenv.solver.needs import Need
 from gpuenv.solver.provider import Node, Provider
 
@@ -42,7 +41,7 @@ def test_both_choose_the_same(frameworks: tuple[str, ...], monkeypatch: pytest.M
         seen.append((mine, list(resolver.resolve(needs, max_rounds=1000).mapping.values())))
         return mine
 
-    monkeypatch.setattr(solver, "walk", both)
+    monkeypatch.setattr(resolving, "walk", both)
     for gpu, driver in HOSTS:
         host = gpuenv.describe(gpus=[gpu], driver=driver, python="3.12", platform="linux-x86_64", glibc="2.39")
         for others in ((), OTHERS):
@@ -68,7 +67,7 @@ def test_most_cases_need_no_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
         straightly.append(found is not None)
         return found
 
-    monkeypatch.setattr(solver, "walk", counted)
+    monkeypatch.setattr(resolving, "walk", counted)
     for case in plain:
         host = gpuenv.describe(
             gpus=case["gpu"], driver=case.get("driver"), python=case.get("python", "3.12"),
