@@ -73,6 +73,8 @@ class SimpleIndex:
         key = name, environment
         if key not in self._fitting:
             self._fitting[key] = self._made(name, lambda filename: environment.rank(filename) is not None)
+            if (page := self._look(name)) is not None:
+                page.release()
         return self._fitting[key]
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:

@@ -65,32 +65,45 @@ def newest_first(rows: Iterable[Row]) -> list[Row]:
 
 
 class Page:
-    """The files of a page, newest first, as text with one a line: few of thousands are ever looked at."""
+    """The files of a page, newest first, as text with one a line: few of thousands are ever looked at.
 
-    __slots__ = ("text",)
+    `again` reads the text where it is kept; with it `release` gives the memory back.
+    """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    __slots__ = ("_again", "_text")
 
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> Page:
-        """The page with these files, in this order."""
-        from json import JSONEncoder
+    def __init__(self, text: str, again: Callable[[], str] | None = None) -> None:
+        self._text: str | None = text
+        self._again = again
 
-        encode = JSONEncoder(separators=(",", ":")).encode
-        return cls("\n".join(map(encode, rows)))
+    def text(self) -> str:
+        """The whole text."""
+        if self._text is None and self._again is not None:
+            return self._again()
+        return self._text or ""
+
+    def release(self) -> None:
+        """The text is not needed soon."""
+        if self._again is not None:
+            self._text = None
 
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """The files whose names are wanted; None is all. ValueError or TypeError for a text that is no page."""
         import json
 
-        lines = self.text.split("\n") if self.text else []
+        text = self.text()
+        lines = text.split("\n") if text else []
         if wanted is not None:
             # Name and version are plain; a file name may hold anything, and if it is strange it is looked at later.
-            names = [line.split('"', 6)[5] for line in lines]
-            lines = [line for line, name in zip(lines, names, strict=True) if "\\" in name or wanted(name)]
+            lines = [line for line in lines if "\\" in (name := line.split('"', 6)[5]) or wanted(name)]
         found = [Row(*row) for row in json.loads(f"[{','.join(lines)}]")]
         return found if wanted is None else [row for row in found if wanted(row.filename)]
+
+
+def _text_of(rows: Iterable[Row]) -> str:
+    from json import JSONEncoder
+
+    return "\n".join(map(JSONEncoder(separators=(",", ":")).encode, rows))
 
 
 # ---- fetching --------------------------------------------------------------------------------------------------
@@ -113,38 +126,44 @@ class Fetcher:
         """
         kept = self._kept(url)
         if kept is not None and (self.offline or (not self.refresh and _is_fresh(kept[0]))):
-            return kept[1]
+            return self._page(url, what, kept[1], True)
         if self.offline:
             raise OfflineError(f"{what}: its page is not in the cache and --offline is on", hint=OFFLINE_HINT)
         reply = self.transport.get(url, what, _conditions(kept[0] if kept else {}))
         if reply.status == NOT_MODIFIED and kept is not None:
-            self._keep(url, kept[0] | _validity(reply, kept[0]), kept[1])
-            return kept[1]
+            there = self._keep(url, kept[0] | _validity(reply, kept[0]), kept[1])
+            return self._page(url, what, kept[1], there)
         with _reading:
-            page = self._judge(reply, what, url)
+            text = self._judge(reply, what, url)
+        there = False
         if "no-store" not in reply.headers.get("cache-control", ""):
             # That a page is not there is kept for --offline only: it may be uploaded the next moment.
-            self._keep(url, _validity(reply, {}) if page is not None else {"time": 0.0, "fresh": 0.0}, page)
-        return page
+            there = self._keep(url, _validity(reply, {}) if text is not None else {"time": 0.0, "fresh": 0.0}, text)
+        return self._page(url, what, text, there)
 
-    def _kept(self, url: str) -> tuple[dict[str, Any], Page | None] | None:
+    def _page(self, url: str, what: str, text: str | None, there: bool) -> Page | None:
+        def again() -> str:
+            kept = self._kept(url)
+            page = self.page(url, what) if kept is None else None  # somebody emptied the cache
+            return (kept[1] if kept else page.text() if page else None) or ""
+
+        return None if text is None else Page(text, again if there else None)
+
+    def _kept(self, url: str) -> tuple[dict[str, Any], str | None] | None:
         entry = self.cache.get("pages", url)
-        if entry is None:
-            return None
         try:
-            return entry[0], Page(entry[1].decode("ascii")) if entry[0]["there"] else None
+            return None if entry is None else (entry[0], entry[1].decode("ascii") if entry[0]["there"] else None)
         except (ValueError, KeyError):
             return None
 
-    def _keep(self, url: str, header: Mapping[str, Any], page: Page | None) -> None:
-        there = page is not None
-        self.cache.put("pages", url, {**header, "there": there}, page.text.encode("ascii") if page else b"")
+    def _keep(self, url: str, header: Mapping[str, Any], text: str | None) -> bool:
+        return self.cache.put("pages", url, {**header, "there": text is not None}, (text or "").encode("ascii"))
 
-    def _judge(self, reply: Reply, what: str, url: str) -> Page | None:
+    def _judge(self, reply: Reply, what: str, url: str) -> str | None:
         if reply.status == OK:
             try:
                 rows = parse(reply.body, reply.headers.get("content-type", ""), reply.url)
-                return None if rows is None else Page.of(newest_first(rows))
+                return None if rows is None else _text_of(newest_first(rows))
             except ValueError as error:
                 raise PackageIndexError(
                     f"{what}: {shown(url)} answers with no package page ({error})",
@@ -213,12 +232,15 @@ def parse(body: bytes, content_type: str, url: str) -> list[Row] | None:
         return _parse_json(body, url)
     if kind in ("text/html", "application/vnd.pypi.simple.v1+html") or (not kind and start.startswith(b"<")):
         charset = rest.partition("charset=")[2].strip(" \"'") or "utf-8"
-        try:
-            text = body.decode(charset, "replace")
-        except LookupError:
-            text = body.decode("utf-8", "replace")
-        return _parse_html(text, url)
+        return _parse_html(_decoded(body, charset), url)
     raise ValueError(f"its content type is {kind or 'not given'}")
+
+
+def _decoded(body: bytes, charset: str) -> str:
+    try:
+        return body.decode(charset, "replace")
+    except LookupError:
+        return body.decode("utf-8", "replace")
 
 
 def _parse_json(body: bytes, url: str) -> list[Row] | None:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from ..errors import PackageIndexError
@@ -113,15 +114,13 @@ class Transport:
         def once() -> Reply:
             with self._open(url, headers or {}) as response:
                 deadline = time.monotonic() + WHOLE
-                parts, size = [], 0
+                body = BytesIO()  # its value is no second copy of megabytes
                 for chunk in response.iter_content(_CHUNK):
-                    parts.append(chunk)
-                    size += len(chunk)
-                    if size > LARGEST:
+                    if body.write(chunk) and body.tell() > LARGEST:
                         raise _HopelessError(f"answers with more than {LARGEST >> 20} MiB")
                     if time.monotonic() > deadline:
                         raise _HopelessError(f"no whole answer within {WHOLE:.0f} s")
-                return _reply(response, b"".join(parts))
+                return _reply(response, body.getvalue())
 
         return self._tries(url, what, once)
 
@@ -165,11 +164,12 @@ class Transport:
         with self._lock:
             if self._session is None:
                 import requests
-                from requests.adapters import HTTPAdapter
+
+                from .adapter import adapter
 
                 session = requests.Session()
                 for scheme in ("http://", "https://"):
-                    session.mount(scheme, HTTPAdapter(pool_connections=8, pool_maxsize=16))
+                    session.mount(scheme, adapter(16))
                 session.headers["User-Agent"] = "gpuenv"
                 # The bundle that the environment names for requests still goes before this one.
                 session.verify = self._cert or os.environ.get("SSL_CERT_FILE") or True
