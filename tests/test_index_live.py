@@ -33,23 +33,6 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gpuenv.index.transport.BACK_OFF", 0.001)
 
 
-@pytest.fixture
-def server() -> Iterator[IndexServer]:
-    with IndexServer() as one:
-        yield one
-
-
-@pytest.fixture
-def transport() -> Iterator[Transport]:
-    with Transport(read=5.0) as one:
-        yield one
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(str(tmp_path / "cache"))
-
-
 def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> SimpleIndex:
     return SimpleIndex(options.pop("url", server.url), transport=transport, cache=cache, **options)
 

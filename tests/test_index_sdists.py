@@ -1,7 +1,6 @@
 """Source distributions and files at URLs: what is known of them without building anything."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,6 @@ from index_server import IndexServer, make_sdist, make_wheel
 
 REQUIRES = ["alpha>=1", "beta ; extra == 'b'"]
 EXPECTED = (Requirement(name="alpha", specifier=">=1"), Requirement(name="beta", marker='extra == "b"'))
-
-
-@pytest.fixture
-def server() -> Iterator[IndexServer]:
-    with IndexServer() as one:
-        yield one
-
-
-@pytest.fixture
-def transport() -> Iterator[Transport]:
-    with Transport(read=5.0) as one:
-        yield one
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("style", ["json", "html", "plain"])

@@ -10,7 +10,7 @@ KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", 
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
-    "plain": {"model"},
+    "plain": {"model", "errors"},
     "writing": set(),
     "digests": set(),
     "rules": {"model", "errors"},

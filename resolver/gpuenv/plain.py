@@ -129,3 +129,18 @@ _GPU: Tests = {
     "compute_mode": _MAYBE_TEXT, "ecc": (_or_null(_is_flag), "true, false or null"), "mig": _FLAG,
 }  # fmt: skip
 _PROBLEM: Tests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """The content of a TOML file of the user's. InputError says why it cannot be read."""
+    import tomllib
+
+    from .errors import InputError
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None

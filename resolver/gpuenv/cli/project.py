@@ -210,10 +210,11 @@ def _survivals(files: Sequence[str], host: Host, *, quiet: bool) -> list[dict[st
 
 def has_profiles(folder: str) -> bool:
     """Whether `gpuenv sync` is to choose among profiles: there is a [tool.gpuenv] in the folder."""
-    from ..project.reading import FILE, has_table, tables
+    from ..plain import read_toml
+    from ..project.reading import FILE, has_table
 
     path = os.path.join(folder, FILE)
-    return os.path.isfile(path) and has_table(tables(path))
+    return os.path.isfile(path) and has_table(read_toml(path))
 
 
 def fitting_lock(folder: str, host: Host) -> tuple[str, Lock, list[str]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..environment import TargetEnvironment, marker_environment
 from ..errors import InputError, Reason
 from ..model import Host, Python, Value, show_pair
+from ..plain import read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any
 
     from packaging.pylock import Package, Pylock
 
@@ -33,7 +33,7 @@ def read_others(path: str, host: Host) -> Others:
     """
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
-    data = _tables(path)
+    data = read_toml(path)
     try:
         lock = Pylock.from_dict(data)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
@@ -52,18 +52,6 @@ def read_others(path: str, host: Host) -> Others:
         pins=tuple((package.name, str(package.version)) for package in chosen if package.version is not None),
         reasons=tuple(reasons),
     )
-
-
-def _tables(path: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
 
 
 def _about_target(lock: Pylock, host: Host) -> list[Reason]:

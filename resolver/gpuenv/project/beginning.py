@@ -11,9 +11,10 @@ from typing import Any
 from ..environment import normalize_name, parse_requirement
 from ..errors import InputError
 from ..model import Framework, Gpu, Host, Matrix, Value, parse_release, show_pair
+from ..plain import read_toml
 from ..writing import write_whole
 from . import GLIBC, PLATFORM
-from .reading import FILE, has_table, tables
+from .reading import FILE, has_table
 
 PYTHONS = tuple((3, minor) for minor in range(9, 16))
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
@@ -40,7 +41,7 @@ def begin(folder: str, host: Host, matrix: Matrix, *, frameworks: Sequence[str] 
     if no framework is found.
     """
     path = os.path.join(folder, FILE)
-    data = tables(path) if os.path.lexists(path) else {}
+    data = read_toml(path) if os.path.lexists(path) else {}
     if has_table(data):
         raise InputError(f"{path}: has a [tool.gpuenv]", hint="edit it, or take it out first")
     if host.gpus and host.driver is None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from ..environment import parse_requirement
 from ..errors import InputError
 from ..model import Host, Matrix
+from ..plain import read_toml
 from . import GLIBC, PLATFORM, Profile, Project
 
 FILE = "pyproject.toml"
@@ -36,19 +37,6 @@ _MOST_GPUS = 64
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def tables(path: str) -> dict[str, Any]:
-    """The content of a pyproject.toml. InputError says why it cannot be read."""
-    import tomllib
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
-
-
 def has_table(data: Mapping[str, Any]) -> bool:
     """Whether there is a [tool.gpuenv], right or wrong."""
     tools = data.get("tool")
@@ -65,7 +53,7 @@ def read_project(folder: str, matrix: Matrix, describe: Describe, dependencies: 
     if not os.path.isfile(path):
         where = f"the folder {folder}" if folder else "this folder"
         raise InputError(f"{where} has no {FILE}", hint="gpuenv init writes a first one")
-    data = tables(path)
+    data = read_toml(path)
     if not has_table(data):
         raise InputError(f"{path}: has no [tool.gpuenv]", hint="gpuenv init writes a first one")
     return _Reader(path, matrix).project(folder, data["tool"]["gpuenv"], describe, dependencies)
