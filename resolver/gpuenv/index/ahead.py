@@ -20,7 +20,8 @@ from ..model import Environment, Requirement, Wheel
 if TYPE_CHECKING:
     from .combined import CombinedIndex
 
-THREADS = 16
+THREADS = 10  # more are not quicker where two cores read what they bring, and each takes two megabytes
+_MMAP_THRESHOLD = -3  # malloc.h
 _Job = tuple[str, tuple[str, ...]]
 
 
@@ -34,9 +35,12 @@ class Ahead:
         self._ranges: dict[str, list[str]] = {}
         self._at_urls: set[str] = set()
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
         self._idle = 0
+        self._open = 0  # questions that are asked or wait
+        self._done = threading.Condition(self._lock)
         self._stopped = False
+        _return_buffers()
         for one in limits:
             if self._holds(one.marker, ()):
                 self._note(one)
@@ -54,11 +58,12 @@ class Ahead:
                 if key in self._seen or self._stopped:
                     continue
                 self._seen.add(key)
-                if not self._idle and len(self._threads) < THREADS:
+                if not self._idle and len(self.threads) < THREADS:
                     # Not waited for when the process ends: an answer that is still on its way is needed by nobody.
                     thread = threading.Thread(target=self._work, daemon=True)
-                    self._threads.append(thread)
+                    self.threads.append(thread)
                     thread.start()
+                self._open += 1
                 self._jobs.put((one.name, one.extras))
 
     def _note(self, one: Requirement) -> None:
@@ -68,14 +73,22 @@ class Ahead:
         if one.specifier and one.specifier not in known:
             known.append(one.specifier)
 
+    def wait(self) -> None:
+        """Return when there is nothing more to ask."""
+        with self._done:
+            self._done.wait_for(lambda: self._open == 0)
+
     def stop(self) -> None:
         """No new question is asked. Threads end with the answer that they wait for."""
         self._stopped = True
-        for _ in self._threads:
+        for _ in self.threads:
             self._jobs.put(None)
 
     def _holds(self, marker: str | None, extras: Sequence[str]) -> bool:
-        return marker is None or self._environment.marker(marker, extras)
+        try:
+            return marker is None or self._environment.marker(marker, extras)
+        except GpuEnvError:
+            return False  # the resolver says it of the release that it chooses
 
     def _work(self) -> None:
         while True:
@@ -89,7 +102,11 @@ class Ahead:
             try:
                 self._look(*job)
             except GpuEnvError:
-                continue  # said to whoever needs the answer
+                pass  # said to whoever needs the answer
+            finally:
+                with self._lock:
+                    self._open -= 1
+                    self._done.notify_all()
 
     def _look(self, name: str, extras: tuple[str, ...]) -> None:
         best = self._best(name)
@@ -116,3 +133,18 @@ class Ahead:
             if found is None or (environment.rank(wheel.filename) or 0) < (environment.rank(found.filename) or 0):
                 found = wheel
         return found
+
+
+def _return_buffers() -> None:
+    """Has glibc give the memory of large buffers back when they are freed.
+
+    Left alone, it raises the size from which it does so with the first page of megabytes that is freed, and keeps what
+    later ones took, for each thread: more than all that a solve needs.
+    """
+    import ctypes
+    import sys
+
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and keeps nothing
+        if mallopt is not None:
+            mallopt(_MMAP_THRESHOLD, 1 << 17)
