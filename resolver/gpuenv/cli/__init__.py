@@ -6,6 +6,7 @@ index or an installer failed; 130 interrupted.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
@@ -48,8 +49,14 @@ class _Parser(ArgumentParser):
         sys.exit(InputError.exit_status)
 
 
+def _as_it_is(text: str) -> str:
+    """A text of argparse in English, as ours are: looking for a translation reads the locale on every start."""
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; no traceback without --debug."""
+    argparse._ = _as_it_is  # type: ignore[attr-defined]
     gc.disable()  # a command lives for milliseconds: collecting costs a twentieth of a solve and frees nothing
     arguments = _parser(sys.argv[1:] if argv is None else argv)
     try:
