@@ -1,0 +1,219 @@
+"""How the time of a solve grows: with requirements, with versions of a package, with the depth of backtracking.
+
+    python scripts/bench_growth.py [--runs 5] [--write docs]
+
+Packages are made up and in memory, so that nothing but the resolver is measured. Prints a table; with --write it also
+becomes growth.md and growth.svg in that folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import gpuenv
+from gpuenv import solver
+from gpuenv.environment import TargetEnvironment, parse_requirement, version_key
+from gpuenv.model import Environment, Host, Request, Requirement, Wheel
+
+Packages = dict[str, dict[str, list[str]]]  # name -> version -> requirements
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+VERSIONS = (10, 30, 100, 300, 1000)
+
+
+class Made:
+    """model.Index of made packages."""
+
+    def __init__(self, packages: Packages) -> None:
+        self.packages = packages
+
+    def has(self, name: str) -> bool:
+        """Whether it was made."""
+        return name in self.packages
+
+    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+        """One pure wheel a version, newest first."""
+        versions = sorted(self.packages.get(name, ()), key=version_key, reverse=True)
+        files = ((version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl") for version in versions)
+        return [
+            Wheel(name=name, version=version, filename=file, url=f"https://made.test/{file}", sha256="0" * 64, size=1)
+            for version, file in files
+        ]
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """As they were made."""
+        return [parse_requirement(text) for text in self.packages[wheel.name][wheel.version]]
+
+
+def many(count: int) -> tuple[Packages, list[str]]:
+    """So many requirements; each has 20 releases and needs two of the others' dependencies, in ranges."""
+    packages: Packages = {}
+    for place in range(count):
+        needs = [f"base{place % 7}>=3", f"base{place % 5}<19"]
+        packages[f"top{place}"] = {f"{number}.0": needs for number in range(1, 21)}
+    for place in range(7):
+        packages[f"base{place}"] = {f"{number}.0": [] for number in range(1, 21)}
+    return packages, [f"top{place}>=2" for place in range(count)]
+
+
+def long(count: int) -> tuple[Packages, list[str]]:
+    """A package with so many versions, of which another one refuses the newer half."""
+    packages: Packages = {"long": {f"{number}.0": [] for number in range(1, count + 1)}}
+    packages["picky"] = {"1.0": [f"long<={count // 2}"]}
+    return packages, ["long", "picky"]
+
+
+def deep(count: int) -> tuple[Packages, list[str]]:
+    """A chain of so many packages of three versions each; only the oldest of all go with what is asked for.
+
+    That is known at the end of the chain alone, so the whole of it is taken back, twice.
+    """
+    packages: Packages = {
+        f"link{place:02}": {f"{number}.0": [f"link{place + 1:02}=={number}.0"] for number in (1, 2, 3)}
+        for place in range(count)
+    }
+    packages[f"link{count:02}"] = {f"{number}.0": [f"end=={number}.0"] for number in (1, 2, 3)}
+    packages["end"] = {f"{number}.0": [] for number in (1, 2, 3)}
+    return packages, ["link00", "end<2"]
+
+
+def knots(count: int) -> tuple[Packages, list[str]]:
+    """So many knots: of three packages with four versions each any two disagree, unless all take the oldest.
+
+    What is wrong with a choice shows two packages later; every knot is undone by itself.
+    """
+    packages: Packages = {}
+    for place in range(count):
+        one, two, three = f"a{place:02}", f"b{place:02}", f"c{place:02}"
+        packages[one] = {f"{number}.0": [f"{two}=={number}.0"] for number in range(1, 5)}
+        packages[two] = {f"{number}.0": [f"{three}=={number}.0"] for number in range(1, 5)}
+        packages[three] = {f"{number}.0": [f"{one}<{max(2, number)}"] for number in range(1, 5)}
+    return packages, [f"a{place:02}" for place in range(count)]
+
+
+def hopeless(count: int) -> tuple[Packages, list[str]]:
+    """A chain as before of which no version goes with what is asked for: time to the refusal, with its reasons."""
+    packages, asked = deep(count)
+    return packages, [asked[0], "end<1"]
+
+
+class Series(NamedTuple):
+    """Made requests of growing size."""
+
+    title: str
+    unit: str
+    sizes: Sequence[int]
+    make: Callable[[int], tuple[Packages, list[str]]]
+
+
+SERIES = [
+    Series("Requirements", "requirements", SIZES, many),
+    Series("Versions of a package", "versions", VERSIONS, long),
+    Series("Backtracking deep", "links of a chain that is taken back", SIZES, deep),
+    Series("Backtracking often", "knots, each undone by itself", SIZES, knots),
+    Series("No solution", "links of a chain that leads nowhere", SIZES, hopeless),
+]
+
+
+def measure(packages: Packages, asked: list[str], host: Host, runs: int) -> tuple[float, float, int]:
+    """(median, least) seconds of a solve, and the number of packages it chose."""
+    matrix = gpuenv.compatibility_data()
+    times: list[float] = []
+    pins = 0
+    for _ in range(runs + 1):  # the first one reads the compatibility data
+        index, request = Made(packages), Request(requirements=tuple(asked))
+        start = time.perf_counter()
+        try:
+            pins = len(solver.solve(request, host, matrix, index, TargetEnvironment).pins)
+        except gpuenv.NoSolutionError:
+            pins = 0
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:]), min(times[1:]), pins
+
+
+Point = tuple[int, float, float, int]
+
+
+def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
+    """The page."""
+    lines = [
+        "# How the time of a solve grows",
+        "",
+        "Written by `scripts/bench_growth.py`: made packages in memory, so that nothing but the resolver is measured,",
+        f"no start-up, no file and no network. Medians of {runs} solves in one process, and the least.",
+        "",
+        f"Measured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
+        f"CPython {platform.python_version()}, gpuenv {gpuenv.__version__}.",
+        "",
+        "![time over size, both logarithmic](growth.svg)",
+    ]
+    for series, points in found:
+        what = (series.make.__doc__ or "").strip().partition("\n")[0]
+        lines += ["", f"## {series.title}", "", what, ""]
+        lines += [f"| {series.unit} | packages chosen | median ms | least ms |", "| ---: | ---: | ---: | ---: |"]
+        lines += [f"| {n} | {pins} | {median * 1e3:.2f} | {least * 1e3:.2f} |" for n, median, least, pins in points]
+        (first, early, _, _), (last, late, _, _) = points[0], points[-1]
+        lines += ["", f"{last // first} times the size takes {late / early:.1f} times as long."]
+    return "\n".join(lines) + "\n"
+
+
+WIDTH, HEIGHT, LEFT, BOTTOM, ACROSS = 320, 230, 60, 44, 3
+
+
+def drawing(found: list[tuple[Series, list[Point]]]) -> str:
+    """The same as curves, one panel a series, both axes logarithmic."""
+    from math import ceil, floor, log10
+
+    every = [median * 1e3 for _, points in found for _, median, _, _ in points]
+    low, high = floor(log10(min(every))), ceil(log10(max(every)))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * ACROSS}" height="{HEIGHT * ceil(len(found) / ACROSS)}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+    ]
+    for panel, (series, points) in enumerate(found):
+        left, top = panel % ACROSS * WIDTH, panel // ACROSS * HEIGHT
+        x0, x1, y0, y1 = left + LEFT, left + WIDTH - 16, top + HEIGHT - BOTTOM, top + 26
+        first, last = log10(points[0][0]), log10(points[-1][0])
+        across = [x0 + (log10(point[0]) - first) / (last - first) * (x1 - x0) for point in points]
+        up = [y0 + (log10(point[1] * 1e3) - low) / (high - low) * (y1 - y0) for point in points]
+        parts.append(f'<text x="{x0}" y="{top + 16}" font-weight="bold">{series.title}</text>')
+        for power in range(low, high + 1):
+            y = y0 + (power - low) / (high - low) * (y1 - y0)
+            parts.append(f'<path d="M{x0} {y:.1f}H{x1}" stroke="#ddd"/>')
+            parts.append(f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} ms</text>')
+        for x, point in zip(across, points, strict=True):
+            parts.append(f'<text x="{x:.1f}" y="{y0 + 15}" text-anchor="middle">{point[0]}</text>')
+        parts.append(f'<text x="{(x0 + x1) / 2:.1f}" y="{y0 + 31}" text-anchor="middle">{series.unit}</text>')
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
+        parts.append(f'<polyline points="{line}" fill="none" stroke="#2a6db0" stroke-width="2"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#2a6db0"/>' for x, y in zip(across, up, strict=True)]
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def main() -> None:
+    """Measures, prints, and writes where it is asked to."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--write", metavar="DIR", help="where growth.md and growth.svg go")
+    arguments = parser.parse_args()
+    host = gpuenv.describe(gpus=("H100",), driver="580.65.06", python="3.12")
+    found = [
+        (series, [(size, *measure(*series.make(size), host, arguments.runs)) for size in series.sizes])
+        for series in SERIES
+    ]
+    page = text(found, arguments.runs)
+    print(page, end="")
+    if arguments.write:
+        for name, content in (("growth.md", page), ("growth.svg", drawing(found))):
+            with open(os.path.join(arguments.write, name), "w", encoding="ascii") as file:
+                file.write(content)
+
+
+if __name__ == "__main__":
+    main()
