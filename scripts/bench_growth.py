@@ -172,7 +172,8 @@ def drawing(found: list[tuple[Series, list[Point]]]) -> str:
     every = [median * 1e3 for _, points in found for _, median, _, _ in points]
     low, high = floor(log10(min(every))), ceil(log10(max(every)))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * ACROSS}" height="{HEIGHT * ceil(len(found) / ACROSS)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * ACROSS}" '
+        f'height="{HEIGHT * ceil(len(found) / ACROSS)}" '
         'font-family="sans-serif" font-size="11">',
         '<rect width="100%" height="100%" fill="#fff"/>',
     ]

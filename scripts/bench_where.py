@@ -68,18 +68,20 @@ def where(runs: int, *, as_json: bool = False) -> None:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         python, gpuenv = sys.executable, os.path.join(os.path.dirname(sys.executable), "gpuenv")
         solve = [gpuenv, "solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06"]
+        anew = {**environment, "GPUENV_NO_MEMO": "1"}
         processes = {
-            "the floor: python -I -S -c pass": [python, "-I", "-S", "-c", "pass"],
-            "python -c pass": [python, "-c", "pass"],
-            "python, with what a solve imports": [python, "-c", IMPORTS],
-            "gpuenv solve, the same again": solve,
+            "the floor: python -I -S -c pass": ([python, "-I", "-S", "-c", "pass"], anew),
+            "python -c pass": ([python, "-c", "pass"], anew),
+            "python, with what a solve imports": ([python, "-c", IMPORTS], anew),
+            "gpuenv solve": (solve, anew),
+            "gpuenv solve, the same again": (solve, environment),
         }
         _wall(solve, environment, folder)
         times: dict[str, list[float]] = {}
         for _ in range(runs):
-            for name, words in processes.items():
-                times.setdefault(name, []).append(_wall(words, environment, folder))
-            for name, seconds in _phases(environment, folder).items():
+            for name, (words, variables) in processes.items():
+                times.setdefault(name, []).append(_wall(words, variables, folder))
+            for name, seconds in _phases(anew, folder).items():
                 times.setdefault(f"phase: {name}", []).append(seconds)
     if as_json:
         print(
