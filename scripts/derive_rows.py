@@ -14,6 +14,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def library_code(row: dict[str, Any], *, engine: bool, toolkits: dict[str, str])
     return Code(sass=sass, ptx=tuple(ptx), made_by=made_by, evidence="scanned")
 
 
+@cache
 def devices(folder: Path) -> list[tuple[int, int]]:
     """Every compute capability of the GPU table."""
     groups = tomllib.loads((folder / "gpus.toml").read_text(encoding="utf-8"))["group"]

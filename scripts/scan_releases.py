@@ -16,6 +16,7 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def platform_of(file: str) -> str:
     return "win-amd64" if "win_amd64" in tag else ""
 
 
+@cache
 def scopes(folder: str | Path) -> list[dict[str, Any]]:
     """Every [[scan]] row of scans.toml and of frameworks/*.toml, `carriers` added: those of the framework's ways."""
     rows: list[dict[str, Any]] = []
