@@ -20,7 +20,7 @@ from ..model import Environment, Requirement, Wheel
 if TYPE_CHECKING:
     from .combined import CombinedIndex
 
-THREADS = 10  # more are not quicker where two cores read what they bring, and each takes two megabytes
+THREADS = 8  # more are not quicker where two cores read what they bring, and each takes two megabytes
 _MMAP_THRESHOLD = -3  # malloc.h
 _Job = tuple[str, tuple[str, ...]]
 
