@@ -13,9 +13,10 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 from ..errors import InputError
-from ..model import Check, Host, Lock, Value, show_pair
+from ..model import Check, Host, Lock, Value
 from . import installed, loader
 from .children import Children, Outcome, has_probe
+from .frameworks import framework_checks, pinned_cudnn
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
 Probe = Callable[[str, Mapping[str, Any]], Outcome]
@@ -103,7 +104,7 @@ def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
 def _collect(about: _Target, started: _Started) -> list[Check]:
     """The checks of what the probes answer, in a stated order whichever answers first."""
     checks = [installed.file_check(started.files.result()), loader.variable_check(about.folder, about.origins)]
-    pinned = _pinned(about.lock, about.survey)
+    pinned = pinned_cudnn(about.lock, about.survey)
     if started.cudnn is not None and about.folder is not None:
         members, crash = started.cudnn.result()
         checks += loader.cudnn_checks(members, about.folder, pinned, about.origins, crash=crash)
@@ -113,7 +114,14 @@ def _collect(about: _Target, started: _Started) -> list[Check]:
     for ordinal, handle in enumerate(started.handles):
         checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {about.gpus[ordinal]}"))
     for (name, _, _), outcome in zip(about.chosen, started.runs, strict=True):
-        checks += _framework_checks(name, outcome.result(), about)
+        checks += framework_checks(
+            name,
+            outcome.result(),
+            lock=about.lock,
+            survey=about.survey,
+            visible=len(about.gpus),
+            origins=about.origins,
+        )
     return checks
 
 
@@ -153,102 +161,3 @@ def _cudnn_folder(survey: dict[str, Any]) -> str | None:
         if os.path.basename(path).startswith("libcudnn.so."):
             return os.path.dirname(str(path))
     return None
-
-
-def _pinned(lock: Lock | None, survey: dict[str, Any]) -> str | None:
-    """The cuDNN version that should be there: the lock's, or that of the installed distribution."""
-    if lock is not None:
-        pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
-    else:
-        pins = [(row["name"], row["version"]) for row in survey["distributions"]]
-    return next((version for name, version in pins if name.startswith("nvidia-cudnn-cu")), None)
-
-
-def _framework_checks(name: str, outcome: Outcome, about: _Target) -> list[Check]:
-    answer = outcome.answer
-    if answer is None:
-        return [_check(name, "import", "fail", outcome.failure, outcome.seconds)]
-    checks = [_import_check(name, answer, about.lock, outcome.seconds)]
-    if "cpu" in answer:
-        checks.append(_run_check(name, "CPU", [answer["cpu"]]))
-    if about.gpus:
-        checks += _device_checks(name, answer, len(about.gpus))
-    mapped = answer.get("mapped", ())
-    prefixes = (about.survey["interpreter"]["prefix"], about.survey["interpreter"]["platlib"])
-    owned = {os.path.realpath(path) for path, _ in about.survey["libraries"]}
-    foreign = loader.strangers(mapped, prefixes, owned, about.origins)
-    if foreign:
-        checks.append(_check(name, "libraries", "fail", f"not the environment's: {'; '.join(foreign[:4])}"))
-    else:
-        evidence = loader.whereabouts(mapped, prefixes)
-        checks.append(_check(name, "libraries", "pass", f"all the environment's: {evidence}"))
-    return checks
-
-
-def _import_check(name: str, answer: dict[str, Any], lock: Lock | None, seconds: float) -> Check:
-    parts = [f"{name} {answer['version']}"]
-    if answer.get("cuda"):
-        parts.append(f"CUDA {answer['cuda']}")
-    if answer.get("cudnn"):
-        parts.append(f"cuDNN {loader.release_text(int(answer['cudnn']))}")
-    wrong = [str(answer[key]) for key in ("cudnn_failure",) if key in answer]
-    choice = next((one for one in lock.choices if one.framework == name), None) if lock is not None else None
-    if choice is not None and answer["version"].partition("+")[0] != choice.version:
-        wrong.append(f"the lock says {choice.version}")
-    if choice is not None and "cuda" in answer and not _same_cuda(answer["cuda"], choice.cuda):
-        wrong.append(f"the lock says {'CUDA ' + show_pair(choice.cuda) if choice.cuda else 'no CUDA'}")
-    pinned = _pinned(lock, {}) if lock is not None else None
-    if pinned is not None and answer.get("cudnn") and not loader.is_release(int(answer["cudnn"]), pinned):
-        wrong.append(f"the lock says cuDNN {pinned}")
-    if wrong:
-        return _check(name, "import", "fail", f"{', '.join(parts)}: {'; '.join(wrong)}", seconds)
-    return _check(name, "import", "pass", ", ".join(parts), seconds)
-
-
-def _same_cuda(text: str | None, want: tuple[int, int] | None) -> bool:
-    """Whether "13.0" is (13, 0), and None is None."""
-    have = tuple(int(part) for part in text.split(".")[:2]) if text else None
-    return have == want
-
-
-def _device_checks(name: str, answer: dict[str, Any], visible: int) -> list[Check]:
-    if "device_failure" in answer:
-        return [_check(name, "GPU", "fail", answer["device_failure"])]
-    if answer.get("cuda", "") is None:
-        return []  # a build for the CPU: whether it should be one, the lock says, and the import check with it
-    devices = answer.get("devices", [])
-    engines = loader.engines(answer.get("mapped", ()))
-    checks = []
-    for device in devices:
-        subject = f"GPU {device['index']} {device.get('name', '')}".rstrip()
-        if "failure" in device:
-            checks.append(_check(name, subject, "fail", device["failure"]))
-        else:
-            checks.append(_run_check(name, subject, device["runs"], engines))
-    if len(devices) < visible:
-        evidence = f"{name} sees {len(devices)} of {visible} devices"
-        checks.append(_check(name, "GPU", "fail", evidence))
-    return checks
-
-
-def _run_check(name: str, subject: str, runs: Sequence[dict[str, Any]], engines: str | None = None) -> Check:
-    """Convolutions on one device. NaN is no error that is small enough.
-
-    `engines` are those of cuDNN that are mapped after them; with "" it is not known what computed them.
-    """
-    told, good = [], bool(runs)
-    for one in runs:
-        right = one["error"] <= one["tolerance"]
-        good = good and right
-        sign = "<=" if right else ">"
-        times = f"first {one['first_s'] * 1e3:.1f} ms, then {one['steady_s'] * 1e3:.3f} ms"
-        told.append(f"{one['what']}: error {one['error']:.1e} {sign} {one['tolerance']:.0e}, {times}")
-    seconds = sum(one["first_s"] for one in runs)
-    status = "fail" if not good else "unknown" if engines == "" else "pass"
-    if engines is not None:
-        told.append(f"by cuDNN ({engines})" if engines else "no engine of cuDNN was mapped: it may not be its work")
-    return _check(name, f"convolution {subject}", status, "; ".join(told), seconds)
-
-
-def _check(name: str, subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
-    return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3))
