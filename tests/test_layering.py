@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing"}
+KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing", "running"}
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
     "plain": {"model", "errors"},
     "writing": set(),
+    "running": {"model", "errors"},
     "digests": set(),
     "rules": {"model", "errors"},
     "facts": {"model", "errors", "rules"},

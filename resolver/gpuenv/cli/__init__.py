@@ -97,8 +97,13 @@ def _parser(argv: Sequence[str]) -> Namespace:
     parser = _Parser(prog="gpuenv", description="GPU environments that are known to work.")
     parser.add_argument("--version", action="version", version=f"gpuenv {gpuenv.__version__}")
     _add_commands(parser, _COMMANDS, argv[0] if argv and argv[0] in _COMMANDS else None)
-    arguments = parser.parse_args(argv)
-    arguments.argv = list(argv)
+    own, command = list(argv), list[str]()
+    if own[:1] == ["run"]:
+        from .run import cut
+
+        own, command = cut(own)
+    arguments = parser.parse_args(own)
+    arguments.argv, arguments.command = list(argv), command
     return arguments
 
 
@@ -194,6 +199,12 @@ def _explain_flags(parser: ArgumentParser) -> None:
     host_flags(parser)
 
 
+def _run_flags(parser: ArgumentParser) -> None:
+    from .run import run_flags
+
+    run_flags(parser)
+
+
 def _matrix_flags(parser: ArgumentParser) -> None:
     from .matrix import COMMANDS
 
@@ -280,6 +291,12 @@ def _explain(arguments: Namespace) -> int:
     from .explain import explain
 
     return explain(arguments)
+
+
+def _run(arguments: Namespace) -> int:
+    from .run import run
+
+    return run(arguments)
 
 
 def _sync(arguments: Namespace) -> int:
@@ -417,6 +434,7 @@ _COMMANDS: Commands = {
     "install": ("solve, sync and verify in one step", _install_flags, _install),
     "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
     "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+    "run": ("start a command in an environment, nothing standing before its libraries", _run_flags, _run),
     "explain": ("why not here, and what would help; or what a lock says to another host", _explain_flags, _explain),
     "matrix": ("what is known about releases and the GPUs that they run on", _matrix_flags, None),
 }
