@@ -1,0 +1,194 @@
+"""`gpuenv run`: what stands before an environment's libraries goes, all else stays; the command is itself."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuenv import running
+from gpuenv.explanation.running import shadow_lines
+from test_cli import run
+from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
+
+CASES = tomllib.loads((Path(__file__).parent / "data" / "run.toml").read_text())["case"]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture
+def env_folder(tmp_path: Path) -> Path:
+    target = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    return target
+
+
+def own(site: Path, paths: list[str]) -> None:
+    """A distribution that owns these files."""
+    for path in paths:
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).touch()
+    info = site / "stand_in-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    with (info / "RECORD").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([*([path, "sha256=x", 0] for path in paths), ["a.py", "", ""]])
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
+    prefix = tmp_path / "env"
+    site = prefix / "lib" / "python3.12" / "site-packages"
+    own(site, case["owns"])
+    places = {"env": str(site)}
+    for name, files in case.get("folders", {}).items():
+        places[name] = str(tmp_path / name)
+        for file in files:
+            path = tmp_path / name / file.rpartition("/")[2] if file.startswith("@") else tmp_path / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(site / file[1:]) if file.startswith("@") else path.touch()
+    given_ = {"LD_LIBRARY_PATH": case.get("path"), "LD_PRELOAD": case.get("preload")}
+    env = {name: text.format(**places) for name, text in given_.items() if text is not None}
+    changed, shadows = running.loader_variables(env, str(prefix), running.libraries(str(prefix)))
+    after = {name: value for name, value in (env | changed).items() if value is not None}
+    assert after.get("LD_LIBRARY_PATH", "") == case.get("want_path", "").format(**places)
+    assert after.get("LD_PRELOAD", "") == case.get("want_preload", "").format(**places)
+    lines = shadow_lines(shadows, str(prefix))
+    assert len(lines) == len(case.get("says", []))
+    for line, texts in zip(lines, case.get("says", []), strict=True):
+        for text in texts:
+            assert text.format(**places) in line
+
+
+names = st.text(st.sampled_from("ab.so,\"1\n/"), max_size=12)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "x/", "a.solver/lib/"]), names), max_size=6))
+def test_what_a_record_lists_is_read_as_csv_reads_it(pairs: list[tuple[str, str]]) -> None:
+    """The quick reading of RECORD against the csv module, for paths without a line end or a quote in them."""
+    import io
+
+    paths = [f"{folder}lib{name}" for folder, name in pairs]
+    paths = [path for path in paths if not set(path) & set('\n"')]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([path, "sha256=x", "1"] for path in paths)
+    rows = [row[0] for row in csv.reader(text.getvalue().splitlines())]
+    wanted = [path for path in rows if os.path.basename(path).startswith("lib") and _is_library(path)]
+    assert list(running.recorded(text.getvalue().encode())) == wanted
+
+
+def _is_library(path: str) -> bool:
+    import re
+
+    return re.search(r"\.so(\.[0-9]+)*$", path) is not None
+
+
+def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libcudnn.so.9").touch()
+    assert running.libraries(str(tmp_path)) == {"libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
+    assert running.activated({"VIRTUAL_ENV": "/x", "PATH": "/a"}, str(tmp_path)) == {
+        "PATH": f"{tmp_path}/bin:/a",
+        "CONDA_PREFIX": str(tmp_path),
+        "VIRTUAL_ENV": None,
+    }
+
+
+# ---- real processes -----------------------------------------------------------------------------------------------
+
+
+def test_the_loader_takes_the_environments_libraries(env_folder: Path, cache: Path, tmp_path: Path) -> None:
+    """cuDNN's members open one another by name: LD_LIBRARY_PATH wins over their runpath, and does so no more."""
+    install(site_of(env_folder), cache, [])
+    place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
+    main = site_of(env_folder) / CUDNN / file_name("", 92000)
+    command = ["python", "-c", f"import ctypes; print(ctypes.CDLL({str(main)!r}).cudnnGetVersion())"]
+    env = {"LD_LIBRARY_PATH": f"{tmp_path / 'other'}:/no/such", "GPUENV_NO_MEMO": "1"}
+    plain = subprocess.run(
+        [str(env_folder / "bin" / "python"), *command[1:]], env=CLEAN | env, capture_output=True, text=True, check=True
+    )
+    assert plain.stdout == "91400\n"
+    done = run(["run", "--target", str(env_folder), "--", *command], tmp_path, **env)
+    assert (done.returncode, done.stdout) == (0, "92000\n"), done.stderr
+    assert done.stderr.splitlines() == [
+        f"gpuenv: LD_LIBRARY_PATH: {tmp_path / 'other'} taken out: it holds {file_name('graph', 91400)}, "
+        f"which {env_folder} has of its own"
+    ]
+
+
+def test_the_command_runs_in_the_environment_with_its_own_status(env_folder: Path, tmp_path: Path) -> None:
+    code = "import os, sys; print(sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')); sys.exit(7)"
+    done = run(["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix)
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout == f"{env_folder} {env_folder} None\n"
+
+
+def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_path: Path) -> None:
+    command = ["run", "--", "sh", "-c", "echo $VIRTUAL_ENV"]
+    assert run(command, tmp_path, VIRTUAL_ENV=str(env_folder)).stdout == f"{env_folder}\n"
+    env_folder.rename(tmp_path / ".venv")
+    assert run(command, tmp_path).stdout == f"{tmp_path / '.venv'}\n"
+
+
+def test_what_follows_the_dashes_is_the_commands(env_folder: Path, tmp_path: Path) -> None:
+    done = run(["run", "--target", "env", "--", "echo", "--", "--json", "-x"], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "-- --json -x\n")
+
+
+def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path: Path) -> None:
+    """No process stands between, and SIGPIPE ends the command as it does elsewhere."""
+    done = run(["run", "--target", "env", "--", "sh", "-c", "kill -TERM $$"], tmp_path)
+    assert done.returncode == -signal.SIGTERM
+    done = run(["run", "--target", "env", "--", "sh", "-c", "kill -PIPE $$"], tmp_path)
+    assert done.returncode == -signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["run"], 2, "no command after --"),
+        (["run", "--target", "env", "--"], 2, "no command after --"),
+        (["run", "--target", "env", "python"], 2, "no command after --"),
+        (["run", "--", "true"], 2, "--target"),
+        (["run", "--target", "nowhere", "--", "true"], 2, "nowhere"),
+        (["run", "--target", "empty", "--", "true"], 2, "no interpreter"),
+        (["run", "--target", "env", "--", "no-such-command"], 127, "no-such-command: not found"),
+        (["run", "--target", "env", "--", "./empty"], 126, "Permission denied"),
+    ],
+)
+def test_mistakes(arguments: list[str], status: int, says: str, env_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    done = run(arguments, tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+
+
+def test_json_says_what_would_be_and_runs_nothing(env_folder: Path, tmp_path: Path) -> None:
+    own(site_of(env_folder), ["nvidia/cudnn/lib/libcudnn.so.9"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "libcudnn.so.9").touch()
+    variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
+    done = run(["run", "--json", "--target", "env", "--", "touch", "made"], tmp_path, **variables)
+    document = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "made").exists()
+    assert document["command"] == ["touch", "made"]
+    assert document["set"]["VIRTUAL_ENV"] == str(env_folder)
+    assert document["unset"] == ["LD_LIBRARY_PATH"]
+    assert document["shadows"] == [
+        {"variable": "LD_LIBRARY_PATH", "entry": variables["LD_LIBRARY_PATH"], "libraries": ["libcudnn.so.9"],
+         "kept": False}
+    ]  # fmt: skip
