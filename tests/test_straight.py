@@ -37,6 +37,7 @@ def test_both_choose_the_same(frameworks: tuple[str, ...], monkeypatch: pytest.M
         fresh = Provider(
             provider.shelf, list(provider.order), provider.limits, provider.widening, lenient=provider.lenient
         )
+        fresh.within = provider.within
         resolver: Resolver[Need, Node, str] = Resolver(cast(Any, fresh), BaseReporter())
         seen.append((mine, list(resolver.resolve(needs, max_rounds=1000).mapping.values())))
         return mine

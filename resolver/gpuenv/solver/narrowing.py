@@ -5,6 +5,9 @@ frameworks on an old GPU take it more than the steps that it is given. Here ever
 are still possible. What all of a name's releases ask of another narrows that one's set, and a release goes that asks
 for what is not left, until nothing changes (arc consistency); then a framework is chosen and the same is done again.
 
+Looking at every release of every name takes a while, and the frameworks' own conflicts (one CUDA major, one cuDNN) show
+without it: `shallow` follows only what names with one release left ask for (unit propagation).
+
 It only rules out: names about which the network would have to be asked, and files at URLs, may be anything. What is
 left is for resolvelib, which then hardly meets a conflict.
 """
@@ -25,13 +28,13 @@ class LostError(Exception):
     """The search took more than it may."""
 
 
-def combinations(provider: Provider, roots: Sequence[Need], most: int) -> Iterator[Within]:
+def combinations(provider: Provider, roots: Sequence[Need], most: int, *, shallow: bool = False) -> Iterator[Within]:
     """What is possible beside each combination of frameworks, the best first; none if nothing is.
 
     The first framework of the provider's order is as good as can be in the first of them, then the second, and so on.
     LostError after `most` trials.
     """
-    narrowing = _Narrowing(provider, most)
+    narrowing = _Narrowing(provider, most, shallow=shallow)
     start: Sets = {}
     for root in roots:
         mask = narrowing.mask(root)
@@ -45,8 +48,8 @@ def combinations(provider: Provider, roots: Sequence[Need], most: int) -> Iterat
 class _Narrowing:
     """Sets of releases, and what each release asks for as sets."""
 
-    def __init__(self, provider: Provider, most: int) -> None:
-        self._provider, self._left = provider, most
+    def __init__(self, provider: Provider, most: int, *, shallow: bool) -> None:
+        self._provider, self._left, self._shallow = provider, most, shallow
         self._at_hand: Callable[[str], bool] = getattr(provider.shelf.index, "at_hand", _never)
         self._pools: dict[str, Sequence[Node]] = {}
         self._values: dict[str, dict[str, int]] = {}
@@ -129,6 +132,8 @@ class _Narrowing:
         sets, queue = dict(sets), set(changed)
         while queue:
             name = queue.pop()
+            if self._shallow and sets[name] & (sets[name] - 1):
+                continue
             kept, common = self._kept(sets, name)
             if not kept:
                 return None
@@ -158,14 +163,23 @@ class _Narrowing:
 
     def choices(self, sets: Sets | None, names: Sequence[str]) -> Iterator[Sets]:
         """The sets beside each choice of one release for all of `names`, in the order of these."""
-        if sets is None or not self._possible(sets):
+        if sets is None or not (self._shallow or self._possible(sets)):
             return
         if not names:
             yield sets
             return
-        for number in _bits(sets[names[0]]):
-            fixed = {**sets, names[0]: 1 << number}
-            yield from self.choices(self.narrowed(fixed, self._touched(names[0], sets)), names[1:])
+        name = names[0]
+        for number in _bits(sets[name]):
+            self._try(name)
+            asks = self._asked_by(name, number)
+            if asks is not None and all(sets.get(other, self.all(other)) & mask for other, mask in asks.items()):
+                smaller = self.narrowed({**sets, name: 1 << number}, self._touched(name, sets))
+                yield from self.choices(smaller, names[1:])
+
+    def _try(self, name: str) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise LostError(name)
 
     def _possible(self, sets: Sets) -> bool:
         """Whether there is a choice for every name."""
@@ -174,15 +188,15 @@ class _Narrowing:
             return True
         name = min(open_names, key=lambda one: (sets[one].bit_count(), one))
         for number in _bits(sets[name]):
-            self._left -= 1
-            if self._left < 0:
-                raise LostError(name)
+            self._try(name)
             smaller = self.narrowed({**sets, name: 1 << number}, self._touched(name, sets))
             if smaller is not None and self._possible(smaller):
                 return True
         return False
 
     def _touched(self, name: str, sets: Sets) -> set[str]:
+        if self._shallow:
+            return {name}
         return {name} | (self._users.get(name, set()) & sets.keys())
 
     def within(self, sets: Sets) -> Within:

@@ -67,6 +67,9 @@ class Provider:
                 self._conflicts[name] = self._conflicts.get(name, 0) + 1
         if any(name in self.order for name in names):
             return names
+        # A release without what its extras ask for says little: name[extra] decides for both.
+        waiting = {name.partition("[")[0] for name in names if name[-1] == "]"}
+        names = [name for name in names if name not in waiting] if waiting else names
         often = [name for name in names if self._conflicts.get(name, 0) >= _OFTEN]
         return [name for name in names if name in causes] or often or names
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import InputError
-from .needs import DistNeed, Need
+from .needs import DistNeed, FrameworkNeed, Need
 from .provider import Node, Provider
 from .releases import WiderError
 from .straight import walk
@@ -32,11 +32,32 @@ class Impossible(Exception):  # noqa: N818  it is an answer
 def resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
     """What resolvelib chooses. A name that turns out to have more releases than were known makes it begin again."""
     spread = [part for need in roots for part in (need.with_base() if isinstance(need, DistNeed) else (need,))]
+    several = sum(isinstance(need, FrameworkNeed) for need in roots) > 1
     while True:
         try:
+            if several and (found := _frameworks_first(provider, spread)):
+                return found
             return walk(provider, spread) or _with_conflicts(provider, spread)
         except WiderError:
             provider = provider.again()
+
+
+def _frameworks_first(provider: Provider, needs: Sequence[Need]) -> list[Node] | None:
+    """The best combination of frameworks, and straight on with it; None if that is not to be seen at once.
+
+    Several frameworks nearly always conflict, about the CUDA major or cuDNN, and what they pin shows it. Impossible if
+    there is no combination and a second, lenient resolution will look again: only of the last one are the causes told.
+    """
+    from .narrowing import LostError, combinations
+
+    try:
+        for within in combinations(_fresh(provider), needs, MAX_TRIED, shallow=True):
+            return walk(_fresh(provider, within), needs)
+    except LostError:
+        return None
+    if not provider.lenient:
+        raise Impossible(())
+    return None
 
 
 def _with_conflicts(provider: Provider, needs: Sequence[Need]) -> list[Node]:
