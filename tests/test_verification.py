@@ -45,12 +45,20 @@ def file_name(member: str, version: int, *, full: bool = False) -> str:
     return f"{stem}.so.{major}.{minor}.{patch}" if full else f"{stem}.so.{major}"
 
 
-def member_file(cache: Path, member: str, version: int = 92000, names: str = "", defines: Sequence[str] = ()) -> Path:
+def member_file(  # noqa: PLR0917  what a plant may say
+    cache: Path,
+    member: str,
+    version: int = 92000,
+    names: str = "",
+    defines: Sequence[str] = (),
+    runpath: str = "$ORIGIN",
+) -> Path:
     """A compiled member of cuDNN; `names` are further members that its text names."""
-    texts = " ".join(f"libcudnn_{name}.so" for name in [*MEMBERS.get(member, "").split(), *names.split()])
+    # Each a text of its own, as compilers leave them.
+    texts = "".join(f"\\0libcudnn_{name}.so" for name in [*MEMBERS.get(member, "").split(), *names.split()])
     kind = ["MAIN"] if member == "" else []
     options = [f"VERSION={version}", f'NAMES="{texts}"', *kind, *defines]
-    flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]
+    flags = [f"-Wl,-rpath,{runpath}", "-Wl,--enable-new-dtags"]
     return build("cudnn_stub.c", file_name(member, version), cache, defines=options, flags=flags)
 
 
@@ -115,7 +123,7 @@ def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
     if "remove" in plant:
         (site / CUDNN / file_name(plant["remove"], 92000)).unlink()
     elif "member" in plant:
-        options = {key: plant[key] for key in ("version", "names", "defines") if key in plant}
+        options = {key: plant[key] for key in ("version", "names", "defines", "runpath") if key in plant}
         source = member_file(cache, plant["member"], **options)
         place(source, site / CUDNN / file_name(plant["member"], 92000))
     elif "write" in plant:
@@ -143,6 +151,8 @@ def outside_cudnn(spec: dict[str, Any], folder: Path, cache: Path) -> dict[str, 
         place(member_file(cache, member, spec["version"]), folder / name)
         if spec.get("full"):
             (folder / file_name(member, spec["version"])).symlink_to(name)
+    if spec["via"] == "runpath":
+        return {}
     if spec["via"] == "LD_PRELOAD":
         return {"LD_PRELOAD": ":".join(str(path) for path in sorted(folder.iterdir()))}
     return {"LD_LIBRARY_PATH": str(folder)}
@@ -178,8 +188,12 @@ def show(checks: Sequence[Check]) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
-    install(site_of(env_folder), cache, case.get("plant", []))
     outside = tmp_path / "outside"
+    plants = [dict(one) for one in case.get("plant", [])]
+    for one in plants:
+        if one.get("member") == case.get("outside", {}).get("of", "-"):
+            one["runpath"] = f"{outside}:$ORIGIN"
+    install(site_of(env_folder), cache, plants)
     env = {**CLEAN, **case.get("env", {})}
     if "outside" in case:
         outside.mkdir()

@@ -1,7 +1,7 @@
 """Loads a cuDNN as a framework would and says what was loaded, from where, and what it answers.
 
-Options: {"folder": the folder of the libcudnn.so.N that the environment has, "device": null or {"ordinal": n},
-"checks": false to leave the ...VersionCheck functions alone, some of which abort where a library is missing}.
+Options: {"folder": the folder of the libcudnn.so.N that the environment has, "checks": false to leave the
+...VersionCheck functions alone, some of which abort where a library is missing}.
 
 How it opens them: the main library by its path, which is what torch's DT_RPATH and jax's preloading amount to; then
 cuDNN itself opens its sub-libraries by name, and there glibc asks LD_LIBRARY_PATH before the libraries' own DT_RUNPATH
@@ -9,10 +9,10 @@ cuDNN itself opens its sub-libraries by name, and there glibc asks LD_LIBRARY_PA
 cuDNN's own loader does it: the full name (libcudnn_ops.so.9.20.0) over all folders first, the short one after that.
 
 Answers {"main", "major", "named": {name: [files that name it]}, "shipped": [name], "absent": [name],
-"loads": [{"name", "path" | null, "failure" | null}], "version", "cudart", "checks": {function: status},
-"mapped": [path], "device": {"ordinal", "status", "status_name", "text"} | null}.
+"loads": [{"name", "path" | null, "failure" | null}], "version", "cudart", "max_device": cudnnGetMaxDeviceVersion's
+number (1210: devices up to 12.1), "checks": {function: status}, "mapped": [path]}.
 
-Runs on Python 3.9 and later; standard library only; touches no GPU unless "device" is given.
+Runs on Python 3.9 and later; standard library only; touches no GPU (convolution.py does).
 """
 
 from __future__ import annotations
@@ -114,42 +114,6 @@ def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
     return answers
 
 
-def create(library: ctypes.CDLL, ordinal: int) -> dict[str, Any]:
-    """Makes a cuDNN handle on the device: the driver's primary context, then cudnnCreate."""
-    step("open libcuda.so.1")
-    driver = ctypes.CDLL("libcuda.so.1")
-    device, context = ctypes.c_int(), ctypes.c_void_p()
-    calls: list[tuple[str, tuple[Any, ...]]] = [
-        ("cuInit", (0,)),
-        ("cuDeviceGet", (ctypes.byref(device), ordinal)),
-        ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
-        ("cuCtxSetCurrent", (context,)),
-    ]
-    for name, arguments in calls:
-        step("call " + name)
-        status = getattr(driver, name)(*arguments)
-        if status != 0:
-            text = ctypes.c_char_p()
-            if hasattr(driver, "cuGetErrorName"):
-                driver.cuGetErrorName(status, ctypes.byref(text))
-            said = f"{name} gave {status} {(text.value or b'').decode()}".rstrip()
-            return {"ordinal": ordinal, "status": None, "status_name": "", "text": said}
-    step("call cudnnCreate")
-    handle = ctypes.c_void_p()
-    status = int(library.cudnnCreate(ctypes.byref(handle)))
-    answer: dict[str, Any] = {"ordinal": ordinal, "status": status, "status_name": "", "text": ""}
-    if status == 0:
-        library.cudnnDestroy(handle)
-        return answer
-    library.cudnnGetErrorString.restype = ctypes.c_char_p
-    answer["status_name"] = (library.cudnnGetErrorString(status) or b"").decode()
-    if hasattr(library, "cudnnGetLastErrorString"):
-        buffer = ctypes.create_string_buffer(2048)
-        library.cudnnGetLastErrorString(buffer, ctypes.c_size_t(len(buffer)))
-        answer["text"] = buffer.value.decode(errors="replace")
-    return answer
-
-
 def probe(options: dict[str, Any]) -> dict[str, Any]:
     """The answer that this file's first lines describe."""
     folder = options["folder"]
@@ -159,10 +123,10 @@ def probe(options: dict[str, Any]) -> dict[str, Any]:
     main = max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))
     major = int(main.rsplit(".", 1)[1])
     answer: dict[str, Any] = {"main": os.path.join(folder, main), "major": major, "version": None, "cudart": None}
-    answer["checks"] = {}
+    answer.update(checks={}, max_device=None)
     step("read the names in " + folder)
     named, shipped, checks = read_names(folder, major)
-    answer.update(named=named, shipped=sorted(shipped), absent=sorted(set(named) - set(shipped)), device=None)
+    answer.update(named=named, shipped=sorted(shipped), absent=sorted(set(named) - set(shipped)))
     answer["loads"] = []
     try:
         step("open " + answer["main"])
@@ -170,10 +134,11 @@ def probe(options: dict[str, Any]) -> dict[str, Any]:
         step("call cudnnGetVersion")
         library.cudnnGetVersion.restype = ctypes.c_size_t
         answer["version"] = int(library.cudnnGetVersion())
-        if hasattr(library, "cudnnGetCudartVersion"):
-            step("call cudnnGetCudartVersion")
-            library.cudnnGetCudartVersion.restype = ctypes.c_size_t
-            answer["cudart"] = int(library.cudnnGetCudartVersion())
+        for key, name in (("cudart", "cudnnGetCudartVersion"), ("max_device", "cudnnGetMaxDeviceVersion")):
+            if hasattr(library, name):
+                step("call " + name)
+                getattr(library, name).restype = ctypes.c_size_t
+                answer[key] = int(getattr(library, name)())
     except (OSError, AttributeError) as error:
         answer["loads"].append({"name": "libcudnn", "path": answer["main"], "failure": str(error)})
         answer["mapped"] = mapped()
@@ -189,11 +154,6 @@ def probe(options: dict[str, Any]) -> dict[str, Any]:
             answer["loads"].append({"name": name, "path": place, "failure": failure})
     # A check that ran before a sub-library was there may see more now.
     answer["checks"].update(call_checks(library, checks))
-    if options.get("device") is not None:
-        try:
-            answer["device"] = create(library, int(options["device"]["ordinal"]))
-        except (OSError, AttributeError) as error:
-            answer["device"] = {"ordinal": None, "status": None, "status_name": "", "text": str(error)}
     answer["mapped"] = mapped()
     return answer
 

@@ -7,19 +7,21 @@ unknown, with what was seen as its evidence.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 from ..errors import InputError
-from ..model import Check, Host, Lock, Value
-from . import installed, loader
-from .children import Children, Outcome, has_probe
+from ..model import Check, Gpu, Host, Lock, Value
+from . import devices, evidence, installed, loader
+from .children import PROBES, Children, Outcome, has_probe
 from .frameworks import framework_checks, pinned_cudnn
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
-Probe = Callable[[str, Mapping[str, Any]], Outcome]
+Probe = Callable[..., Outcome]  # Children.run
+Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if it failed
 
 
 def verify(
@@ -31,23 +33,30 @@ def verify(
     device: bool = True,
     timeout: float = 300.0,
     env: Mapping[str, str] | None = None,
+    verbose: bool = False,
+    probes: str = PROBES,
 ) -> tuple[Check, ...]:
     """The checks of the environment at `target`, its folder or its interpreter, in a stated order.
 
     `lock` None checks an environment that gpuenv did not make: what is installed is what should be. `device` false
     touches no GPU. `timeout` is in seconds and bounds all checks together; children that are not done are killed.
+    `verbose` lets cuDNN's log of a failed run hold every call. `probes` is the folder of the scripts that are run.
     InputError if there is no interpreter at `target`.
     """
     python = _interpreter(target)
     variables = dict(os.environ if env is None else env)
-    children = Children(python, variables, time.monotonic() + timeout)
+    children = Children(python, variables, time.monotonic() + timeout, probes)
     first = children.run("installed", {"mode": "survey"})
     if first.answer is None:
         return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
     about = _Target(
         lock=lock,
-        gpus=tuple(gpu.name for gpu in host.gpus) if device else (),
+        host=host,
+        gpus=_shown(host) if device else (),
         device=device,
+        verbose=verbose,
+        probes=probes,
+        env=variables,
         survey=first.answer,
         chosen=_present(lock, first.answer, frameworks),
         folder=_cudnn_folder(first.answer),
@@ -56,19 +65,41 @@ def verify(
     checks = installed.survey_checks(lock, first.answer)
     # The children are ended before the pool waits for its threads, so that an interrupt is not held up by a hang.
     with ThreadPoolExecutor(2 + len(about.gpus) + len(about.chosen)) as pool, children:
-        checks += _collect(about, _start(about, pool, children.run))
-    if device and not host.gpus:
-        problem = "; ".join(f"{one.code}: {one.detail}" for one in host.problems) or "no GPU is visible"
-        checks.append(Check(name="device", subject="", status="unknown", evidence=f"nothing ran on a GPU: {problem}"))
+        probe = _in_turn(children.run) if device and devices.one_by_one(host) else children.run
+        checks += _collect(about, _start(about, pool, probe))
     return tuple(checks)
 
 
+def _shown(host: Host) -> tuple[Gpu, ...]:
+    """The devices to try. Where the detection could not list them for a fault, the first that CUDA may show."""
+    if host.gpus or not devices.is_broken(host):
+        return host.gpus
+    return (Gpu(name="", compute_capability=None, index=0),)
+
+
+def _in_turn(probe: Probe) -> Probe:
+    """The probe, but never two at once on a device: each for itself, they would be in one another's way."""
+    turn = threading.Lock()
+
+    def run(name: str, options: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Outcome:
+        if not options.get("device"):
+            return probe(name, options, more)
+        with turn:
+            return probe(name, options, more)
+
+    return run
+
+
 class _Target(Value):
-    """What is examined: the lock, the devices' names, what is installed, and where its cuDNN is."""
+    """What is examined: the lock, the host and its devices, what is installed, and where its cuDNN is."""
 
     lock: Lock | None
-    gpus: tuple[str, ...]
+    host: Host
+    gpus: tuple[Gpu, ...]
     device: bool
+    verbose: bool
+    probes: str
+    env: Mapping[str, str]
     survey: dict[str, Any]
     chosen: list[Named]
     folder: str | None
@@ -79,22 +110,22 @@ class _Started(Value):
     """The probes under way, as futures."""
 
     files: Future[Outcome]
-    cudnn: Future[tuple[Outcome, str]] | None
-    handles: list[Future[Outcome]]
+    cudnn: Future[tuple[Outcome, str, tuple[str, ...]]] | None
+    gpus: list[Future[Logged]]
     runs: list[Future[Outcome]]
 
 
 def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
     """All probes at once: a child for the files, one for cuDNN, one a device, one a framework."""
     folder, modules = about.folder, [module for _, module, _ in about.chosen]
-    options = [{"folder": folder, "device": {"ordinal": ordinal}} for ordinal in range(len(about.gpus))]
+    ordinals = range(len(about.gpus)) if folder else ()
     return _Started(
         files=pool.submit(probe, "installed", {"mode": "files", "imports": modules}),
-        cudnn=pool.submit(_cudnn, probe, folder) if folder else None,
-        handles=[pool.submit(probe, "cudnn", one) for one in options] if folder else [],
+        cudnn=pool.submit(_cudnn, probe, folder, about.verbose) if folder else None,
+        gpus=[pool.submit(_convolution, probe, str(folder), ordinal, about.verbose) for ordinal in ordinals],
         runs=[
             pool.submit(
-                probe, script if has_probe(script) else "module", {"import_name": module, "device": about.device}
+                probe, script if has_probe(script, about.probes) else "module", {"import_name": module, "device": about.device}
             )
             for _, module, script in about.chosen
         ],
@@ -106,31 +137,57 @@ def _collect(about: _Target, started: _Started) -> list[Check]:
     checks = [installed.file_check(started.files.result()), loader.variable_check(about.folder, about.origins)]
     pinned = pinned_cudnn(about.lock, about.survey)
     if started.cudnn is not None and about.folder is not None:
-        members, crash = started.cudnn.result()
-        checks += loader.cudnn_checks(members, about.folder, pinned, about.origins, crash=crash)
+        members, crash, lines = started.cudnn.result()
+        checks += loader.cudnn_checks(members, about.folder, pinned, about.origins, crash=crash, lines=lines)
+        most = (members.answer or {}).get("max_device")
+        place = devices.Place(host=about.host, env=about.env, folder=about.folder)
+        checks += devices.all_checks([one.result() for one in started.gpus], about.gpus, most, place)
     elif pinned is not None:
         evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
         checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
-    for ordinal, handle in enumerate(started.handles):
-        checks.append(loader.handle_check(handle.result(), f"GPU {ordinal} {about.gpus[ordinal]}"))
+    if about.device:
+        checks += devices.host_checks(about.host, checks)
     for (name, _, _), outcome in zip(about.chosen, started.runs, strict=True):
         checks += framework_checks(
             name,
             outcome.result(),
             lock=about.lock,
             survey=about.survey,
-            visible=len(about.gpus),
+            visible=len(about.host.gpus) if about.device else 0,
             origins=about.origins,
         )
     return checks
 
 
-def _cudnn(probe: Probe, folder: str) -> tuple[Outcome, str]:
-    """What the cuDNN probe found. If it crashed, how, and what it finds without cuDNN's own version checks."""
-    outcome = probe("cudnn", {"folder": folder, "device": None})
-    if outcome.answer is not None or not outcome.failure.startswith("killed by"):
-        return outcome, ""
-    return probe("cudnn", {"folder": folder, "device": None, "checks": False}), outcome.failure
+def _cudnn(probe: Probe, folder: str, verbose: bool) -> tuple[Outcome, str, tuple[str, ...]]:
+    """What the cuDNN probe found, how it crashed ("" if it did not), and the reasons of cuDNN's log if it failed.
+
+    After a crash the answer is that of a run without cuDNN's own version checks.
+    """
+    options = {"folder": folder}
+    outcome, lines = _logged(probe, "cudnn", options, loader.again_wanted, verbose)
+    if outcome.answer is not None or outcome.ended != "crash":
+        return outcome, "", lines
+    return probe("cudnn", {**options, "checks": False}), outcome.failure, lines
+
+
+def _convolution(probe: Probe, folder: str, ordinal: int, verbose: bool) -> Logged:
+    options = {"folder": folder, "device": {"ordinal": ordinal}, "need": devices.NEED}
+    return _logged(probe, "convolution", options, devices.again_wanted, verbose)
+
+
+def _logged(
+    probe: Probe, name: str, options: Mapping[str, Any], wanted: Callable[[Outcome], bool], verbose: bool
+) -> Logged:
+    """A probe, and once more with cuDNN's log if it failed in cuDNN. The first run is what counts."""
+    outcome = probe(name, options)
+    if not wanted(outcome):
+        return outcome, ()
+    major = evidence.major_of(options["folder"])
+    second, lines = evidence.again(probe, name, options, major=major, verbose=verbose)
+    if second.answer is not None and not wanted(second):
+        lines = (*lines, "a second run of the same check did not fail")
+    return outcome, lines
 
 
 def _interpreter(target: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model import Check
 from .children import Outcome
+from .evidence import told
 
 # Libraries of the driver: they come with it, never with an environment.
 _DRIVERS = re.compile(r"lib(cuda|nvidia-[a-z0-9-]+|nvcuvid|cudadebugger|nvoptix)\.so")
@@ -25,22 +26,27 @@ class Origins:
         self.path = [entry for entry in env.get("LD_LIBRARY_PATH", "").split(":") if entry]
         self.preload = [entry for entry in re.split(r"[ :]", env.get("LD_PRELOAD", "")) if entry]
         self._cache: list[str] | None = None
+        self._runpaths: dict[str, list[tuple[str, str]]] = {}
 
     def cache(self) -> list[str]:
         """The libraries that the loader's cache names; [] where there is no ldconfig."""
         import subprocess
 
         if self._cache is None:
-            self._cache = []
+            found: list[str] = []
             for tool in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
                 if os.path.exists(tool):
-                    done = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False)
-                    self._cache = [line.partition(" => ")[2] for line in done.stdout.splitlines() if " => " in line]
+                    try:
+                        done = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False, timeout=1)
+                    except (OSError, subprocess.TimeoutExpired):
+                        break
+                    found = [line.partition(" => ")[2] for line in done.stdout.splitlines() if " => " in line]
                     break
+            self._cache = found  # at once: threads share this
         return self._cache
 
-    def of(self, path: str) -> str:
-        """In words, who put this file before the environment's own."""
+    def of(self, path: str, mapped: Iterable[str] = ()) -> str:
+        """In words, who put this file before the environment's own; `mapped` are the libraries beside it."""
         real = os.path.realpath(path)
         for entry in self.preload:
             if os.path.realpath(entry) == real or os.path.basename(path) == entry:
@@ -49,9 +55,31 @@ class Origins:
             # By the file, not the folder: an entry may hold links to files that lie elsewhere.
             if os.path.realpath(os.path.join(entry, os.path.basename(path))) == real or inside(real, entry):
                 return f"the entry {entry} of LD_LIBRARY_PATH"
+        for other in mapped:
+            # A library of the same folder was led there by whoever led this one.
+            if _same(os.path.dirname(other), os.path.dirname(path)):
+                continue
+            for entry, folder in self._runpath(other):
+                if _same(os.path.join(folder, os.path.basename(path)), path):
+                    return f"the runpath entry {entry} of {other}"
         if any(os.path.realpath(known) == real for known in self.cache()):
             return "the loader's cache (ldconfig)"
-        return "a runpath or an explicit path"
+        return "an explicit path"
+
+    def _runpath(self, path: str) -> list[tuple[str, str]]:
+        """(entry as it stands, its folder) of DT_RPATH and DT_RUNPATH of a library; [] of what cannot be read."""
+        from . import elf
+
+        if path not in self._runpaths:
+            try:
+                library = elf.read(path, names=False)
+                entries = [entry for entry in (*library.rpath, *library.runpath) if entry]
+            except (OSError, elf.NotElfError):
+                entries = []
+            origin = os.path.dirname(os.path.realpath(path))
+            found = [(one, one.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)) for one in entries]
+            self._runpaths[path] = found
+        return self._runpaths[path]
 
     def shadows(self) -> list[tuple[str, str]]:
         """(entry, file) of LD_LIBRARY_PATH and LD_PRELOAD that hold CUDA libraries by name."""
@@ -78,9 +106,10 @@ def strangers(mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[
     `owned` are the real paths of the distributions' libraries: an environment of links into a package cache, or one
     that sees the system's packages, has them outside its prefix.
     """
+    paths = list(mapped)
     return [
-        f"{path}, from {origins.of(path)}"
-        for path in mapped
+        f"{path}, from {origins.of(path, paths)}"
+        for path in paths
         if not _DRIVERS.match(os.path.basename(path))
         and os.path.realpath(path) not in owned
         and not any(inside(path, prefix) for prefix in prefixes)
@@ -122,25 +151,45 @@ def _same(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def cudnn_checks(outcome: Outcome, folder: str, locked: str | None, origins: Origins, *, crash: str) -> list[Check]:
+def foreign_cudnn(mapped: Sequence[str], folder: str, origins: Origins) -> list[str]:
+    """cuDNN's libraries among the mapped ones that are not from `folder`, together with who supplied them.
+
+    The version functions are no proof: a main library of one release answers with the number of the members that the
+    loader gave it, and its checks compare those members with one another.
+    """
+    own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}  # links into a cache, maybe
+    suppliers: dict[tuple[str, str], list[str]] = {}
+    for path in mapped:
+        place, name = os.path.split(path)
+        if name.startswith("libcudnn") and not _same(place, folder) and os.path.realpath(path) not in own:
+            suppliers.setdefault((place, origins.of(path, mapped)), []).append(name)
+    told = []
+    for (place, origin), names in suppliers.items():
+        first, *others = sorted(names)
+        more = f" and {len(others)} more" if others else ""
+        told.append(f"{os.path.join(place, first)}{more}, from {origin}")
+    return told
+
+
+def cudnn_checks(
+    outcome: Outcome, folder: str, locked: str | None, origins: Origins, *, crash: str, lines: tuple[str, ...] = ()
+) -> list[Check]:
     """cuDNN's members: named and there, loaded, from one folder, of the locked version.
 
-    `crash` tells how a first child ended that called the version checks; "" if it did not crash.
+    `crash` tells how a first child ended that called the version checks; "" if it did not crash. `lines` are the
+    reasons of cuDNN's log, from a second run where one of the checks failed.
     """
     answer = outcome.answer
     if answer is None:
         return [_check("libraries", "fail", outcome.failure, outcome.seconds)]
     checks = [_members(answer, folder, origins, outcome.seconds)]
-    own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}  # links into a cache, maybe
-    elsewhere = [path for path in answer["mapped"] if not _same(os.path.dirname(path), folder)]
-    elsewhere = [path for path in elsewhere if os.path.realpath(path) not in own]
+    elsewhere = foreign_cudnn(answer["mapped"], folder, origins)
     if elsewhere:
-        told = "; ".join(f"{path}, from {origins.of(path)}" for path in elsewhere[:4])
-        checks.append(_check("origin", "fail", f"not the environment's: {told}"))
+        checks.append(_check("origin", "fail", f"not the environment's: {'; '.join(elsewhere[:4])}"))
     else:
         evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
         checks.append(_check("origin", "pass", evidence))
-    checks.append(_version(answer, locked, crash))
+    checks.append(_version(answer, locked, crash, lines))
     return checks
 
 
@@ -152,7 +201,7 @@ def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: flo
         taken = [row["path"] for row in answer["loads"] if row["name"] == name and row["path"]]
         path = next((one for one in answer["mapped"] if os.path.basename(one).startswith(f"{name}.")), None)
         path = path or (taken[0] if taken else None)
-        instead = f"; the loader takes {path}, from {origins.of(path)}" if path else ""
+        instead = f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}" if path else ""
         wrong.append(f"{name} is named by {by} and is not in {folder}{instead}")
     if wrong:
         return _check("libraries", "fail", "; ".join(wrong), seconds)
@@ -177,7 +226,14 @@ def engines(mapped: Iterable[str]) -> str:
     return ", ".join(sorted(name[9:] for name in names if name.startswith(("libcudnn_engines", "libcudnn_cnn_infer"))))
 
 
-def _version(answer: dict[str, Any], locked: str | None, crash: str) -> Check:
+def again_wanted(outcome: Outcome) -> bool:
+    """Whether cuDNN's log may tell more: a version check gave an error, or the child crashed in cuDNN."""
+    if outcome.answer is None:
+        return outcome.ended == "crash"
+    return any(status != 0 for status in outcome.answer["checks"].values())
+
+
+def _version(answer: dict[str, Any], locked: str | None, crash: str, lines: tuple[str, ...]) -> Check:
     number = answer["version"]
     if number is None:
         return _check("version", "unknown", "cudnnGetVersion could not be asked")
@@ -187,27 +243,9 @@ def _version(answer: dict[str, Any], locked: str | None, crash: str) -> Check:
     if locked is not None and not is_release(number, locked):
         bad.insert(0, f"cudnnGetVersion gives {text}; expected {locked}")
     if bad:
-        return _check("version", "fail", "; ".join(bad))
+        return _check("version", "fail", "; ".join(bad) + told(lines))
     agreed = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
     return _check("version", "pass", f"{text}{agreed}")
-
-
-def handle_check(outcome: Outcome, subject: str) -> Check:
-    """A cuDNN handle on one device."""
-    answer = outcome.answer["device"] if outcome.answer is not None else None
-    seconds = round(outcome.seconds, 3)
-    if answer is None:
-        evidence = outcome.failure or "libcudnn could not be opened"
-        return Check(name="cudnn handle", subject=subject, status="fail", evidence=evidence, seconds=seconds)
-    if answer["status"] == 0:
-        evidence = "cudnnCreate succeeded"
-        return Check(name="cudnn handle", subject=subject, status="pass", evidence=evidence, seconds=seconds)
-    if answer["status"] is None:
-        evidence = answer["text"]
-    else:
-        said = f": {answer['text']}" if answer["text"] else ""
-        evidence = f"cudnnCreate gave {answer['status']} {answer['status_name']}{said}"
-    return Check(name="cudnn handle", subject=subject, status="fail", evidence=evidence, seconds=seconds)
 
 
 def _check(subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
