@@ -285,10 +285,12 @@ def verify(
     device: bool = True,
     timeout: float = 300.0,
     only: Sequence[str] = (),
+    verbose: bool = False,
 ) -> tuple[Check, ...]:
     """Proof that the environment at `target` (its folder or its interpreter) works on the host. Changes no file.
 
-    `only` names the frameworks to check; () checks all that the lock has, or all that are installed.
+    `only` names the frameworks to check; () checks all that the lock has, or all that are installed. `verbose` lets
+    cuDNN's log of what failed hold every call.
     """
     from . import verification
 
@@ -303,7 +305,15 @@ def verify(
         for one in names
         if one is not None and (pinned is None or _distributions(one) & pinned) and (not only or one.name in only)
     ]
-    checks = verification.verify(lock, target, host, frameworks=frameworks, device=device, timeout=timeout)
+    checks = verification.verify(
+        lock,
+        target,
+        host,
+        frameworks=frameworks,
+        device=device,
+        timeout=timeout,
+        verbose=verbose,
+    )
     return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
 
 

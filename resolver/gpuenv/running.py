@@ -36,11 +36,20 @@ class Shadow(Value):
 
 def environment_folder(path: str) -> str:
     """The environment that a folder is, absolute. InputError if there is no interpreter in it."""
+    if os.path.isdir(path):
+        interpreter(path)
+        return os.path.abspath(path)
+    raise InputError(f"{path}: is no folder")
+
+
+def interpreter(target: str) -> str:
+    """The interpreter of an environment: of its folder, or itself. InputError if there is none."""
+    if not os.path.isdir(target):
+        return target
     for parts in (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",)):
-        if os.path.exists(os.path.join(path, *parts)):
-            return os.path.abspath(path)
-    what = "has no interpreter, so it is no environment" if os.path.isdir(path) else "is no folder"
-    raise InputError(f"{path}: {what}")
+        if os.path.exists(os.path.join(target, *parts)):
+            return os.path.join(target, *parts)
+    raise InputError(f"{target}: has no interpreter, so it is no environment")
 
 
 def active_environment(env: Mapping[str, str]) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import gpuenv
 
 from ..errors import GpuEnvError, InputError
-from ..model import Check, Host, Lock, Plan
+from ..model import Host, Lock, Plan
 from ..plain import to_plain
 from .output import print_json, print_lines
 
@@ -159,20 +159,18 @@ def _sync_flags(parser: ArgumentParser) -> None:
 
 
 def _sync_flags_only(parser: ArgumentParser) -> None:
+    from .verifying import seconds
+
     parser.add_argument("--target", metavar="DIR", required=True, help="the environment: a new or an existing one")
     parser.add_argument("--installer", choices=("auto", "uv", "pip"), default="auto")
     parser.add_argument("--no-verify", action="store_true")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=300.0, help="of the verification")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=300.0, help="of the verification")
 
 
 def _verify_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("lock", metavar="LOCK", nargs="?", help="default: pylock.toml, if it is there")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--target", metavar="DIR", help="the environment (default: the active one)")
-    where.add_argument("--python", metavar="EXE", help="the environment's interpreter")
-    parser.add_argument("--framework", metavar="NAME", action="append", default=[], help="check only these")
-    parser.add_argument("--no-device", action="store_true", help="only what needs no GPU")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=300.0)
+    from .verifying import verify_flags
+
+    verify_flags(parser)
 
 
 def _detect_flags(parser: ArgumentParser) -> None:
@@ -209,13 +207,6 @@ def _matrix_flags(parser: ArgumentParser) -> None:
     from .matrix import COMMANDS
 
     _add_commands(parser, COMMANDS)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise ValueError
-    return value
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -312,6 +303,8 @@ def _sync(arguments: Namespace) -> int:
 
 
 def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: Host | None = None) -> int:
+    from .verifying import end_by_exit, show
+
     described = bool(arguments.gpu or arguments.host)
     if host is None:
         host = plan.host if plan is not None else host_of(arguments, solving=False, python=False)
@@ -336,22 +329,14 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: 
             print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
         return 0
     # A host that was described is elsewhere: only what needs no device can be proved here.
-    return _show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
+    end_by_exit()
+    return show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
 
 
 def _verify(arguments: Namespace) -> int:
-    path = arguments.lock or ("pylock.toml" if os.path.isfile("pylock.toml") else None)
-    lock = None if path is None else gpuenv.read_lock(path)
-    target = arguments.python or arguments.target or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    if target is None:
-        raise InputError("no environment is active", hint="name one: --target DIR or --python EXE")
-    host = gpuenv.detect()
-    if lock is not None:
-        host = host.replace(python=lock.host.python)
-    checks = gpuenv.verify(
-        lock, target, host, device=not arguments.no_device, timeout=arguments.timeout, only=tuple(arguments.framework)
-    )
-    return _show(arguments, checks)
+    from .verifying import verify
+
+    return verify(arguments)
 
 
 # ---- what commands share ------------------------------------------------------------------------------------------
@@ -379,17 +364,6 @@ def host_of(arguments: Namespace, *, solving: bool, python: bool = True) -> Host
             hint="describe the host: --gpu H100 --driver 580.65.06, --host FILE, or --gpu none for the CPU",
         )
     return host
-
-
-def _show(arguments: Namespace, checks: Sequence[Check]) -> int:
-    """Prints checks and says by the exit status how they ended."""
-    from .. import explanation
-
-    if arguments.json:
-        print_json(explanation.checks_json(checks))
-    else:
-        print_lines(explanation.check_lines(checks))
-    return 0 if explanation.ok(checks) else 1
 
 
 def _planned(arguments: Namespace) -> Plan:

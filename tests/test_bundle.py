@@ -1,0 +1,168 @@
+"""The report for a bug tracker: what names a person, a machine or a secret is not in it, and the rest is."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuenv import bundle
+from gpuenv.cli.reporting import names_of
+from test_cli import run
+
+DATA = json.loads((Path(__file__).parent / "data" / "bundle.json").read_text())
+NAMES = bundle.Names(
+    users=("alice", "Alice Example", "Alice", "Example"),
+    hosts=("gpu17.cluster.example.org", "gpu17", "cluster.example.org"),
+    homes=("/data/people/alice",),
+    versions=frozenset({"9.20.0.48"}),
+)
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=[case["text"][:40] for case in DATA["cases"]])
+def test_what_is_taken_out_and_what_is_left(case: dict[str, Any]) -> None:
+    text = bundle.scrubbed(case["text"], NAMES)
+    for gone in case.get("gone", []):
+        assert gone not in text, text
+    for left in case.get("left", []):
+        assert left in text, text
+    assert bundle.scrubbed(text, NAMES) == text
+
+
+# ---- no planted secret survives, wherever it is put ---------------------------------------------------------------
+
+ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+word = st.text("bcdfghjkmnpqrstvwxz", min_size=6, max_size=12).map(lambda text: f"Qy{text}")
+token = st.one_of(
+    st.tuples(st.sampled_from(["ghp_", "gho_", "hf_", "glpat-", "nvapi-", "sk-"]), st.text(ALNUM, min_size=20)).map(
+        "".join
+    ),
+    st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16).map(lambda text: f"AKIA{text}"),
+    st.text(ALNUM, min_size=36, max_size=80).filter(lambda text: bool(re.search("[0-9]", text) and not text.isdigit()))
+    .filter(lambda text: any(char.isalpha() for char in text)),
+)  # fmt: skip
+byte = st.integers(0, 255)
+quad = st.tuples(st.sampled_from([10, 172, 192]), byte, byte, byte).map(lambda parts: ".".join(map(str, parts)))
+uuid = st.uuids().map(str)
+# (the secret, a text that holds it)
+planted = st.one_of(
+    st.tuples(word, word).map(lambda pair: (pair[0], f"https://{pair[1]}:{pair[0]}@index.example/simple")),
+    word.map(lambda secret: (secret, f"https://index.example/simple?a=1&sig={secret}")),
+    word.map(lambda secret: (secret, f"https://{secret}.example.net/simple")),
+    st.tuples(word, st.sampled_from(["TOKEN=", "MY_SECRET: ", "db_password = ", "--api-key ", "X-Api-Key: "])).map(
+        lambda pair: (pair[0], pair[1] + pair[0])
+    ),
+    st.tuples(word, st.sampled_from(["/home/", "/Users/", "C:\\Users\\"])).map(
+        lambda pair: (pair[0], pair[1] + pair[0])
+    ),
+    token.map(lambda secret: (secret, secret)),
+    quad.map(lambda secret: (secret, secret)),
+    word.map(lambda secret: (secret, f"{secret}@mail.example.org")),
+    uuid.map(lambda secret: (secret, f"GPU-{secret}")),
+    uuid.map(lambda secret: (secret, f"MIG-{secret}")),
+    st.sampled_from(["alice", "gpu17", "/data/people/alice"]).map(lambda secret: (secret, secret)),
+)
+around = st.sampled_from(["", " ", "\n", "'", '"', "(", ")", ", ", "; "])
+
+
+def holding(secrets: tuple[str, str], before: str, after: str, place: str) -> Any:
+    text = f"{before}{secrets[1]}{after}"
+    places: dict[str, Any] = {
+        "evidence": {"checks": [{"name": "cudnn", "evidence": text}]},
+        "key": {"variables": {text: "1"}},
+        "deep": [[{"host": {"problems": [{"detail": text}]}}]],
+        "plain": text,
+    }
+    return places[place]
+
+
+@given(planted, around, around, st.sampled_from(["evidence", "key", "deep", "plain"]))
+def test_no_planted_secret_survives(pair: tuple[str, str], before: str, after: str, place: str) -> None:
+    value = holding(pair, before, after, place)
+    data = value if isinstance(value, dict) else {"value": value}
+    text = bundle.report("title " + pair[1], [("Section", [f"line {pair[1]} end"])], data, NAMES)
+    assert pair[0] not in text
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_makes_a_report_whose_json_can_be_read(line: str, value: str) -> None:
+    text = bundle.report("title", [("Section", [line])], {"value": value}, NAMES)
+    fences = [one for one in text.split("\n") if re.fullmatch("`{3,}json", one)]
+    document = text[text.rindex(fences[-1]) + len(fences[-1]) + 1 :].rpartition("\n" + fences[-1][:-4])[0]
+    assert json.loads(document) == {"value": bundle.scrubbed(value, NAMES)}
+
+
+def test_variables_that_matter_and_no_others() -> None:
+    env = {
+        "LD_LIBRARY_PATH": "/a", "CUDNN_LOGLEVEL_DBG": "2", "NVIDIA_API_KEY": "nvapi-1", "CONDA_TOKEN": "x",
+        "TF_VAR_db": "x", "AWS_SECRET": "x", "HOME": "/home/x", "TF_ENABLE_ONEDNN_OPTS": "0", "VIRTUAL_ENV": "/e",
+    }  # fmt: skip
+    assert bundle.variables(env) == {
+        "CONDA_TOKEN": "***",
+        "CUDNN_LOGLEVEL_DBG": "2",
+        "LD_LIBRARY_PATH": "/a",
+        "NVIDIA_API_KEY": "***",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "VIRTUAL_ENV": "/e",
+    }
+
+
+def test_fields_that_are_secret_by_their_name_and_those_of_a_device() -> None:
+    data = {"token": "a b", "gpus": [{"name": "H200", "uuid": "GPU-1", "serial": "77"}], "auth": {"user": "x"}}
+    assert bundle.clean(data, NAMES) == {"token": "***", "gpus": [{"name": "H200"}], "auth": {"user": "x"}}
+
+
+def test_names_of_this_user_and_host() -> None:
+    env = {"USER": "alice", "LOGNAME": "torch", "HOSTNAME": "gpu17.cluster.example.org", "HOME": "/data/people/alice"}
+    names = names_of(env, [("torch", "2.13.0"), ("nvidia-cudnn-cu13", "9.20.0.48")])
+    assert "alice" in names.users
+    assert "torch" not in names.users
+    assert {"gpu17.cluster.example.org", "gpu17", "cluster.example.org", os.uname().nodename} <= set(names.hosts)
+    assert "/data/people/alice" in names.homes
+    assert "9.20.0.48" in names.versions
+
+
+# ---- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def env_folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    target = tmp_path / "work" / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    return target
+
+
+def test_the_report_of_an_environment(env_folder: Path) -> None:
+    folder = env_folder.parent
+    (folder / "report.md").write_text("an old one")
+    planted = {
+        "USER": "qyalice", "HOSTNAME": "qyhost.qydomain.example", "HOME": str(folder),
+        "CUDA_VISIBLE_DEVICES": "GPU-8932f937",
+        "NVIDIA_API_KEY": "qykey", "CONDA_CHANNELS": "https://u:qypass@h.example/t/x", "OTHER": "qyother",
+    }  # fmt: skip
+    done = run(["verify", "--no-device", "--target", "env", "--bundle", "report.md", "--json"], folder, **planted)
+    assert done.returncode == 0, done.stderr
+    text = (folder / "report.md").read_text()
+    document = json.loads(text[text.index("```json") + 7 : text.rindex("```")])
+    assert document["checks"] and document["ok"] is json.loads(done.stdout)["ok"]
+    assert document["variables"]["CUDA_VISIBLE_DEVICES"] == "UUID"
+    assert "interpreter" in text.partition("## Host")[0]
+    assert "~/env/bin/python" in text
+    for secret in ("qy", "8932f937", str(folder), os.uname().nodename):
+        assert secret not in text
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("path", ["no/where/report.md", "env"])
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_checked(env_folder: Path, path: str) -> None:
+    done = run(["verify", "--no-device", "--target", "env", "--bundle", path], env_folder.parent)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert path in done.stderr
