@@ -104,7 +104,7 @@ def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
         place(member_file(cache, member), site / CUDNN / file_name(member, 92000))
     cublas = Path("nvidia/cu13/lib/libcublas.so.13")
     (site / cublas).parent.mkdir(parents=True)
-    (site / cublas).write_bytes(b"\0" * 5000)
+    shutil.copy(build("library_stub.c", cublas.name, cache), site / cublas)
     (site / "nvidia/__init__.py").touch()
     for plant in plants:
         if not plant.get("late"):

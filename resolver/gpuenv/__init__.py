@@ -313,6 +313,7 @@ def verify(
         device=device,
         timeout=timeout,
         verbose=verbose,
+        against=lambda pins: reasons_against(pins, host),
     )
     return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
 

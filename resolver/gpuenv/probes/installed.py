@@ -1,12 +1,17 @@
 """Says what is installed: the interpreter, its distributions, who owns which file, and whether files are unchanged.
 
-Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "imports": [NAME], "seconds": limit, "threads": n}.
+Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "seconds": limit, "threads": n}.
 
-survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer"}],
-           "imports": {NAME: file or null}, "libraries": [[path, distribution]],
-           "shared": [[path, [[distribution, hash], ...]]]}
+survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer", "requires": [name]}],
+           "twice": [[name, [versions in one folder]]], "imports": {NAME: file or null},
+           "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
 files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
            "changed": [[dist, path, why]], "extra": [path], "links": [path], "no_record": [dist], "distributions": [..]}
+
+What is compared: of every distribution whether its files are there and as long as recorded; by sha256 all of NVIDIA's
+and what two distributions claim. Not compared: bytecode, which RECORD has no hash of; files outside of the packages'
+folder (scripts, configuration), which users and installers write anew; distributions of conda, which changes files
+when it installs them and keeps its own records. "requires" leaves out extras.
 
 Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
 """
@@ -25,12 +30,14 @@ import re
 import sys
 import sysconfig
 import time
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Optional
 
 CHUNK = 1 << 20
 
 
 Rows = list[list[str]]
+Found = tuple[str, str, str, Optional[Rows], str, list[str]]  # name, version, folder, rows, installer, requires
 Job = tuple[str, str, str, str, bool, float]
 
 
@@ -44,21 +51,34 @@ def is_library(path: str) -> bool:
     return re.search(r"\.so(\.[0-9]+)*$", path) is not None
 
 
-def distributions() -> list[tuple[str, str, str, Rows | None, str]]:
-    """(name, version, folder, rows, installer), the first of each name on sys.path, as an import would find it."""
-    seen: dict[str, tuple[str, str, str, Rows | None, str]] = {}
+def distributions() -> tuple[list[Found], list[tuple[str, list[str]]]]:
+    """(the first of each name on sys.path, as an import would find it; names that one folder has twice)."""
+    seen: dict[str, Found] = {}
+    versions: dict[tuple[str, str], set[str]] = {}
     for dist in importlib.metadata.distributions():
         name = dist.metadata["Name"]
-        if not name or normalize(name) in seen:
+        # pip renames what it is about to remove to ~ame; an interrupted one leaves that behind.
+        if not name or os.path.basename(str(getattr(dist, "_path", ""))).startswith("~"):
             continue
         folder = os.path.abspath(str(dist.locate_file("")))
+        versions.setdefault((normalize(name), folder), set()).add(dist.version)
+        if normalize(name) in seen:
+            continue
         record = dist.read_text("RECORD")
         rows = None
         if record is not None:
-            rows = [[*row, "", ""][:3] for row in csv.reader(record.splitlines()) if row]
+            rows = [[row[0].replace("\\", "/"), *row[1:], "", ""][:3] for row in csv.reader(record.splitlines()) if row]
         installer = (dist.read_text("INSTALLER") or "").strip()
-        seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer)
-    return sorted(seen.values(), key=lambda item: item[0])
+        needs = required(dist.requires or ()) if normalize(name).startswith("nvidia-") else []
+        seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer, needs)
+    twice = sorted((name, sorted(several)) for (name, _), several in versions.items() if len(several) > 1)
+    return sorted(seen.values(), key=lambda item: item[0]), twice
+
+
+def required(texts: Iterable[str]) -> list[str]:
+    """The names of requirements that hold without an extra and for every platform."""
+    plain = [text for text in texts if ";" not in text]
+    return sorted({normalize(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]) for text in plain})
 
 
 def interpreter() -> dict[str, Any]:
@@ -88,8 +108,10 @@ def survey(imports: list[str]) -> dict[str, Any]:
     """The answer of mode "survey"."""
     owners: dict[str, list[list[str]]] = {}
     libraries, listed = [], []
-    for name, version, folder, rows, installer in distributions():
-        listed.append({"name": name, "version": version, "folder": folder, "installer": installer})
+    found, twice = distributions()
+    for name, version, folder, rows, installer, needs in found:
+        row = {"name": name, "version": version, "folder": folder, "installer": installer, "requires": needs}
+        listed.append(row)
         for path, digest, _ in rows or ():
             if path.endswith(".pyc") or ".dist-info/" in path:
                 continue
@@ -99,7 +121,7 @@ def survey(imports: list[str]) -> dict[str, Any]:
                 libraries.append([full, name])
     shared = [[path, claims] for path, claims in sorted(owners.items()) if len(claims) > 1]
     answer: dict[str, Any] = {"interpreter": interpreter(), "distributions": listed, "libraries": libraries}
-    answer.update(shared=shared, imports={name: find(name) for name in imports})
+    answer.update(shared=shared, twice=twice, imports={name: find(name) for name in imports})
     return answer
 
 
@@ -135,33 +157,37 @@ def check_file(job: Job) -> tuple[str, str, str, str, int]:
     return ("left" if have is None else "ok" if hashed else "sized", name, path, "", found)
 
 
-def jobs_for(
-    found: list[tuple[str, str, str, Rows | None, str]], imports: list[str], deadline: float
-) -> tuple[list[Job], set[str], set[str], list[str], list[str]]:
-    """The rows to check: whole distributions of NVIDIA's by hash, the shared libraries of frameworks by size."""
+def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], set[str], list[str], list[str]]:
+    """(rows to check, folders of NVIDIA's libraries, paths of all RECORDs, distributions checked, those of no RECORD).
+
+    A path that two distributions claim is read for each of them: the one whose hash it has was there last.
+    """
     jobs: list[Job] = []
     folders: set[str] = set()
-    owned: set[str] = set()
     chosen, bare = [], []
-    for name, _, folder, rows, _ in found:
+    claims: dict[str, int] = {}
+    for _, _, folder, rows, _, _ in found:
+        for path, _, _ in rows or ():
+            full = os.path.normpath(os.path.join(folder, path))
+            claims[full] = claims.get(full, 0) + 1
+    for name, _, folder, rows, installer, _ in found:
         nvidia = name.startswith("nvidia-")
         if rows is None:
             if nvidia:
                 bare.append(name)
             continue
-        heads = {row[0].split("/", 1)[0] for row in rows}
-        if not nvidia and not heads & set(imports):
+        if installer == "conda":
             continue
         chosen.append(name)
         for path, digest, size in rows:
             full = os.path.normpath(os.path.join(folder, path))
-            owned.add(full)
-            if not digest.startswith("sha256=") or not (nvidia or is_library(path)):
+            if not digest.startswith("sha256=") or path.startswith(("../", "/")) or path.endswith(".pyc"):
                 continue
             if nvidia and is_library(path):
                 folders.add(os.path.dirname(full))
-            jobs.append((name, full, digest, size, nvidia, deadline))
-    return jobs, folders, owned, chosen, bare
+            hashed = nvidia or (claims[full] > 1 and is_library(path))
+            jobs.append((name, full, digest, size, hashed, deadline))
+    return jobs, folders, set(claims), chosen, bare
 
 
 def extras(folders: set[str], owned: set[str]) -> tuple[list[str], list[str]]:
@@ -181,12 +207,15 @@ def extras(folders: set[str], owned: set[str]) -> tuple[list[str], list[str]]:
 def files(options: dict[str, Any]) -> dict[str, Any]:
     """The answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
-    jobs, folders, owned, chosen, bare = jobs_for(distributions(), options.get("imports", []), deadline)
+    jobs, folders, owned, chosen, bare = jobs_for(distributions()[0], deadline)
     # The largest first, so that one big file does not run alone at the end.
     jobs.sort(key=lambda job: -(int(job[3]) if job[3].isdigit() else 0))
     answer: dict[str, Any] = {"hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0, "missing": [], "changed": []}
-    with concurrent.futures.ThreadPoolExecutor(int(options.get("threads", 4))) as pool:
-        for kind, name, path, text, size in pool.map(check_file, jobs):
+    with concurrent.futures.ThreadPoolExecutor(int(options.get("threads", min(8, os.cpu_count() or 1)))) as pool:
+        # What is only measured would cost more in handing it to a thread than in doing it.
+        hashing = pool.map(check_file, [job for job in jobs if job[4]])
+        sizing = [check_file(job) for job in jobs if not job[4]]
+        for kind, name, path, text, size in (*sizing, *hashing):
             if kind == "ok":
                 answer["hashed"] += 1
                 answer["hashed_bytes"] += size

@@ -17,7 +17,9 @@ from ..errors import InputError
 from ..model import Check, Gpu, Host, Lock, Value
 from . import devices, evidence, installed, loader
 from .children import PROBES, Children, Outcome, has_probe
+from .closure import closure_check
 from .frameworks import framework_checks, pinned_cudnn
+from .suitability import Against, suitability_checks
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
 Probe = Callable[..., Outcome]  # Children.run
@@ -35,18 +37,21 @@ def verify(
     env: Mapping[str, str] | None = None,
     verbose: bool = False,
     probes: str = PROBES,
+    against: Against | None = None,
 ) -> tuple[Check, ...]:
     """The checks of the environment at `target`, its folder or its interpreter, in a stated order.
 
     `lock` None checks an environment that gpuenv did not make: what is installed is what should be. `device` false
     touches no GPU. `timeout` is in seconds and bounds all checks together; children that are not done are killed.
     `verbose` lets cuDNN's log of a failed run hold every call. `probes` is the folder of the scripts that are run.
+    `against` gives what the rules of compatibility say of (name, version) pairs on the host; None leaves them out.
     InputError if there is no interpreter at `target`.
     """
     python = _interpreter(target)
     variables = dict(os.environ if env is None else env)
-    children = Children(python, variables, time.monotonic() + timeout, probes)
-    first = children.run("installed", {"mode": "survey"})
+    deadline = time.monotonic() + timeout
+    children = Children(python, variables, deadline, probes)
+    first = children.run("installed", {"mode": "survey", "imports": [module for _, module, _ in frameworks]})
     if first.answer is None:
         return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
     about = _Target(
@@ -64,9 +69,16 @@ def verify(
     )
     checks = installed.survey_checks(lock, first.answer)
     # The children are ended before the pool waits for its threads, so that an interrupt is not held up by a hang.
-    with ThreadPoolExecutor(2 + len(about.gpus) + len(about.chosen)) as pool, children:
+    with ThreadPoolExecutor(3 + len(about.gpus) + len(about.chosen)) as pool, children:
         probe = _in_turn(children.run) if device and devices.one_by_one(host) else children.run
-        checks += _collect(about, _start(about, pool, probe))
+        started = _start(about, pool, probe)
+        modules = [module for _, module, _ in frameworks]
+        closure = pool.submit(closure_check, first.answer, modules, about.origins, deadline)
+        if against is not None:
+            names = [name for name, _, _ in frameworks]
+            checks += suitability_checks(lock, first.answer, host, against, names)
+        checks += [*installed.file_checks(first.answer, started.files.result()), closure.result()]
+        checks += _collect(about, started)
     return tuple(checks)
 
 
@@ -117,15 +129,17 @@ class _Started(Value):
 
 def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
     """All probes at once: a child for the files, one for cuDNN, one a device, one a framework."""
-    folder, modules = about.folder, [module for _, module, _ in about.chosen]
+    folder = about.folder
     ordinals = range(len(about.gpus)) if folder else ()
     return _Started(
-        files=pool.submit(probe, "installed", {"mode": "files", "imports": modules}),
+        files=pool.submit(probe, "installed", {"mode": "files"}),
         cudnn=pool.submit(_cudnn, probe, folder, about.verbose) if folder else None,
         gpus=[pool.submit(_convolution, probe, str(folder), ordinal, about.verbose) for ordinal in ordinals],
         runs=[
             pool.submit(
-                probe, script if has_probe(script, about.probes) else "module", {"import_name": module, "device": about.device}
+                probe,
+                script if has_probe(script, about.probes) else "module",
+                {"import_name": module, "device": about.device, "devices": len(about.host.gpus)},
             )
             for _, module, script in about.chosen
         ],
@@ -134,7 +148,7 @@ def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
 
 def _collect(about: _Target, started: _Started) -> list[Check]:
     """The checks of what the probes answer, in a stated order whichever answers first."""
-    checks = [installed.file_check(started.files.result()), loader.variable_check(about.folder, about.origins)]
+    checks = [loader.variable_check(about.folder, about.origins)]
     pinned = pinned_cudnn(about.lock, about.survey)
     if started.cudnn is not None and about.folder is not None:
         members, crash, lines = started.cudnn.result()
@@ -205,11 +219,11 @@ def _interpreter(target: str) -> str:
 
 
 def _present(lock: Lock | None, survey: dict[str, Any], frameworks: Sequence[Named]) -> list[Named]:
-    """The frameworks to run: those of the lock, or those that are installed."""
+    """The frameworks to run: those of the lock, or those that can be imported, whatever distribution has them."""
     if lock is not None:
         return list(frameworks)
-    names = {row["name"] for row in survey["distributions"]}
-    return [one for one in frameworks if one[0] in names or one[1] in names]
+    # A namespace (what an uninstallation left) has no file.
+    return [one for one in frameworks if os.path.isabs(survey["imports"].get(one[1]) or "")]
 
 
 def _cudnn_folder(survey: dict[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def survey_checks(lock: Lock | None, survey: dict[str, Any]) -> list[Check]:
-    """Interpreter, versions and owners."""
+    """Interpreter and versions."""
     checks = []
     found = survey["interpreter"]
     version = ".".join(map(str, found["version"]))
@@ -30,7 +30,6 @@ def survey_checks(lock: Lock | None, survey: dict[str, Any]) -> list[Check]:
     checks.append(Check(name="interpreter", subject="", status="pass" if right else "fail", evidence=evidence))
     if lock is not None:
         checks.append(_versions(lock, {row["name"]: row["version"] for row in survey["distributions"]}))
-    checks.append(_owners(survey["shared"]))
     return checks
 
 
@@ -61,32 +60,62 @@ def _same_version(one: str, other: str) -> bool:
         return False
 
 
-def _owners(shared: list[Any]) -> Check:
-    """R5: a path that two distributions claim. The same bytes twice (an empty __init__.py) hurt nobody."""
-    wrong = []
-    for path, claims in shared:
-        if len({digest for _, digest in claims}) > 1 or ".so" in os.path.basename(path):
-            wrong.append(f"{' and '.join(name for name, _ in claims)} both own {path}")
+def file_checks(survey: dict[str, Any], outcome: Outcome) -> list[Check]:
+    """The checks "owners" and "files"; `outcome` is that of the probe in mode "files"."""
+    return [_owners(survey, outcome), _files(outcome)]
+
+
+def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
+    """R5: paths that two distributions claim, and distributions that are there twice.
+
+    `outcome` is the files' probe's, which knows whose bytes lie there now. The same bytes twice (an empty __init__.py)
+    hurt nobody; a folder of tests that two packages brought hurts nobody either, and is only told.
+    """
+    changed = {(name, path) for name, path, _ in outcome.answer["changed"]} if outcome.answer is not None else None
+    wrong: list[str] = []
+    notes: list[str] = []
+    for path, claims in survey["shared"]:
+        names = [name for name, _ in claims]
+        library = ".so" in os.path.basename(path)
+        if len({digest for _, digest in claims}) == 1 and not library:
+            continue
+        text = f"{' and '.join(names)} both own {path}{_whose(path, claims, changed)}"
+        (wrong if library or any(name.startswith("nvidia-") for name in names) else notes).append(text)
+    for name, versions in survey["twice"]:
+        wrong.append(f"{name} is there twice, as {' and '.join(versions)}")
     if wrong:
+        # The libraries first: they are what breaks.
+        wrong.sort(key=lambda text: ".so" not in text)
         return Check(name="owners", subject="", status="fail", evidence="; ".join(wrong[:3]) + _rest(wrong, 3))
-    return Check(name="owners", subject="", status="pass", evidence="no file has two owners")
+    evidence = "; ".join(["no library and no file of NVIDIA's has two owners", *notes[:3]]) if notes else ""
+    return Check(name="owners", subject="", status="pass", evidence=evidence or "no file has two owners")
+
+
+def _whose(path: str, claims: list[list[str]], changed: set[tuple[str, str]] | None) -> str:
+    """Which of the owners the file is of, as its hash says."""
+    if changed is None or not os.path.exists(path) or len({digest for _, digest in claims}) == 1:
+        return ""
+    mine = [name for name, digest in claims if digest.startswith("sha256=") and (name, path) not in changed]
+    return f": its bytes are those of {mine[0]}" if len(mine) == 1 else ": its bytes are those of neither"
 
 
 def _rest(items: list[str], shown: int) -> str:
     return f"; and {len(items) - shown} more" if len(items) > shown else ""
 
 
-def file_check(outcome: Outcome) -> Check:
-    """NVIDIA's files against their RECORDs."""
+def _files(outcome: Outcome) -> Check:
+    """The distributions' files against their RECORDs: NVIDIA's by sha256, the others by size."""
     answer = outcome.answer
     if answer is None:
         return Check(name="files", subject="", status="unknown", evidence=outcome.failure, seconds=outcome.seconds)
     wrong = [f"{path} of {name} is missing" for name, path in answer["missing"]]
     wrong += [f"{path} of {name}: {why}" for name, path, why in answer["changed"]]
     wrong += [f"{path} belongs to no distribution" for path in answer["extra"]]
-    wrong += [f"{name} has no RECORD" for name in answer["no_record"]]
+    unknown = [f"{name} has no RECORD" for name in answer["no_record"]]
+    if answer["left"]:
+        unknown.append(f"{answer['left']} files not read in time")
     amount = f"{answer['hashed']} files by sha256 ({answer['hashed_bytes'] / 1e9:.1f} GB), {answer['sized']} by size"
-    status, evidence = ("fail", "; ".join(wrong[:SHOWN]) + _rest(wrong, SHOWN)) if wrong else ("pass", amount)
-    if answer["left"] and not wrong:
-        status, evidence = "unknown", f"{amount}; {answer['left']} not read in time"
+    status = "fail" if wrong else "unknown" if unknown else "pass"
+    told = [*wrong, *unknown]
+    evidence = "; ".join(told[:SHOWN]) + _rest(told, SHOWN) if wrong else "; ".join([amount, *unknown[:SHOWN]])
     return Check(name="files", subject="", status=status, evidence=evidence, seconds=round(outcome.seconds, 3))
