@@ -24,6 +24,7 @@ from ..model import (
 )
 from ..plain import host_from_plain, to_plain
 from ..writing import write_whole
+from . import toml
 from .fitting import fit
 from .others import Others, read_others
 
@@ -85,11 +86,9 @@ def _target(plan: Plan) -> Any:
 
 def dumps(lock: Lock) -> str:
     """The text of pylock.toml."""
-    import tomli_w
-
     document = _document(lock)
     document["tool"]["gpuenv"]["content"] = content(document)
-    return tomli_w.dumps(document)
+    return toml.dumps(document)
 
 
 def content(document: dict[str, Any]) -> str:
