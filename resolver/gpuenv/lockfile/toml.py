@@ -60,9 +60,9 @@ def _list(items: list[Any], indent: str) -> tuple[str, bool]:
     return f"[\n{body}{indent[len(_INDENT) :]}]", short
 
 
-def _value(value: Any, indent: str) -> str:
+def _value(value: Any, indent: str = "") -> str:
     if isinstance(value, dict):
-        inside = ", ".join(f"{_key(key)} = {_value(item, "")}" for key, item in value.items())
+        inside = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items())
         return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
         return _list(value, indent + _INDENT)[0]
