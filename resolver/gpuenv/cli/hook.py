@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
 
-GRACE = 1.0  # s that a child has beyond the limit, to end its own children and to say what was seen
-LAST = 0.5  # s that are waited for a child that was killed
+GRACE = 1.2  # s that a child has beyond the limit, to end its own children and to say what was seen
+LAST = 0.3  # s that are waited for a child that was killed
 STARTING = "starting"
 
 

@@ -1,0 +1,290 @@
+"""`gpuenv verify --hook`: one line, an end whatever hangs, no process left; and the examples in docs/hooks."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuenv import lockfile
+from gpuenv.explanation.hooks import LONGEST, hook_line
+from gpuenv.model import Check, Gpu, Host, Python
+from test_backends import make_lock, make_wheel
+from test_cli import run
+from test_verification import CLEAN, install, running_with, site_of, wait_until
+
+ROOT = Path(__file__).parent.parent
+HOOKS = ROOT / "docs" / "hooks"
+DATA = json.loads((Path(__file__).parent / "data" / "hook.json").read_text())
+HANG = [{"member": "heuristic", "defines": ["HANG"]}]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with an environment in it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    return folder
+
+
+def host(gpus: list[str]) -> Host:
+    return Host(python=Python(version=(3, 12)), gpus=tuple(Gpu(name=name, compute_capability=None) for name in gpus))
+
+
+# ---- the line -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", DATA["lines"], ids=[case["name"] for case in DATA["lines"]])
+def test_lines(case: dict[str, Any]) -> None:
+    keys = ("name", "subject", "status", "evidence")
+    checks = [Check(**dict(zip(keys, row, strict=True))) for row in case["checks"]]
+    assert hook_line(checks, host(case.get("gpus", [])), 3.14, device=case.get("device", True)) == case["line"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["pass", "fail", "unknown"]), st.text()), max_size=4), st.integers(0, 3000))
+def test_whatever_was_seen_is_one_printable_line(found: list[tuple[str, str]], more: int) -> None:
+    checks = [Check(name="a", subject="b", status=status, evidence=text + "x" * more) for status, text in found]
+    line = hook_line(checks, host([]), 1.0, device=True)
+    assert line.isprintable()
+    assert len(line) <= LONGEST
+    failed = sum(status == "fail" for status, _ in found)
+    if failed > 1:
+        assert line.endswith(f"(and {failed - 1} more)")
+
+
+# ---- real processes -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_well_and_what_is_unknown(folder: Path) -> None:
+    done = run(["verify", "--hook", "--no-device", "--target", "env"], folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"gpuenv: ok: no GPU used, \d+ checks, \d+\.\d s\n", done.stdout)
+    done = run(["verify", "--hook", "--target", "env"], folder, CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"gpuenv: unknown: device: nothing ran on a GPU: ", done.stdout)
+    done = run(["verify", "--hook", "--strict", "--target", "env"], folder, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 1
+    assert done.stdout.startswith("gpuenv: unknown: device: ")
+
+
+def test_a_failure(folder: Path, cache: Path) -> None:
+    install(site_of(folder / "env"), cache, [{"remove": "heuristic", "late": True}])
+    done = run(["verify", "--hook", "--no-device", "--target", "env", "--bundle", "report.md"], folder, FORCE_COLOR="1")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.fullmatch(r"gpuenv: fail: .*libcudnn_heuristic\.so\.9.* \(and \d+ more\)\n", done.stdout)
+    assert "libcudnn_heuristic.so.9" in (folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
+def test_mistakes(case: dict[str, Any], folder: Path) -> None:
+    done = run(["verify", "--hook", *case["args"]], folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    for text in case["says"]:
+        assert text in done.stderr
+    assert sorted(os.listdir(folder)) == ["env"]
+
+
+def test_flags_that_do_not_go_together(folder: Path) -> None:
+    done = run(["verify", "--strict", "--target", "env"], folder)
+    assert (done.returncode, done.stdout, "--hook" in done.stderr) == (2, "", True)
+    done = run(["verify", "--hook", "--json", "--target", "env"], folder)
+    assert (done.returncode, "--json" in done.stderr) == (2, True)
+    assert json.loads(done.stdout)["error"]["code"] == "bad-input"
+
+
+def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) -> None:
+    install(site_of(folder / "env"), cache, HANG)
+    marker = f"marker-{os.getpid()}-{folder}"
+    done = run(["verify", "--hook", "--no-device", "--target", "env", "--timeout", "2"], folder, MARKER=marker)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.match(r"gpuenv: fail: .*libcudnn_heuristic", done.stdout)
+    assert running_with(marker) == []
+
+
+def test_a_hang_of_gpuenv_itself_is_over_at_the_limit(folder: Path) -> None:
+    """A lock that nobody ever writes to: the open() of it does not return, as no call to a dead driver does."""
+    os.mkfifo(folder / "pylock.toml")
+    marker = f"marker-{os.getpid()}-{folder}"
+    done = run(["verify", "pylock.toml", "--hook", "--target", "env", "--timeout", "1"], folder, MARKER=marker)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == "gpuenv: fail: time limit: no result in 1 s; it was at: starting\n"
+    assert wait_until(lambda: running_with(marker) == [])
+
+
+@pytest.fixture
+def hanging(folder: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A hook whose cuDNN hangs, once it does, and the marker of its processes."""
+    install(site_of(folder / "env"), cache, HANG)
+    marker = f"marker-{os.getpid()}-{folder}"
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "resolver"), "MARKER": marker}
+    # A shell may have started the tests with the signal ignored, which children inherit.
+    code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from gpuenv.__main__ import main\n"
+    arguments = ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "500"]
+    command = [sys.executable, "-c", code + f"sys.argv = ['gpuenv', *{arguments!r}]\nmain()\n"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+        assert wait_until(lambda: any(hangs(one) for one in running_with(marker)))
+        yield process, marker
+        process.kill()
+
+
+def hangs(process: str) -> bool:
+    try:
+        return "heuristic" in Path(f"/proc/{process}/maps").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)]
+)
+def test_signals_end_all_of_it(number: int, status: int, hanging: tuple[subprocess.Popen[str], str]) -> None:
+    process, marker = hanging
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (status, "")
+    assert wait_until(lambda: running_with(marker) == [])
+
+
+def test_the_working_process_is_killed(hanging: tuple[subprocess.Popen[str], str]) -> None:
+    """By the kernel, for its memory: that is said, and nobody waits for the limit."""
+    process, _ = hanging
+    (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    probes = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+    os.kill(int(worker), signal.SIGKILL)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, "")
+    assert out == "gpuenv: fail: verification: no result, ended by signal 9; it was at: the checks\n"
+    for probe in probes:
+        kill(int(probe))
+
+
+def kill(number: int) -> None:
+    try:
+        os.kill(number, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_a_plain_verification_that_is_terminated_leaves_nothing(folder: Path, cache: Path) -> None:
+    install(site_of(folder / "env"), cache, HANG)
+    marker = f"marker-{os.getpid()}-{folder}"
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "resolver"), "MARKER": marker}
+    command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", "--target", "env"]
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL) as process:
+        assert wait_until(lambda: any(hangs(one) for one in running_with(marker)))
+        process.terminate()
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert wait_until(lambda: running_with(marker) == [])
+
+
+# ---- the examples -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A folder that stands for /: gpuenv in /opt/gpuenv, a lock in /app, an environment that is not made yet."""
+    (tmp_path / "opt" / "gpuenv" / "bin").mkdir(parents=True)
+    program = tmp_path / "opt" / "gpuenv" / "bin" / "gpuenv"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuenv "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / "app").mkdir()
+    lock = make_lock(make_wheel(tmp_path, "train", "1.0", "print('trained')\n"))
+    lockfile.write(str(tmp_path / "app" / "pylock.toml"), lockfile.dumps(lock))
+    return tmp_path
+
+
+def shell(line: str | list[str], machine: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a line, or a command, of an example with the folders of the machine in place of /app and /opt."""
+    words = [line] if isinstance(line, str) else line
+    words = [re.sub(r"(?<![\w.])/(app|opt)/", rf"{machine}/\1/", word) for word in words]
+    dropped = ("VIRTUAL_ENV", "CONDA_PREFIX")
+    env = {key: value for key, value in CLEAN.items() if key not in dropped}
+    env |= {"PYTHONPATH": str(ROOT / "resolver"), "GPUENV_CACHE_DIR": str(machine / "cache"), **environment}
+    command = ["sh", "-c", *words] if isinstance(line, str) else words
+    return subprocess.run(command, cwd=machine / "app", env=env, capture_output=True, text=True, check=False)
+
+
+def steps(name: str, pattern: str) -> list[str]:
+    found = re.findall(pattern, (HOOKS / name).read_text(), re.MULTILINE)
+    assert found
+    # What installs gpuenv itself needs an index that has it.
+    assert [line for line in found if "pip install" in line] == found[:1]
+    return found[1:]
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("Dockerfile", r"^RUN (.+)$"), ("ci.yml", r"^ +- run: (.+)$")])
+def test_the_steps_of_an_image_and_of_a_job(name: str, pattern: str, machine: Path) -> None:
+    for line in steps(name, pattern):
+        done = shell(line, machine)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert re.fullmatch(r"gpuenv: ok: no GPU used, \d+ checks, \d+\.\d s\n", done.stdout)
+    assert list(machine.rglob("env/bin/python"))
+
+
+def test_the_entry_point_of_an_image(machine: Path) -> None:
+    for line in steps("Dockerfile", r"^RUN (.+)$"):
+        assert shell(line, machine).returncode == 0
+    text = (HOOKS / "start.sh").read_text()
+    start = machine / "app" / "start.sh"
+    start.write_text(re.sub(r"(?<![\w.])/(app|opt)/", rf"{machine}/\1/", text))
+    dockerfile = (HOOKS / "Dockerfile").read_text()
+    entry = json.loads(re.findall(r"^ENTRYPOINT (.+)$", dockerfile, re.MULTILINE)[0])
+    command = json.loads(re.findall(r"^CMD (.+)$", dockerfile, re.MULTILINE)[0])
+    done = shell([*entry, *command], machine)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"gpuenv: (ok|unknown): .*\ntrained\n", done.stdout)
+    (machine / "app" / "env" / "bin" / "python").unlink()
+    done = shell([*entry, *command], machine)
+    assert done.returncode != 0
+    assert "trained" not in done.stdout
+
+
+def test_the_containers_of_a_pod(machine: Path) -> None:
+    for line in steps("Dockerfile", r"^RUN (.+)$"):
+        assert shell(line, machine).returncode == 0
+    text = (HOOKS / "pod.yaml").read_text()
+    init, main = (json.loads(one) for one in re.findall(r"^ +command: (\[.+\])$", text, re.MULTILINE))
+    done = shell(init, machine, CUDA_VISIBLE_DEVICES="")
+    # This machine has no GPU, or none that is visible: strictly, nothing was proved.
+    assert (done.returncode, done.stderr) == (1, "")
+    assert len(done.stdout.splitlines()) == 1
+    assert "nothing ran on a GPU" in done.stdout
+    assert shell(main, machine).stdout == "trained\n"
+
+
+def test_the_task_prolog(machine: Path) -> None:
+    for line in steps("Dockerfile", r"^RUN (.+)$"):
+        assert shell(line, machine).returncode == 0
+    script = machine / "task-prolog.sh"
+    shutil.copy(HOOKS / "task-prolog.sh", script)
+    script.write_text(re.sub(r"(?<![\w.])/opt/", f"{machine}/opt/", script.read_text()))
+    assert os.access(HOOKS / "task-prolog.sh", os.X_OK)
+    target = {"GPUENV_TARGET": str(machine / "app" / "env"), "CUDA_VISIBLE_DEVICES": ""}
+    done = shell([str(script)], machine, **target)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert re.fullmatch(r"print gpuenv: unknown: device: nothing ran on a GPU.*\n", done.stdout)
+    done = shell([str(script)], machine, GPUENV_TARGET="/no/where")
+    assert (done.returncode, done.stderr) == (2, "")
+    assert re.fullmatch(r"print gpuenv: /no/where: does not exist\n", done.stdout)
+    for skipped in ({}, {**target, "SLURM_LOCALID": "1"}):
+        done = shell([str(script)], machine, **skipped)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
