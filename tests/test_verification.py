@@ -388,66 +388,14 @@ def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder:
 
 # ---- frameworks -------------------------------------------------------------------------------------------------
 
-FAKE_TORCH = '''
-"""As much of torch as the probe asks for; FAKE_ERROR is the error of a convolution on a device."""
-import ctypes, os
-from types import SimpleNamespace as Space
-
-here = os.path.dirname(os.path.abspath(__file__))
-__version__ = "2.13.0+cu130"
-
-
-class Tensor:
-    def __init__(self, error=0.0): self.error = error
-    def to(self, kind):
-        if kind == "cuda:" + os.environ.get("FAKE_LOST", "-"): raise RuntimeError("CUDA error: no kernel image")
-        return Tensor(float(os.environ.get("FAKE_ERROR", "1e-7")) if str(kind).startswith("cuda") else self.error)
-    def double(self): return self
-    def detach(self): return self
-    def cpu(self): return self
-    def __sub__(self, other): return Space(norm=lambda: self.error)
-    def norm(self): return 1.0
-
-
-class Generator:
-    def manual_seed(self, seed): return self
-
-
-class no_grad:
-    def __enter__(self): return self
-    def __exit__(self, *parts): return None
-
-
-def randn(shape, generator): return Tensor()
-
-
-float32, float16 = "float32", "float16"
-count = int(os.environ.get("FAKE_DEVICES", "0"))
-nn = Space(functional=Space(conv2d=lambda first, *rest, padding: first))
-version = Space(cuda="13.0")
-_C = Space(_cuda_getArchFlags=lambda: "sm_80 sm_90")
-
-
-def init():
-    if not count: raise RuntimeError("Found no NVIDIA driver on your system.")
-
-
-cuda = Space(
-    init=init, device_count=lambda: count, synchronize=lambda device: None, get_arch_list=lambda: [],
-    get_device_name=lambda index: "Stand-in %d" % index, get_device_capability=lambda index: (9, 0),
-)
-backends = Space(
-    cudnn=Space(version=lambda: 92000, is_available=lambda: True, allow_tf32=True),
-    cuda=Space(matmul=Space(allow_tf32=True)),
-)
-for name in os.environ.get("FAKE_LIBRARIES", "").split(":"):
-    name and ctypes.CDLL(name)
-'''
+FAKES = Path(__file__).parent / "fakes"
+FAKE_TORCH = (FAKES / "torch.py").read_text()
 
 
 def install_torch(site: Path, body: str = FAKE_TORCH) -> dict[str, str]:
     (site / "torch").mkdir()
     (site / "torch" / "__init__.py").write_text(body)
+    shutil.copy(FAKES / "fake_arrays.py", site)
     write_record(site, "torch", "2.13.0", [Path("torch/__init__.py")])
     return {**INSTALLED, "torch": "2.13.0"}
 

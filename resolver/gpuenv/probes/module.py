@@ -6,40 +6,33 @@ Options: {"import_name": NAME}. Runs on Python 3.9 and later; standard library a
 from __future__ import annotations
 
 import importlib
-import json
+import importlib.machinery
 import os
-import re
-import sys
 import time
+import types
+from typing import Any
 
 
-def mapped() -> list[str]:
-    """The libraries of NVIDIA's that /proc/self/maps names."""
-    paths: dict[str, None] = {}
-    with open("/proc/self/maps") as table:
-        for line in table:
-            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
-            if re.match(r"lib(cu[a-z]+|nv[A-Za-z]+|nccl)[_A-Za-z0-9]*\.so", os.path.basename(path)):
-                paths[path] = None
-    return list(paths)
+def load_child() -> Any:
+    """_child.py beside this script, without its folder on sys.path, where torch.py would stand for the real one."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child.py")
+    loader = importlib.machinery.SourceFileLoader("gpuenv_child", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    return module
 
 
-def main() -> None:
-    """Runs the probe and prints its one document."""
-    options = json.loads(sys.argv[1])
-    sys.stderr.write("gpuenv-step: import " + options["import_name"] + "\n")
-    sys.stderr.flush()
+child = load_child()
+
+
+def probe(options: dict[str, Any]) -> dict[str, Any]:
+    """The answer that the contract describes, as far as an import goes."""
+    child.step("import " + options["import_name"])
     begin = time.perf_counter()
-    try:
-        module = importlib.import_module(options["import_name"])
-        version = str(getattr(module, "__version__", ""))
-        answer = {"version": version, "file": getattr(module, "__file__", None), "mapped": mapped()}
-        answer["import_s"] = time.perf_counter() - begin
-    except Exception as error:
-        answer = {"failure": f"{type(error).__name__}: {str(error).strip()}"}
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
+    module = importlib.import_module(options["import_name"])
+    answer = {"import_s": time.perf_counter() - begin, "version": str(getattr(module, "__version__", ""))}
+    return {**answer, "file": getattr(module, "__file__", None), "mapped": child.mapped()}
 
 
 if __name__ == "__main__":
-    main()
+    child.main(probe)

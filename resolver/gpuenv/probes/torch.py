@@ -1,134 +1,102 @@
 """Imports torch and convolves: on the CPU, and with cuDNN on every visible device. See the contract in __init__.py.
 
 Options: {"import_name": "torch", "device": bool}. Runs on Python 3.9 and later; standard library and torch only.
-
-The result of each convolution is compared with the same one in float64 on the CPU, of the same rounded inputs, as
-||out - ref|| / ||ref||: at most 1e-5 in float32 (TF32 off; the sums have 144 terms, so float32 leaves about 2e-7)
-and at most 2e-3 in float16 (whose result alone is rounded to 5e-4).
+TF32 is switched off in this process, so that float32 means float32.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
+import importlib.machinery
 import os
-import sys
 import time
-import warnings
+import types
 from typing import Any
 
-LIBRARIES = ("libcud", "libcublas", "libcufft", "libcufile", "libcupti", "libcurand", "libcus", "libnv", "libnccl",
-             "libtorch", "libc10")  # fmt: skip
-TOLERANCE = {"float32": 1e-5, "float16": 2e-3}
-REPEATS = 10
+
+def load_child() -> Any:
+    """_child.py beside this script, without its folder on sys.path, where torch.py would stand for the real one."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child.py")
+    loader = importlib.machinery.SourceFileLoader("gpuenv_child", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    return module
 
 
-def step(text: str) -> None:
-    """Says on stderr what comes next, so that a crash can be told together with where it happened."""
-    sys.stderr.write("gpuenv-step: " + text + "\n")
-    sys.stderr.flush()
+child = load_child()
 
 
-def mapped() -> list[str]:
-    """The CUDA and torch libraries that /proc/self/maps names."""
-    paths: dict[str, None] = {}
-    with open("/proc/self/maps") as table:
-        for line in table:
-            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
-            if os.path.basename(path).startswith(LIBRARIES):
-                paths[path] = None
-    return list(paths)
-
-
-def convolve(torch: Any, device: str, dtype: str) -> dict[str, Any]:
-    """One RUN of the contract: 8x16x32x32 with 32 filters of 3x3 and a bias, padding 1."""
-    what = f"Conv2d {dtype} on {device}"
+def convolve(torch: Any, work: Any, device: str, dtype: str) -> dict[str, Any]:
+    """One RUN of the contract."""
     kind = getattr(torch, dtype)
-    generator = torch.Generator().manual_seed(20240229)
-    shapes = [(8, 16, 32, 32), (32, 16, 3, 3), (32,)]
-    inputs = [torch.randn(shape, generator=generator).to(kind) for shape in shapes]
-    reference = torch.nn.functional.conv2d(*[one.double() for one in inputs], padding=1)
+    images = torch.tensor(work.images).reshape(child.INPUT).to(kind).to(device)
+    filters = torch.tensor(work.filters).reshape(child.WEIGHT).to(kind).to(device)
 
-    def once() -> tuple[Any, float]:
-        begin = time.perf_counter()
-        out = torch.nn.functional.conv2d(*placed, padding=1)
+    def once() -> Any:
+        out = torch.nn.functional.conv2d(images, filters, padding=1)
         if device != "cpu":
             torch.cuda.synchronize(device)
-        return out, time.perf_counter() - begin
+        return out
 
-    step(what)
     with torch.no_grad():
-        placed = [one.to(device) for one in inputs]
-        out, first = once()
-        steady = min(once()[1] for _ in range(REPEATS))
-        error = (out.detach().cpu().double() - reference).norm() / reference.norm()
-    return {"what": what, "error": float(error), "tolerance": TOLERANCE[dtype], "first_s": first, "steady_s": steady}
+        run: dict[str, Any] = work.run(
+            f"Conv2d {dtype} on {device}", dtype, once, lambda out: out.cpu().double().flatten().tolist()
+        )
+    return run
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's text; torch's go on with pages of advice."""
-    return str(error).strip().split("\n")[0]
-
-
-def try_device(torch: Any, index: int) -> dict[str, Any]:
+def try_device(torch: Any, work: Any, index: int) -> dict[str, Any]:
     """One member of "devices"; a failure on one device leaves the others to be tried."""
     answer: dict[str, Any] = {"index": index}
     try:
-        step(f"device {index}")
+        child.step(f"device {index}")
         answer["name"] = torch.cuda.get_device_name(index)
         answer["capability"] = list(torch.cuda.get_device_capability(index))
-        answer["runs"] = [convolve(torch, f"cuda:{index}", dtype) for dtype in ("float32", "float16")]
+        dtypes = ["float32", "float16"] + (["bfloat16"] if answer["capability"] >= [8, 0] else [])
+        answer["runs"] = [convolve(torch, work, f"cuda:{index}", dtype) for dtype in dtypes]
     except Exception as error:
-        answer["failure"] = f"{type(error).__name__}: {first_line(error)}"
+        answer["failure"] = child.failure(error)
     return answer
+
+
+def try_devices(torch: Any, work: Any) -> dict[str, Any]:
+    """{"devices"} or {"device_failure"}."""
+    # Asked first: without a usable driver the questions below warn or fail, and each says less than this one.
+    child.step("torch.cuda.init")
+    try:
+        torch.cuda.init()
+        count = torch.cuda.device_count()
+    except Exception as error:
+        return {"device_failure": child.failure(error)}
+    return {"devices": [try_device(torch, work, index) for index in range(count)]}
 
 
 def probe(options: dict[str, Any]) -> dict[str, Any]:
     """The answer that the contract describes, with import_s, file and *_failure texts."""
-    step("import " + options.get("import_name", "torch"))
+    child.step("import " + options.get("import_name", "torch"))
     begin = time.perf_counter()
     torch = importlib.import_module(options.get("import_name", "torch"))
     answer: dict[str, Any] = {"import_s": time.perf_counter() - begin, "version": str(torch.__version__)}
-    answer.update(cuda=torch.version.cuda, file=getattr(torch, "__file__", None))
-    if options.get("device"):
-        # Asked first: without a usable driver the questions below warn or fail, and each says less than this one.
-        step("torch.cuda.init")
-        try:
-            if torch.version.cuda is not None:
-                torch.cuda.init()
-        except Exception as error:
-            answer["device_failure"] = f"{type(error).__name__}: {first_line(error)}"
-    step("torch.backends.cudnn.version")
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    answer["cpu"] = convolve(torch, "cpu", "float32")
+    answer.update(cuda=torch.version.cuda, file=getattr(torch, "__file__", None), devices=[])
+    work = child.Convolution()
+    answer["cpu"] = convolve(torch, work, "cpu", "float32")
+    if getattr(torch.version, "hip", None):
+        answer["aside"] = f"a build for ROCm {torch.version.hip}: its GPUs are not NVIDIA's"
     if torch.version.cuda is not None:
+        torch.backends.cudnn.allow_tf32 = False
+        child.step("torch.backends.cudnn.version")
         try:
             answer["cudnn"] = torch.backends.cudnn.version()
-            answer["cudnn_available"] = bool(torch.backends.cudnn.is_available())
         except Exception as error:
-            answer["cudnn_failure"] = f"{type(error).__name__}: {first_line(error)}"
+            answer["cudnn_failure"] = child.failure(error)
+        # The C function: torch.cuda.get_arch_list says [] where no device is available.
         flags = torch._C._cuda_getArchFlags() if hasattr(torch._C, "_cuda_getArchFlags") else None
         answer["arch_list"] = flags.split() if flags else list(torch.cuda.get_arch_list())
-        answer["devices"] = []
-        if options.get("device") and "device_failure" not in answer:
-            count = torch.cuda.device_count()
-            answer["devices"] = [try_device(torch, index) for index in range(count)]
-    answer["mapped"] = mapped()
+        if options.get("device"):
+            answer.update(try_devices(torch, work))
+    answer["mapped"] = child.mapped()
     return answer
 
 
-def main() -> None:
-    """Runs the probe and prints its one document."""
-    warnings.simplefilter("ignore")
-    try:
-        answer = probe(json.loads(sys.argv[1]))
-    except Exception as error:
-        answer = {"failure": f"{type(error).__name__}: {first_line(error)}"}
-    step("done")
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    child.main(probe)

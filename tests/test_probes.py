@@ -1,0 +1,181 @@
+"""The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults for what needs a GPU."""
+
+import importlib.machinery
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tomllib
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.model import Check
+from gpuenv.verification import verify
+from gpuenv.verification.children import PROBES
+from native_build import build
+from test_verification import CLEAN, CUDNN, FAKES, host_of, install, show, site_of, write_record
+
+CASES = [
+    pytest.param(name, case, id=f"{name}-{case['name']}")
+    for case in tomllib.loads((Path(__file__).parent / "data" / "probes.toml").read_text())["case"]
+    for name in case["framework"]
+]
+# jaxlib, onnxruntime and what they need: 200 MB. TensorFlow's build for the CPU alone is 250, PyTorch's 200.
+REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """An environment with nothing in it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    return tmp_path / "env"
+
+
+def install_fake(site: Path, name: str, case: dict[str, Any]) -> None:
+    files = {"fake_arrays.py": "fake_arrays.py", "numpy.py": "numpy.py", f"{name}/__init__.py": f"{name}.py"}
+    if name == "jax" and "plugin" not in case.get("without", ()):
+        files |= {"jax_cuda13_plugin/__init__.py": "", "jax_cuda13_plugin/_versions.py": "jax_versions.py"}
+    if "cupy.cudnn" in case.get("with", ()):
+        files["cupy/cudnn.py"] = "cupy_cudnn.py"
+    for path, source in files.items():
+        (site / path).parent.mkdir(exist_ok=True)
+        (site / path).write_text((FAKES / source).read_text() if source else "")
+    write_record(site, f"{name}-fake", "1.0", [Path(path) for path in files])
+
+
+def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> list[Check]:
+    """The checks of the framework; all others passed, unless the case says that they need not."""
+    without, devices = case.get("without", ()), case.get("devices", 1)
+    visible = case.get("visible", devices)
+    if "cudnn" not in without:
+        install(site_of(target), native, [])
+    install_fake(site_of(target), name, case)
+    libcuda = build("cuda_stub.c", "libcuda.so.1", native)
+    env = {**CLEAN, "FAKE_DEVICES": str(devices), "CUDA_STUB_DEVICES": str(visible), **case.get("env", {})}
+    env["LD_LIBRARY_PATH"] = str(libcuda.parent)
+    if "engine" not in without:
+        env["FAKE_LIBRARIES"] = str(site_of(target) / CUDNN / "libcudnn_engines_precompiled.so.9")
+    checks = verify(
+        None, str(target), host_of(visible), frameworks=[(name, name, name)], timeout=case.get("timeout", 60), env=env
+    )
+    ours = [one for one in checks if one.name == name]
+    assert case.get("shared") or {one.status for one in checks if one not in ours} == {"pass"}, show(checks)
+    return ours
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: Path) -> None:
+    checks = verify_fake(target, native, name, case)
+    said = show(checks)
+    left = list(checks)
+    for want in case["expect"]:
+        found = [one for one in left if one.subject == want["subject"] or one.subject.startswith(want["subject"] + " ")]
+        assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
+        for text in want["has"]:
+            assert text in found[0].evidence, f"{text}\n{said}"
+        left.remove(found[0])
+    assert {one.status for one in left} <= {"pass"}, said
+
+
+# ---- the reference ----------------------------------------------------------------------------------------------
+
+
+def load(path: Path) -> Any:
+    loader = importlib.machinery.SourceFileLoader(path.stem, str(path))
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    return module
+
+
+CHILD, ARRAYS = load(Path(PROBES) / "_child.py"), load(FAKES / "fake_arrays.py")
+
+
+def test_the_reference_is_the_convolution_by_its_definition() -> None:
+    images, filters = CHILD.inputs()
+    out = ARRAYS.convolve(ARRAYS.Array(images, CHILD.INPUT), ARRAYS.Array(filters, CHILD.WEIGHT), ARRAYS.CPU)
+    assert out.flat == CHILD.reference()
+
+
+def test_every_type_holds_the_inputs_exactly() -> None:
+    for values in CHILD.inputs():
+        assert len(set(values)) > 200
+        assert list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values))) == values
+        upper = [struct.pack(">f", value)[:2] + b"\0\0" for value in values]  # bfloat16: the upper half of a float32
+        assert [struct.unpack(">f", one)[0] for one in upper] == values
+
+
+def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
+    work = CHILD.Convolution()
+    right = CHILD.reference()
+    assert work.error(right) == 0
+    assert math.isnan(work.error([*right[:-1], math.nan]))
+    assert work.error([math.inf, *right[1:]]) == math.inf
+    assert work.error([1e300, *right[1:]]) == math.inf
+    with pytest.raises(ValueError, match="8191 values, not 8192"):
+        work.error(right[:-1])
+
+
+def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
+    work, right = CHILD.Convolution(), CHILD.reference()
+    wrong = [2 * value for value in right]
+    for bad in (0, CHILD.REPEATS):
+        results = iter([wrong if index == bad else right for index in range(CHILD.REPEATS + 1)])
+        run = work.run("a test", "float32", lambda results=results: next(results), lambda out: out)
+        assert run["error"] == 1.0
+
+
+# ---- real frameworks, on the CPU --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the frameworks' builds for the CPU. uv keeps the downloads."""
+    folder = tmp_path_factory.mktemp("real") / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+    done = subprocess.run([*command, *REAL.values()], capture_output=True, text=True, check=False)
+    if done.returncode != 0 and not os.environ.get("CI"):
+        pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
+    frameworks = [(name, name, name) for name in REAL]
+    found = verify(
+        None, str(target), host_of(0), frameworks=frameworks, device=False, timeout=240, env=CLEAN, probes=probes
+    )
+    return {(one.name, one.subject): one for one in found}
+
+
+def test_real_frameworks_on_the_cpu(real: Path) -> None:
+    checks = verify_real(real)
+    for name in REAL:
+        assert checks[name, "import"].status == "pass", checks[name, "import"]
+        assert "a build for the CPU" in checks[name, "import"].evidence
+        assert checks[name, "convolution CPU"].status == "pass", checks[name, "convolution CPU"]
+        assert checks[name, "libraries"].status == "pass", checks[name, "libraries"]
+
+
+def test_a_tampered_reference_is_found(real: Path, tmp_path: Path) -> None:
+    shutil.copytree(PROBES, tmp_path / "probes")
+    path = tmp_path / "probes" / "_child.py"
+    text = path.read_text()
+    line = "    return [value / (UNIT * UNIT) for value in found]\n"
+    assert text.count(line) == 1
+    path.write_text(text.replace(line, "    found[4711] += 64\n" + line))
+    checks = verify_real(real, str(tmp_path / "probes"))
+    for name in REAL:
+        assert checks[name, "convolution CPU"].status == "fail", checks[name, "convolution CPU"]
