@@ -38,7 +38,7 @@ def nvml_script(host: Mapping[str, Any]) -> str:
 
     `driver`, `cuda` (13000), `nvml` (library release); `gpus`: name, cc "9.0", and optional uuid, bus, total, free
     (bytes), ecc, mode, mig (a list of name, uuid, gi, ci, total, free; its presence is MIG mode on); `fail`:
-    [[function, code] or [function, code, GPU index]]; `hang`: [function].
+    [[function, code] or [function, code, GPU index]]; `hang`: [function]; `processes`: [[GPU index, number, bytes]].
     """
     lines = [
         ["driver", host.get("driver", "580.65.06")],
@@ -58,4 +58,5 @@ def nvml_script(host: Mapping[str, Any]) -> str:
             lines.append(["mig", index, *row])
     lines += [["fail", *row, "-"][:4] for row in host.get("fail", [])]
     lines += [["hang", name] for name in host.get("hang", [])]
+    lines += [["process", *row] for row in host.get("processes", [])]
     return "".join("\t".join(map(str, line)) + "\n" for line in lines)
