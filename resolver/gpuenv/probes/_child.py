@@ -35,7 +35,7 @@ SHOWN = 3  # lines of stderr that an answer quotes
 # libcurl, libcups and the like are nobody's CUDA.
 LIBRARY = re.compile(
     r"(lib(cud|cublas|cufft|cufile|cupti|curand|cusolver|cusparse|cutensor|nv|nccl|torch|c10|tensorflow|onnxruntime|jax)"
-    r"|xla_|_pywrap_tensorflow).*\.so"
+    r"|xla_|_pywrap_tensorflow|onnxruntime_).*\.so"
 )
 
 
@@ -149,6 +149,13 @@ def mapped_cudnn() -> int | None:
             library.cudnnGetVersion.restype = ctypes.c_size_t
             return int(library.cudnnGetVersion())
     return None
+
+
+def release(number: int) -> str:
+    """9.20.0 of 92000, and 8.9.7 of 8907: cudnn_version.h."""
+    if number >= 90000:
+        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
 
 
 def said(pattern: str) -> str:

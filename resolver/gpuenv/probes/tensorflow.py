@@ -92,7 +92,7 @@ def try_devices(tf: Any, work: Any) -> dict[str, Any]:
 
 def probe(options: dict[str, Any]) -> dict[str, Any]:
     """The answer that the contract describes, with import_s, file and *_failure texts."""
-    os.environ.update(TF_CPP_MIN_LOG_LEVEL="0", TF_CPP_VMODULE="dso_loader=1", TF_ENABLE_ONEDNN_OPTS="0")
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="0", TF_CPP_VMODULE="dso_loader=1")
     child.step("import " + options.get("import_name", "tensorflow"))
     begin = time.perf_counter()
     tf = importlib.import_module(options.get("import_name", "tensorflow"))
