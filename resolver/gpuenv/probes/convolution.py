@@ -12,7 +12,8 @@ and sums in float32. One reference in float64 serves all, no math mode (TF32 or 
 left is the rounding of the result: 2**-11 of a value in float16 and 2**-9 in bfloat16. `error` is the largest
 difference over the largest reference value: one wrong element is as bad as all. Of the algorithms that cuDNN's
 heuristics offer the first that multiplies and adds is taken (implicit or explicit GEMM): Winograd's and Fourier's
-transforms round on their own, and where they alone are offered the tolerance is eight times as large. The output is filled with NaN before each run; what is not finite is wrong.
+transforms round on their own, and where they alone are offered the tolerance is eight times as large. The output is
+filled with NaN before each run; what is not finite is wrong.
 
 Answers {"version", "driver": {"path", "version", "count"}, "device": {"name", "capability", "mode", "total", "free"},
 "need", "context_s", "check_s", "runs": [{"what", "error" | null, "tolerance", "wrong": how many values, "values",
@@ -21,13 +22,14 @@ Answers {"version", "driver": {"path", "version", "count"}, "device": {"name", "
 Keys that were not come to are left out.
 
 By hand: python convolution.py '{"folder": ".../nvidia/cudnn/lib", "device": {"ordinal": 0}}'
-Runs on Python 3.9 and later; standard library only. Sources: cuda.h, nvml.h, cudnn_ops.h, cudnn_cnn.h.
+Runs on Python 3.9 and later; standard library only.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
+import importlib.machinery
 import json
 import math
 import os
@@ -35,16 +37,26 @@ import re
 import struct
 import sys
 import time
+import types
 from typing import Any
 
-POINTER, INT, SIZE, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_char_p
-ADDRESS, INTS, SIZES = ctypes.c_uint64, ctypes.POINTER(INT), ctypes.POINTER(SIZE)
-OUT = ctypes.POINTER(POINTER)
+
+def load_native() -> Any:
+    """_native.py beside this script, without its folder on sys.path, where torch.py would stand for the real one."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_native.py")
+    loader = importlib.machinery.SourceFileLoader("gpuenv_native", path)
+    module = types.ModuleType(loader.name)
+    loader.exec_module(module)
+    return module
+
+
+native = load_native()
+Fault, INT, POINTER, SIZE = native.Fault, native.INT, native.POINTER, native.SIZE
+
 MIB = 1 << 20
 N, C, K, H, W, R = 2, 8, 16, 12, 10, 3  # images, channels, filters, height, width, filter's side; padding 1
 WORKSPACE = 64 * MIB
-OUT_OF_MEMORY, NON_BLOCKING = 2, 1  # CUDA_ERROR_OUT_OF_MEMORY, CU_STREAM_NON_BLOCKING
-ALLOC_FAILED = {8: {2}, 9: {4003, 4004}}  # by cuDNN's major version
+NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 # CU_DEVICE_ATTRIBUTE_...: COMPUTE_MODE, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR.
 MODE, MAJOR, MINOR = 20, 75, 76
 TRANSFORMED = 8
@@ -56,151 +68,6 @@ TYPES = (
     ("bfloat16", 9, 2, 1, (8, 0), (8, 1), 4e-3),
 )
 STREAMS = ("the default stream", "a second stream", "a third stream")
-
-
-class Perf(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t."""
-
-    _fields_ = [("algo", INT), ("status", INT), ("time", ctypes.c_float), ("memory", SIZE), ("determinism", INT),
-                ("math", INT), ("reserved", INT * 3)]  # fmt: skip
-
-
-class Process(ctypes.Structure):
-    """nvmlProcessInfo_t as of nvmlDeviceGetComputeRunningProcesses_v3."""
-
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu_instance", ctypes.c_uint),
-                ("compute_instance", ctypes.c_uint)]  # fmt: skip
-
-
-DRIVER: dict[str, tuple[Any, ...]] = {
-    "cuInit": (ctypes.c_uint,),
-    "cuDriverGetVersion": (INTS,),
-    "cuDeviceGetCount": (INTS,),
-    "cuDeviceGet": (INTS, INT),
-    "cuDeviceGetName": (TEXT, INT, INT),
-    "cuDeviceGetPCIBusId": (TEXT, INT, INT),
-    "cuDeviceGetAttribute": (INTS, INT, INT),
-    "cuDevicePrimaryCtxRetain": (OUT, INT),
-    "cuDevicePrimaryCtxRelease_v2": (INT,),
-    "cuCtxSetCurrent": (POINTER,),
-    "cuCtxSynchronize": (),
-    "cuMemGetInfo_v2": (SIZES, SIZES),
-    "cuMemAlloc_v2": (ctypes.POINTER(ADDRESS), SIZE),
-    "cuMemFree_v2": (ADDRESS,),
-    "cuMemcpyHtoD_v2": (ADDRESS, POINTER, SIZE),
-    "cuMemcpyDtoH_v2": (POINTER, ADDRESS, SIZE),
-    "cuMemsetD8_v2": (ADDRESS, ctypes.c_ubyte, SIZE),
-    "cuStreamCreate": (OUT, ctypes.c_uint),
-    "cuStreamSynchronize": (POINTER,),
-    "cuStreamDestroy_v2": (POINTER,),
-}
-FORWARD = (POINTER, POINTER, POINTER, ADDRESS, POINTER, ADDRESS, POINTER, INT, ADDRESS, SIZE, POINTER, POINTER, ADDRESS)
-CUDNN: dict[str, tuple[Any, ...]] = {
-    "cudnnCreate": (OUT,),
-    "cudnnDestroy": (POINTER,),
-    "cudnnSetStream": (POINTER, POINTER),
-    "cudnnCreateTensorDescriptor": (OUT,),
-    "cudnnSetTensor4dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT),
-    "cudnnDestroyTensorDescriptor": (POINTER,),
-    "cudnnCreateFilterDescriptor": (OUT,),
-    "cudnnSetFilter4dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT),
-    "cudnnDestroyFilterDescriptor": (POINTER,),
-    "cudnnCreateConvolutionDescriptor": (OUT,),
-    "cudnnSetConvolution2dDescriptor": (POINTER, INT, INT, INT, INT, INT, INT, INT, INT),
-    "cudnnSetConvolutionMathType": (POINTER, INT),
-    "cudnnDestroyConvolutionDescriptor": (POINTER,),
-    "cudnnGetConvolution2dForwardOutputDim": (POINTER, POINTER, POINTER, INTS, INTS, INTS, INTS),
-    "cudnnGetConvolutionForwardAlgorithm_v7": (
-        POINTER, POINTER, POINTER, POINTER, POINTER, INT, INTS, ctypes.POINTER(Perf),
-    ),
-    "cudnnConvolutionForward": FORWARD,
-}  # fmt: skip
-
-
-def step(text: str) -> None:
-    """Says on stderr what comes next, so that a crash can be told together with where it happened."""
-    sys.stderr.write("gpuenv-step: " + text + "\n")
-    sys.stderr.flush()
-
-
-class Fault(Exception):  # noqa: N818  what it tells may be the host's fault and no error of ours
-    """A call that failed; `told` is the answer's "fault"."""
-
-    def __init__(self, kind: str, call: str, status: int | None, name: str, said: str) -> None:
-        super().__init__(call)
-        self.told: dict[str, Any] = {"kind": kind, "call": call, "status": status, "name": name, "said": said}
-
-
-class Library:
-    """A library whose functions are called with a step before and a look at the status after."""
-
-    def __init__(self, path: str, signatures: dict[str, tuple[Any, ...]], mode: int = ctypes.DEFAULT_MODE) -> None:
-        step("open " + path)
-        try:
-            self.loaded = ctypes.CDLL(path, mode=mode)
-        except OSError as error:
-            raise Fault("library", "dlopen " + path, None, "", str(error)) from None
-        self.path, self.signatures, self.during = path, signatures, ""
-
-    def call(self, name: str, *arguments: Any) -> None:
-        if self.during:
-            step("call " + name + ": " + self.during)
-        else:
-            step("call " + name)
-        try:
-            function = getattr(self.loaded, name)
-        except AttributeError:
-            raise Fault("library", name, None, "", self.path + " has no such function") from None
-        function.argtypes = self.signatures[name]
-        status = int(function(*arguments))
-        if status != 0:
-            raise self.fault(name, status)
-
-    def fault(self, name: str, status: int) -> Fault:
-        raise NotImplementedError
-
-
-class Driver(Library):
-    def fault(self, name: str, status: int) -> Fault:
-        text = ctypes.c_char_p()
-        if hasattr(self.loaded, "cuGetErrorName"):
-            self.loaded.cuGetErrorName(status, ctypes.byref(text))
-        return Fault(
-            "memory" if status == OUT_OF_MEMORY else "driver", name, status, (text.value or b"").decode(), self.during
-        )
-
-
-class Cudnn(Library):
-    def __init__(self, path: str) -> None:
-        super().__init__(path, CUDNN, os.RTLD_NOW | os.RTLD_GLOBAL)
-        self.major = int(path.rsplit(".", 1)[1])
-        step("call cudnnGetVersion")
-        self.loaded.cudnnGetVersion.restype = SIZE
-        self.number = int(self.loaded.cudnnGetVersion())
-        # cudnn_version.h: 8907 is 8.9.7, and from 9.0 on 92000 is 9.20.0.
-        parts = (10000, 100) if self.number >= 90000 else (1000, 100)
-        self.release = (self.number // parts[0], self.number % parts[0] // parts[1])
-
-    def fault(self, name: str, status: int) -> Fault:
-        self.loaded.cudnnGetErrorString.restype = ctypes.c_char_p
-        text = (self.loaded.cudnnGetErrorString(status) or b"").decode(errors="replace")
-        said = self.during
-        if hasattr(self.loaded, "cudnnGetLastErrorString"):  # cuDNN 9
-            buffer = ctypes.create_string_buffer(4096)
-            self.loaded.cudnnGetLastErrorString(buffer, SIZE(len(buffer)))
-            said = "; ".join(part for part in (buffer.value.decode(errors="replace").strip(), said) if part)
-        return Fault("memory" if status in ALLOC_FAILED.get(self.major, ()) else "cudnn", name, status, text, said)
-
-
-def mapped() -> list[str]:
-    """The libraries of cuDNN, cuBLAS, NVRTC, the runtime and the driver that /proc/self/maps names."""
-    paths: dict[str, None] = {}
-    with open("/proc/self/maps") as table:
-        for line in table:
-            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
-            if re.match(r"lib(cudnn|cublas|nvrtc|cudart|cuda|nvidia-)", os.path.basename(path)):
-                paths[path] = None
-    return list(paths)
 
 
 # ---- numbers ----------------------------------------------------------------------------------------------------
@@ -273,15 +140,15 @@ def compare(out: list[float], right: list[float], tolerance: float) -> dict[str,
 # ---- the device -------------------------------------------------------------------------------------------------
 
 
-def ask(driver: Driver, name: str, *arguments: Any) -> int:
+def ask(driver: Any, name: str, *arguments: Any) -> int:
     value = INT()
     driver.call(name, ctypes.byref(value), *arguments)
-    return value.value
+    return int(value.value)
 
 
-def read_driver(driver: Driver) -> dict[str, Any]:
+def read_driver(driver: Any) -> dict[str, Any]:
     """Starts the driver: its version and the number of devices that it shows to this process."""
-    paths = [path for path in mapped() if os.path.basename(path).startswith("libcuda.so")]
+    paths = [path for path in native.mapped() if os.path.basename(path).startswith("libcuda.so")]
     answer: dict[str, Any] = {"path": paths[0] if paths else driver.path}
     try:
         driver.call("cuInit", 0)
@@ -292,7 +159,7 @@ def read_driver(driver: Driver) -> dict[str, Any]:
     return answer
 
 
-def read_device(driver: Driver, ordinal: int, device: dict[str, Any]) -> int:
+def read_device(driver: Any, ordinal: int, device: dict[str, Any]) -> int:
     number = ask(driver, "cuDeviceGet", ordinal)
     name = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", name, len(name), number)
@@ -304,36 +171,17 @@ def read_device(driver: Driver, ordinal: int, device: dict[str, Any]) -> int:
     return number
 
 
-def memory(driver: Driver) -> tuple[int, int]:
+def memory(driver: Any) -> tuple[int, int]:
     """(free, total) bytes of the current context's device."""
     free, total = SIZE(), SIZE()
     driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
-def users(bus: str) -> list[str]:
-    """The processes that use the device, as NVML tells them; [] where it does not."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        handle, count = POINTER(), ctypes.c_uint(64)
-        table = (Process * 64)()
-        step("ask NVML who uses the device")
-        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode(), ctypes.byref(handle)):
-            return []
-        if nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), table):
-            return []
-    except (OSError, AttributeError):
-        return []
-    ours = os.getpid()
-    known = [one for one in table[: count.value] if one.pid != ours]
-    # All bits set is NVML's "not available".
-    return ["process %d%s" % (one.pid, "" if one.used >> 63 else " (%d MiB)" % (one.used // MIB)) for one in known]
-
-
 class Convolution:
     """The convolution in one type: descriptors, buffers, and the algorithm that the heuristics offer."""
 
-    def __init__(self, driver: Driver, cudnn: Cudnn, row: tuple[Any, ...], handle: ctypes.c_void_p) -> None:
+    def __init__(self, driver: Any, cudnn: Any, row: tuple[Any, ...], handle: ctypes.c_void_p) -> None:
         self.driver, self.cudnn = driver, cudnn
         self.name, self.number, self.size, self.math, _, _, self.tolerance = row
         cudnn.during = self.name
@@ -356,18 +204,18 @@ class Convolution:
         self.out = self._buffer(N * K * H * W * self.size)
 
     def _made(self, what: str) -> ctypes.c_void_p:
-        descriptor = POINTER()
+        descriptor: ctypes.c_void_p = POINTER()
         self.cudnn.call("cudnnCreate%sDescriptor" % what, ctypes.byref(descriptor))
         return descriptor
 
     def _buffer(self, size: int) -> ctypes.c_uint64:
-        address = ADDRESS()
+        address: ctypes.c_uint64 = native.ADDRESS()
         self.driver.call("cuMemAlloc_v2", ctypes.byref(address), size)
         self.memory.append(address)
         return address
 
-    def _algorithm(self, handle: ctypes.c_void_p) -> Perf:
-        table, count = (Perf * 16)(), INT()
+    def _algorithm(self, handle: ctypes.c_void_p) -> Any:
+        table, count = (native.Perf * 16)(), INT()
         call = "cudnnGetConvolutionForwardAlgorithm_v7"
         self.cudnn.call(call, handle, self.x, self.w, self.how, self.y, len(table), ctypes.byref(count), table)
         found = [one for one in table[: count.value] if one.status == 0 and one.memory <= WORKSPACE]
@@ -410,7 +258,7 @@ class Convolution:
             self.cudnn.call("cudnnDestroy%sDescriptor" % what, one)
 
 
-def convolve(driver: Driver, cudnn: Cudnn, answer: dict[str, Any]) -> None:
+def convolve(driver: Any, cudnn: Any, answer: dict[str, Any]) -> None:
     """All types on all streams; the runs are added to the answer as they come."""
     x, w = numbers(N * C * H * W, 20240229), numbers(K * C * R * R, 4711)
     right = reference(x, w)
@@ -442,7 +290,7 @@ def convolve(driver: Driver, cudnn: Cudnn, answer: dict[str, Any]) -> None:
         driver.call("cuStreamDestroy_v2", stream)
 
 
-def on_device(driver: Driver, folder: str, ordinal: int, answer: dict[str, Any]) -> None:
+def on_device(driver: Any, folder: str, ordinal: int, answer: dict[str, Any]) -> None:
     begin = time.perf_counter()
     answer["driver"] = read_driver(driver)
     device: dict[str, Any] = {}
@@ -459,7 +307,7 @@ def on_device(driver: Driver, folder: str, ordinal: int, answer: dict[str, Any])
     mains = [name for name in os.listdir(folder) if re.fullmatch(r"libcudnn\.so\.[0-9]+", name)]
     if not mains:
         raise Fault("library", "", None, "", "no libcudnn.so.N in " + folder)
-    cudnn = Cudnn(os.path.join(folder, max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))))
+    cudnn = native.Cudnn(os.path.join(folder, max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))))
     answer.update(version=cudnn.number, runs=[], left=[])
     try:
         convolve(driver, cudnn, answer)
@@ -470,7 +318,7 @@ def on_device(driver: Driver, folder: str, ordinal: int, answer: dict[str, Any])
         raise
 
 
-def after(driver: Driver, answer: dict[str, Any], fault: Fault) -> None:
+def after(driver: Any, answer: dict[str, Any], fault: Any) -> None:
     """What the driver says after a failure: cuDNN's own status often hides it, and so does a lack of memory."""
     try:
         driver.during = ""
@@ -484,15 +332,15 @@ def probe(options: dict[str, Any]) -> dict[str, Any]:
     """The answer that this file's first lines describe."""
     answer: dict[str, Any] = {"need": int(options.get("need", 256 * MIB)), "fault": None}
     try:
-        driver = Driver("libcuda.so.1", DRIVER)
+        driver = native.Driver("libcuda.so.1", native.DRIVER)
         on_device(driver, options["folder"], int(options["device"]["ordinal"]), answer)
     except Fault as fault:
         answer.setdefault("driver", fault.told.pop("driver", {}))
         answer["fault"] = fault.told
         # CUDA_ERROR_DEVICE_UNAVAILABLE is a device that others have for themselves.
         if (fault.told["kind"] == "memory" or fault.told["status"] == 46) and answer.get("device", {}).get("bus"):
-            answer["users"] = users(answer["device"]["bus"])
-    answer["mapped"] = mapped()
+            answer["users"] = native.users(answer["device"]["bus"])
+    answer["mapped"] = native.mapped()
     return answer
 
 
@@ -502,7 +350,7 @@ def main() -> None:
         answer = probe(json.loads(sys.argv[1]))
     except Exception as error:
         answer = {"failure": "%s: %s" % (type(error).__name__, error)}
-    step("done")
+    native.step("done")
     sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
     sys.stdout.flush()
     # Not an ordinary exit: the libraries' destructors are not what is examined here.
