@@ -311,3 +311,24 @@ def test_the_variables_of_each_family() -> None:
     assert variables(9, "x", verbose=True)["CUDNN_LOGLEVEL_DBG"] == "3"
     assert set(variables(8, "x", verbose=False)) == {"CUDNN_LOGERR_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGDEST_DBG"}
     assert variables(8, "x", verbose=True)["CUDNN_LOGINFO_DBG"] == "1"
+
+
+def test_a_member_that_needs_the_driver_is_not_blamed_where_there_is_none(
+    environments: dict[int, Path], native: Path, tmp_path: Path
+) -> None:
+    """libcudnn_engines_runtime_compiled of 9.28 needs libcuda.so.1; on a login node nothing can be said of it."""
+    target = tmp_path / "env"
+    shutil.copytree(environments[9], target, symlinks=True)
+    name = "libcudnn_heuristic.so.9"
+    libcuda = build("cuda_stub.c", CUDA, native)
+    flags = ["-Wl,--no-as-needed", str(libcuda)]
+    place(
+        build("cudnn_stub.c", name, native, defines=["VERSION=92000", 'NAMES=""'], flags=flags),
+        site_of(target) / CUDNN / name,
+    )
+    hidden = {"LD_AUDIT": str(build("refuse_audit.c", "refuse_audit.so", native))}
+    for env, status in ((hidden, "unknown"), ({"LD_LIBRARY_PATH": str(libcuda.parent)}, "pass")):
+        checks = verify(None, str(target), host_of(0), frameworks=(), device=False, env={**CLEAN, **env})
+        (members,) = [one for one in checks if (one.name, one.subject) == ("cudnn", "libraries")]
+        assert members.status == status, members
+        assert ("libcudnn_heuristic needs the driver: libcuda.so.1" in members.evidence) == (status == "unknown")
