@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing", "running"}
+KERNEL = {"digests", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing", "running",
+          "piping"}  # fmt: skip
 ALLOWED = {
     "model": set(),
     "errors": {"model"},
     "plain": {"model", "errors"},
     "writing": set(),
     "running": {"model", "errors"},
+    "piping": {"model", "errors", "environment"},
     "digests": set(),
     "rules": {"model", "errors"},
     "facts": {"model", "errors", "rules"},

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..errors import InputError, InstallError
 from ..model import Lock, parse_pair, show_pair
@@ -41,7 +41,8 @@ def sync(
             say(f"making {target} with {base}")
             _make(tool, base, target)
         say(f"installing {len(lock.pins)} packages with {'uv' if len(tool) == 1 else 'pip'}")
-        _install(lock, tool, target, exact=new or os.path.isfile(os.path.join(target, MARK)))
+        exact = new or os.path.isfile(os.path.join(target, MARK))
+        _install(lock, tool, interpreter_of(target), exact=exact)
         if new:
             _write_mark(lock, target)
     except BaseException:
@@ -51,6 +52,31 @@ def sync(
             shutil.rmtree(target, ignore_errors=True)
         raise
     return interpreter_of(target)
+
+
+def add(
+    lock: Lock,
+    python: str,
+    *,
+    remove: Sequence[str] = (),
+    installer: str = "auto",
+    progress: Progress | None = None,
+) -> None:
+    """Puts what the lock names into the environment of an interpreter, after taking out what `remove` names.
+
+    Nothing else of it changes. Raises as `sync`.
+    """
+    say = progress or _silent
+    tool = _installer(installer)
+    if remove:
+        say(f"removing {', '.join(remove)}")
+        if len(tool) == 1:
+            _run([*tool, "pip", "uninstall", "--no-config", "--python", python, *remove], "removing packages")
+        else:
+            _run([*tool, "--python", python, "uninstall", "--yes", *remove], "removing packages")
+    if lock.pins:
+        say(f"installing {len(lock.pins)} packages with {'uv' if len(tool) == 1 else 'pip'}")
+        _install(lock, tool, python, exact=False)
 
 
 def check(
@@ -188,10 +214,9 @@ def _make(tool: list[str], base: str, target: str) -> None:
         _run([base, "-m", "venv", "--without-pip", target], "making it")
 
 
-def _install(lock: Lock, tool: list[str], target: str, *, exact: bool) -> None:
+def _install(lock: Lock, tool: list[str], python: str, *, exact: bool) -> None:
     import tempfile
 
-    python = interpreter_of(target)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
         path = os.path.join(folder, "requirements.txt")
         with open(path, "w", encoding="utf-8") as file:

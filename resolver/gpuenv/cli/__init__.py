@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.disable()  # a command lives for milliseconds: collecting costs a twentieth of a solve and frees nothing
     arguments = _parser(sys.argv[1:] if argv is None else argv)
     try:
+        if arguments.left:
+            arguments.leftover(arguments, arguments.left)
         status = arguments.run(arguments)
         sys.stdout.flush()
     except GpuEnvError as error:
@@ -102,7 +104,10 @@ def _parser(argv: Sequence[str]) -> Namespace:
         from .run import cut
 
         own, command = cut(own)
-    arguments = parser.parse_args(own)
+    arguments, left = parser.parse_known_args(own)
+    arguments.left = left
+    if left and not hasattr(arguments, "leftover"):
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     arguments.argv, arguments.command = list(argv), command
     return arguments
 
@@ -195,6 +200,12 @@ def _explain_flags(parser: ArgumentParser) -> None:
 
     request_flags(parser, output=False)
     host_flags(parser)
+
+
+def _pip_flags(parser: ArgumentParser) -> None:
+    from .pip import COMMANDS
+
+    _add_commands(parser, COMMANDS)
 
 
 def _run_flags(parser: ArgumentParser) -> None:
@@ -297,7 +308,7 @@ def _sync(arguments: Namespace) -> int:
         if has_profiles(""):
             host = host_of(arguments, solving=False, python=False)
             arguments.lock, lock, said = fitting_lock("", host)
-            _note(arguments)("\n".join(said))
+            note(arguments)("\n".join(said))
             return _sync_and_verify(arguments, lock, None, host)
     return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock or "pylock.toml"), None)
 
@@ -318,7 +329,7 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: 
             host=host,
             python=arguments.python,
             installer=arguments.installer,
-            progress=_note(arguments),
+            progress=note(arguments),
         )
     except gpuenv.HostMismatchError as error:
         if not described and not host.gpus:
@@ -395,7 +406,7 @@ def _say(line: str) -> None:
     print_lines([line])
 
 
-def _note(arguments: Namespace) -> Callable[[str], None]:
+def note(arguments: Namespace) -> Callable[[str], None]:
     """Where progress goes: under --json not to stdout."""
     return (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
 
@@ -408,6 +419,7 @@ _COMMANDS: Commands = {
     "install": ("solve, sync and verify in one step", _install_flags, _install),
     "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
     "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+    "pip": ("pip install, by gpuenv's rules, and verified", _pip_flags, None),
     "run": ("start a command in an environment, nothing standing before its libraries", _run_flags, _run),
     "explain": ("why not here, and what would help; or what a lock says to another host", _explain_flags, _explain),
     "matrix": ("what is known about releases and the GPUs that they run on", _matrix_flags, None),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import gpuenv
 
 from ..errors import InputError
 from ..model import Host, IndexOptions, Request
@@ -82,6 +84,24 @@ def asked(arguments: Namespace, host_of: Callable[[], Host]) -> tuple[Request, I
     if folder is not None and python:
         _check_python(python, folder, host)
     return request, options, host
+
+
+def frameworks_first(frameworks: Sequence[str], requirements: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A requirement whose name is a framework's is asked for as one, the first time that it is named."""
+    from ..environment import parse_requirement
+
+    matrix = gpuenv.compatibility_data()
+    named = {parse_requirement(text).name for text in frameworks}
+    mine, others = list(frameworks), []
+    for text in requirements:
+        parsed = None if any(sign in text for sign in "/\\") else parse_requirement(text)
+        plain = parsed is not None and not (parsed.marker or parsed.url) and matrix.framework(parsed.name) is not None
+        if parsed is not None and plain and parsed.name not in named:
+            named.add(parsed.name)
+            mine.append(text)
+        else:
+            others.append(text)
+    return mine, others
 
 
 def _project(arguments: Namespace) -> str | None:

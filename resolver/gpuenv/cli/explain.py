@@ -32,9 +32,9 @@ def explain(arguments: Namespace) -> int:
 
 def _explain_request(arguments: Namespace) -> int:
     from ..explanation import refusals
-    from .asking import asked
+    from .asking import asked, frameworks_first
 
-    arguments.framework, arguments.requirement = _sorted(arguments.framework, arguments.requirement)
+    arguments.framework, arguments.requirement = frameworks_first(arguments.framework, arguments.requirement)
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
     try:
         plan = gpuenv.solve(request, host, options)
@@ -82,24 +82,6 @@ def _refusal(request: Request, host: Host, options: IndexOptions) -> tuple[Reaso
     except GpuEnvError:
         return ()
     return ()
-
-
-def _sorted(frameworks: Sequence[str], requirements: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A requirement whose name is a framework's is asked for as one, the first time that it is named."""
-    from ..environment import parse_requirement
-
-    matrix = gpuenv.compatibility_data()
-    named = {parse_requirement(text).name for text in frameworks}
-    mine, others = list(frameworks), []
-    for text in requirements:
-        parsed = None if any(sign in text for sign in "/\\") else parse_requirement(text)
-        plain = parsed is not None and not (parsed.marker or parsed.url) and matrix.framework(parsed.name) is not None
-        if parsed is not None and plain and parsed.name not in named:
-            named.add(parsed.name)
-            mine.append(text)
-        else:
-            others.append(text)
-    return mine, others
 
 
 # ---- a lock -------------------------------------------------------------------------------------------------------

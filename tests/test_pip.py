@@ -1,0 +1,184 @@
+"""`gpuenv pip install`: what is there stays and keeps working; real installs by uv and by pip over a loopback index."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv import piping
+from gpuenv.environment import TargetEnvironment
+from gpuenv.model import Host, Python
+from index_server import IndexServer
+from test_cli import run
+from test_verification import site_of
+
+DATA = json.loads((Path(__file__).parent / "data" / "pip.json").read_text())
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    return folder
+
+
+def put(folder: Path, installed: dict[str, list[Any]]) -> None:
+    """Distributions without files."""
+    for name, (version, *more) in installed.items():
+        info = site_of(folder / "env") / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {one}" for one in (more[0] if more else [])]
+        (info / "METADATA").write_text("\n".join([*lines, ""]))
+        (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
+        if "direct" in more:
+            (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
+
+
+def present(folder: Path) -> dict[str, str]:
+    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
+    done = subprocess.run([folder / "env" / "bin" / "python", "-I", "-c", code], capture_output=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def pip(folder: Path, *arguments: str, active: bool = True) -> subprocess.CompletedProcess[str]:
+    variables = {"VIRTUAL_ENV": str(folder / "env")} if active else {}
+    return run(["pip", "install", *arguments], folder, **variables)
+
+
+def steps(done: subprocess.CompletedProcess[str]) -> dict[str, list[str | None]]:
+    document = json.loads(done.stdout)
+    found: dict[str, list[str | None]] = {one["name"]: [one["was"], one["version"]] for one in document["installed"]}
+    return found | {one["name"]: [one["version"], None] for one in document["removed"]}
+
+
+@pytest.mark.parametrize("case", DATA["cases"], ids=[case["name"] for case in DATA["cases"]])
+def test_what_would_be_done(case: dict[str, Any], folder: Path, server: IndexServer) -> None:
+    for name, releases in case["index"].items():
+        for version, requires in releases.items():
+            server.add(name, version, requires)
+    put(folder, case.get("installed", {}))
+    for name, text in case.get("files", {}).items():
+        (folder / name).write_text(text)
+    before = present(folder)
+    done = pip(folder, "--dry-run", "--json", "-i", server.url, *case["args"])
+    assert done.returncode == case.get("status", 0), done.stderr
+    if done.returncode == 0:
+        assert steps(done) == case["steps"]
+        assert (json.loads(done.stdout)["dry_run"], done.stderr) == (True, "")
+    for text in case.get("says", []):
+        assert text in done.stderr
+    assert present(folder) == before
+
+
+@pytest.mark.parametrize("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
+def test_mistakes(case: dict[str, Any], folder: Path) -> None:
+    done = pip(folder, *case["args"])
+    assert (done.returncode, done.stdout) == (case["status"], ""), done.stdout
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    for text in case["says"]:
+        assert text in done.stderr
+    assert present(folder) == {}
+
+
+@pytest.mark.parametrize("case", DATA["gpu"], ids=[case["name"] for case in DATA["gpu"]])
+def test_frameworks_by_the_rules(case: dict[str, Any], folder: Path) -> None:
+    """From the embedded snapshot: nothing is asked over the network, nothing is installed."""
+    put(folder, case.get("installed", {}))
+    done = pip(folder, "--dry-run", "--json", "--offline", "--default-index-only", *case["args"])
+    assert done.returncode == case.get("status", 0), done.stderr
+    for text in case.get("says", []):
+        assert text in done.stderr
+    if done.returncode:
+        return
+    document, found = json.loads(done.stdout), steps(done)
+    assert document["frameworks"].items() >= case["frameworks"].items()
+    for name, (old, new) in case.get("steps", {}).items():
+        assert found[name][0] == old
+        assert new is None or found[name][1] == new
+    assert not set(case.get("stays", ())) & set(found)
+    assert [one["name"] for one in document["removed"]] == case.get("removed", [])
+
+
+# ---- real installs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_it_is_installed_and_verified_and_all_else_stays(installer: str, folder: Path, server: IndexServer) -> None:
+    server.add("mine", "1.0")
+    server.add("alpha", "1.0", ["beta>=1"])
+    server.add("alpha", "2.0", ["beta>=1"])
+    server.add("beta", "1.0")
+    flags = ["-i", server.url, "--installer", installer]
+    first = pip(folder, "alpha<2", "mine", *flags)
+    assert first.returncode == 0, first.stderr
+    assert "install alpha 1.0" in first.stdout
+    assert "verified: " in first.stdout.splitlines()[-1]
+    assert present(folder) == {"alpha": "1.0", "beta": "1.0", "mine": "1.0"}
+    server.add("beta", "2.0")
+    second = pip(folder, "-U", "alpha", "--json", *flags)
+    assert second.returncode == 0, second.stderr
+    assert steps(second) == {"alpha": ["1.0", "2.0"]}
+    assert json.loads(second.stdout)["verify"]["ok"] is True
+    assert present(folder) == {"alpha": "2.0", "beta": "1.0", "mine": "1.0"}
+    third = pip(folder, "alpha", "-q", "--no-verify", *flags)
+    assert (third.returncode, third.stdout, third.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_file_that_is_not_what_the_index_said_is_not_installed(
+    installer: str, folder: Path, server: IndexServer
+) -> None:
+    server.add("alpha", "1.0")
+    server.faults = {"/files/alpha-1.0-py3-none-any.whl": ["tampered", "always"]}
+    server.metadata = "hashed"
+    server.faults["/files/alpha-1.0-py3-none-any.whl.metadata"] = [""] * 9
+    done = pip(folder, "alpha", "-i", server.url, "--installer", installer)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert present(folder) == {}
+
+
+def test_files_of_a_folder_and_no_index(folder: Path, server: IndexServer) -> None:
+    wheel = server.add("alpha", "1.0")
+    (folder / "wheels").mkdir()
+    (folder / "wheels" / wheel.filename).write_bytes(wheel.data)
+    done = pip(folder, "--no-index", "-f", "wheels", "alpha", "--no-verify")
+    assert done.returncode == 0, done.stderr
+    assert present(folder) == {"alpha": "1.0"}
+    done = pip(folder, "--no-index", "-f", "wheels", "beta")
+    assert done.returncode in (3, 4), done.stdout
+    assert "beta" in done.stderr
+    assert server.asked == []
+
+
+def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(folder: Path, server: IndexServer) -> None:
+    server.add("alpha", "1.0")
+    flags = ["alpha", "-i", server.url, "--dry-run", "--json"]
+    assert pip(folder, *flags, active=False).returncode == 2
+    done = pip(folder, *flags, "--python", "env/bin/python", active=False)
+    assert json.loads(done.stdout)["target"] == str(folder / "env")
+    (folder / "env").rename(folder / ".venv")
+    done = pip(folder, *flags, active=False)
+    assert json.loads(done.stdout)["target"] == str(folder / ".venv")
+
+
+def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    answer = {"prefix": "/usr", "managed": "/usr/lib/EXTERNALLY-MANAGED", "distributions": []}
+    python.write_text(f"#!/bin/sh\necho 'gpuenv-probe: {json.dumps(answer)}'\n")
+    python.chmod(0o755)
+    (tmp_path / "work").mkdir()
+    done = run(["pip", "install", "alpha", "--python", str(python)], tmp_path / "work")
+    assert done.returncode == 2
+    assert "EXTERNALLY-MANAGED" in done.stderr
+
+
+def test_metadata_that_is_no_requirement_is_passed_over() -> None:
+    environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
+    have = {"a": piping.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
+    assert [text for text, _ in piping.limits(have, environment, ())] == ["b>=1", "c<2"]
