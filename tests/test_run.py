@@ -128,6 +128,18 @@ def test_the_loader_takes_the_environments_libraries(env_folder: Path, cache: Pa
     ]
 
 
+def test_what_is_taken_out_is_what_a_verification_fails_for(env_folder: Path, cache: Path, tmp_path: Path) -> None:
+    install(site_of(env_folder), cache, [])
+    place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
+    variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
+    verify = ["verify", "--no-device", "--target", "env", "--json"]
+    plain = run(verify, tmp_path, **variables)
+    wrong = {f"{one['name']} {one['subject']}" for one in json.loads(plain.stdout)["checks"] if one["status"] == "fail"}
+    assert (plain.returncode, "loader variables" in wrong) == (1, True)
+    done = run(["run", "--target", "env", "--", sys.executable, "-m", "gpuenv", *verify], tmp_path, **variables)
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_command_runs_in_the_environment_with_its_own_status(env_folder: Path, tmp_path: Path) -> None:
     code = "import os, sys; print(sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')); sys.exit(7)"
     done = run(["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix)
