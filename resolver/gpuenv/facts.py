@@ -58,8 +58,7 @@ def unknown(code: str, subject: str) -> Facts:
 
 def known_bad(name: str, version: str, host: Host, matrix: Matrix) -> tuple[Reason, ...]:
     """Whether a release is known to be bad, everywhere or on the host's devices. Codes: known-broken, known-avoid."""
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    found = matrix.bad(name, version, capabilities)
+    found = matrix.bad(name, version, (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability))
     if found is None:
         return ()
     severity, text, source = found

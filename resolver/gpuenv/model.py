@@ -32,6 +32,7 @@ class _ValueMeta(type):
 
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
+    _puts: tuple[Any, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _ValueMeta:
         fields = tuple(namespace.get("__annotations__", ()))
@@ -39,6 +40,7 @@ class _ValueMeta(type):
         namespace["__slots__"] = fields
         cls = super().__new__(mcs, name, bases, namespace)
         cls._fields, cls._defaults = fields, defaults
+        cls._puts = tuple(cls.__dict__[field].__set__ for field in fields)
         return cls
 
 
@@ -56,6 +58,14 @@ class Value(metaclass=_ValueMeta):
             raise TypeError(f"{cls.__name__}() needs {error.args[0]!r}") from None
         if len(given) != len(cls._fields):
             raise TypeError(f"{cls.__name__}() has no {', '.join(sorted({*given} - {*cls._fields}))}")
+
+    @classmethod
+    def of(cls, *content: object) -> Self:
+        """Of all fields in their order: a third of the time, where thousands are made."""
+        value = cls.__new__(cls)
+        for put, one in zip(cls._puts, content, strict=True):
+            put(value, one)
+        return value
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen")

@@ -41,6 +41,7 @@ def parse_target(target: str) -> tuple[ComputeCapability, str]:
     return _RENAMED.get(pair, pair), suffix
 
 
+@cache  # the builds of all releases name the same few targets
 def sass_runs(target: str, capability: ComputeCapability) -> bool:
     """R2 for one SASS target: same major and no newer minor; "a" exactly; "f" its family; Tegra exactly.
 
@@ -55,6 +56,7 @@ def sass_runs(target: str, capability: ComputeCapability) -> bool:
     return made_for[0] == device[0] and made_for[1] <= device[1]
 
 
+@cache
 def ptx_reaches(target: str, capability: ComputeCapability) -> bool:
     """R2 for one PTX target, the driver aside: any device as new; with "a" or "f" as the SASS of that name.
 

@@ -215,22 +215,20 @@ class TargetEnvironment:
         The order is packaging's for the tags, then the greater build number (PEP 427). A target of unknown glibc is
         taken to have the newest known one. A name that is not a wheel's fits nothing.
         """
-        if filename not in self._ranks:
-            self._ranks[filename] = self._rank(filename)
-        return self._ranks[filename]
-
-    def _rank(self, filename: str) -> int | None:
-        parts = filename.removesuffix(".whl").split("-")
-        if len(parts) not in (5, 6) or not filename.endswith(".whl"):
+        head, *triple = filename.rsplit("-", 3)
+        dashes = head.count("-")
+        if len(triple) != 3 or dashes not in (1, 2) or not filename.endswith(".whl"):
             return None
-        tags = "-".join(parts[-3:])
+        tags = filename[len(head) + 1 : -len(".whl")]
         if tags not in self._ranks:
-            # One triple serves many files of a page, so its rank is remembered as well; no file has such a name.
+            # One triple serves many files of a page.
             self._ranks[tags] = min((rank for glibc, rank in self._fits(tags) if glibc <= self._glibc), default=None)
         best = self._ranks[tags]
         if best is None:
             return None
-        build = parts[2] if len(parts) == 6 else ""
+        if dashes == 1:
+            return best * _BUILD_SLOTS + _BUILD_SLOTS - 1
+        build = head.rpartition("-")[2]
         number = build[: next((at for at, char in enumerate(build) if not char.isdigit()), len(build))]
         return best * _BUILD_SLOTS + _BUILD_SLOTS - 1 - min(int(number or 0), _BUILD_SLOTS - 1)
 
@@ -253,9 +251,9 @@ class TargetEnvironment:
 
     def marker(self, text: str, extras: Sequence[str]) -> bool:
         """Whether a marker holds on the target with any of the extras ((): with none). InputError for nonsense."""
-        key = text, tuple(map(normalize_name, extras))
+        key = text, tuple(map(normalize_name, extras)) if extras else ()
         if text.startswith('extra == "') and text.count('"') == 2:
-            return normalize_name(text[10:-1]) in key[1]
+            return bool(extras) and normalize_name(text[10:-1]) in key[1]
         if key not in self._answered:
             known = None
             if self._answers:

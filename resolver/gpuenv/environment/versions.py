@@ -117,6 +117,13 @@ def _clause(text: str) -> tuple[str, Plain, int] | None:
     return operator, bound, written
 
 
+@cache
+def _clauses(specifier: str) -> list[tuple[str, Plain, int]] | None:
+    """The clauses of a specifier set; None if one of them is not plain."""
+    found = [_clause(clause.strip()) for clause in specifier.split(",")] if specifier else []
+    return None if None in found else [clause for clause in found if clause]
+
+
 def _prefix(release: tuple[int, ...], length: int) -> tuple[int, ...]:
     return (release + (0,) * length)[:length]
 
@@ -145,9 +152,9 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     """
     plain = _plain(version)
     if plain is not None and plain[1] == _FINAL:
-        clauses = [_clause(clause.strip()) for clause in specifier.split(",")] if specifier else []
-        if None not in clauses:
-            return all(_matches(plain, *clause) for clause in clauses if clause)
+        clauses = _clauses(specifier)
+        if clauses is not None:
+            return all(_matches(plain, *clause) for clause in clauses)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
@@ -167,10 +174,13 @@ def is_prerelease(version: str) -> bool:
 # ---- requirements ---------------------------------------------------------------------------------------------
 
 
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+
+
 def _split(text: str) -> tuple[str, tuple[str, ...], str]:
     """(name, extras, specifier) of `name[extra,...]specifier`, as they stand."""
-    end = next((at for at, char in enumerate(text) if not (char.isalnum() or char in "-_.")), len(text))
-    name, rest = text[:end], text[end:]
+    rest = text.lstrip(_NAME)
+    name = text[: len(text) - len(rest)]
     if not rest.startswith("["):
         return name, (), rest
     inside, _, rest = rest[1:].partition("]")
@@ -223,6 +233,7 @@ def parse_requirement(text: str) -> Requirement:
     )
 
 
+@cache  # one release asks for what the next one does
 def parse_stored_requirement(text: str) -> Requirement:
     """Like `parse_requirement`, for a text that scripts/build_snapshot.py wrote: all of it is normalized already."""
     head, semicolon, marker = text.partition("; ")

@@ -146,36 +146,33 @@ class Snapshot:
                     found.append(rows)
             rows = json.loads(f"[{','.join(found)}]")
             rows.sort(reverse=True)  # by version and file name, of which there are no two alike
-            return [self._wheel(package, row) for row in rows]
+            return self._made(package, rows)
         except (ValueError, IndexError, TypeError):
             raise self._damaged(package.path, "a wheel cannot be read") from None
 
-    def _wheel(self, package: _Package, row: list[Any]) -> Wheel:
-        version, filename, location, sha256, size, python, yanked, upload_time, metadata = row
-        if package.index == "default":
+    def _made(self, package: _Package, rows: list[Any]) -> list[Wheel]:
+        own = package.index != "default"  # its locations are such as "cu126", below the base of the index's own URL
+        if own:
+            base = package.index.removesuffix(f"/{VARIANT}")
+        else:
             if not isinstance(self._store, str):
                 self._store = self._store()
-            index, base = self._default_index, self._store
-        else:  # a location such as "cu126" below the base of the index's own URL
-            index, base = package.index.replace(VARIANT, location), package.index.removesuffix(f"/{VARIANT}")
-        return Wheel(
-            name=package.name,
-            version=package.versions[version],
-            filename=filename,
-            url=f"{base.rstrip('/')}/{location}/{filename.replace('+', '%2B')}",
-            sha256=sha256,
-            size=size,
-            requires_python=None if python is None else package.requires_python[python],
-            yanked=yanked,
-            upload_time=upload_time,
-            index=index,
-            metadata=(package.path, metadata),
-        )
+            base = self._store
+        base, made = base.rstrip("/"), []
+        for version, filename, location, sha256, size, python, yanked, upload_time, metadata in rows:
+            url = f"{base}/{location}/{filename.replace('+', '%2B')}"
+            needs = None if python is None else package.requires_python[python]
+            index = package.index.replace(VARIANT, location) if own else self._default_index
+            where, number = (package.path, metadata), package.versions[version]
+            # In the order of the fields of Wheel: this is the busiest line of a solve.
+            row = (package.name, number, filename, url, sha256, size, needs, yanked, upload_time, index, where)
+            made.append(Wheel.of(*row))
+        return made
 
     def _text(self, path: str) -> str:
         try:
-            with open(os.path.join(self.folder, path), encoding="utf-8", newline="\n") as file:
-                return file.read()
+            with open(os.path.join(self.folder, path), "rb", buffering=0) as file:
+                return file.read().decode()
         except (OSError, UnicodeError) as error:
             raise self._damaged(path, getattr(error, "strerror", None) or "it is not UTF-8") from None
 

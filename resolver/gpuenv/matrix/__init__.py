@@ -119,6 +119,7 @@ class DataMatrix:
         self._builds: dict[str, Builds] = {}
         self._variants: dict[tuple[str, str, str, str], Build | None] = {}
         self._releases: dict[str, Releases] = {}
+        self._capabilities: tuple[ComputeCapability, ...] = ()
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
         try:
@@ -246,7 +247,9 @@ class DataMatrix:
 
     def capabilities(self) -> Sequence[ComputeCapability]:
         """Every compute capability that the GPU table knows, ascending."""
-        return sorted({(pair[0], pair[1]) for pair in self._gpus.values()})
+        if not self._capabilities:
+            self._capabilities = tuple(sorted({(pair[0], pair[1]) for pair in self._gpus.values()}))
+        return self._capabilities
 
     def gpu_names(self) -> Sequence[str]:
         """Every known name, in the order of compute capability."""

@@ -35,9 +35,12 @@ class KnownBad:
         self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
     ) -> tuple[str, str, str] | None:
         """(severity, text, source), the worst one, of the rows that count on devices of these capabilities."""
+        rows = self._rows.get(distribution)
+        if rows is None:
+            return None
         here = frozenset(capabilities)
         worst: tuple[str, str, str] | None = None
-        for versions, verdict, only in self._rows.get(distribution, ()):
+        for versions, verdict, only in rows:
             if (not only or only & here) and (worst is None or worst[0] == "avoid") and within(version, versions):
                 worst = verdict if worst is None or verdict[0] == "broken" else worst
         return worst

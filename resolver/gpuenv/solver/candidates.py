@@ -352,12 +352,15 @@ class Shelf:
         return found | {"__data": found.get("__data", ()) + bad} if bad else found
 
     def _own_facts(self, candidate: Candidate) -> Facts:
-        name, subject = candidate.name, f"{candidate.name} {candidate.version}"
+        name = candidate.name
         if candidate.build is not None:
             return self.build_facts(candidate.build)
+        if name not in self._known and candidate.library is None and not self.matrix.is_library(name):
+            return {}
+        subject = f"{name} {candidate.version}"
         if name in self._known:
             return facts.of_build(subject, None, self.host, self.matrix, on_path=self.on_path(name))
-        if candidate.library is not None or (self.host.gpus and self.matrix.is_library(name)):
+        if candidate.library is not None or self.host.gpus:
             return facts.of_library(subject, candidate.library, self.host, self.matrix)
         return {}
 

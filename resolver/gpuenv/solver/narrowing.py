@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from .candidates import Candidate
+from .candidates import Candidate, Variant
 from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
 from .provider import Node, Provider
 
@@ -99,7 +99,7 @@ class _Narrowing:
             limits = provider.limits.ranges.get(base, [])
             found: Sequence[Node]
             if isinstance(need, FrameworkNeed):
-                found = [one for one in provider.shelf.variants(need.framework) if not provider.refused(one)]
+                found = provider.shelf.variants(need.framework)  # whether one is refused is asked when it is tried
             else:
                 found = [
                     one
@@ -118,7 +118,10 @@ class _Narrowing:
         key = name, number
         if key not in self._asks:
             found: Sets | None = {}
-            for need in self._provider.get_dependencies(self._pools[name][number]) if name in self._pools else ():
+            node = self._pools[name][number] if name in self._pools else None
+            if isinstance(node, Variant) and self._provider.refused(node):
+                found = None
+            for need in self._provider.get_dependencies(node) if node is not None and found is not None else ():
                 mask = self.mask(need)
                 if mask is not None and found is not None:
                     self._users.setdefault(need.ident, set()).add(name)

@@ -130,12 +130,13 @@ class Provider:
 
         As candidates that fail on a host fact they would lead the resolver back through everything else first.
         """
-        if node not in self._verdicts:
+        verdict = self._verdicts.get(node)
+        if verdict is None:
             facts = self.shelf.variant_facts(node) if isinstance(node, Variant) else self.shelf.facts(node)
-            self._verdicts[node] = any(
+            verdict = self._verdicts[node] = any(
                 not (self.lenient and is_doubt(reason)) for reasons in facts.values() for reason in reasons
             )
-        return self._verdicts[node]
+        return verdict
 
     def _releases(self, name: str, needs: Sequence[Need], *, base: bool) -> list[Candidate]:
         """The releases of a name that all needs admit together, best first.
