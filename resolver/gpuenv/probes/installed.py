@@ -6,12 +6,15 @@ survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder",
            "twice": [[name, [versions in one folder]]], "imports": {NAME: file or null},
            "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
 files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
-           "changed": [[dist, path, why]], "extra": [path], "links": [path], "no_record": [dist], "distributions": [..]}
+           "changed": [[dist, path, why]], "other": [[dist, path, why]], "extra": [path], "links": [path],
+           "no_record": [dist], "distributions": [..]}
 
 What is compared: of every distribution whether its files are there and as long as recorded; by sha256 all of NVIDIA's
-and what two distributions claim. Not compared: bytecode, which RECORD has no hash of; files outside of the packages'
-folder (scripts, configuration), which users and installers write anew; distributions of conda, which changes files
-when it installs them and keeps its own records. "requires" leaves out extras.
+and what two distributions claim. "other" are files that are missing or changed and that nothing runs: data (cacert.pem,
+which administrators add to) and tests, unless NVIDIA's. Not compared: bytecode, which RECORD has no hash of; files
+outside of the packages' folder (scripts, configuration), which users and installers write anew; distributions of conda
+and of Debian, which change files when they build or install and keep records of their own. "requires" leaves out
+extras.
 
 Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
 """
@@ -176,7 +179,7 @@ def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], 
             if nvidia:
                 bare.append(name)
             continue
-        if installer == "conda":
+        if installer == "conda" or folder.startswith("/usr/lib/python3/dist-packages"):
             continue
         chosen.append(name)
         for path, digest, size in rows:
@@ -188,6 +191,12 @@ def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], 
             hashed = nvidia or (claims[full] > 1 and is_library(path))
             jobs.append((name, full, digest, size, hashed, deadline))
     return jobs, folders, set(claims), chosen, bare
+
+
+def matters(name: str, path: str) -> bool:
+    """Whether something would run otherwise without this file: NVIDIA's, and the code of others."""
+    code = is_library(path) or path.endswith(".py")
+    return name.startswith("nvidia-") or (code and not {"test", "tests"} & set(path.split(os.sep)))
 
 
 def extras(folders: set[str], owned: set[str]) -> tuple[list[str], list[str]]:
@@ -211,6 +220,7 @@ def files(options: dict[str, Any]) -> dict[str, Any]:
     # The largest first, so that one big file does not run alone at the end.
     jobs.sort(key=lambda job: -(int(job[3]) if job[3].isdigit() else 0))
     answer: dict[str, Any] = {"hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0, "missing": [], "changed": []}
+    answer["other"] = []
     with concurrent.futures.ThreadPoolExecutor(int(options.get("threads", min(8, os.cpu_count() or 1)))) as pool:
         # What is only measured would cost more in handing it to a thread than in doing it.
         hashing = pool.map(check_file, [job for job in jobs if job[4]])
@@ -221,6 +231,8 @@ def files(options: dict[str, Any]) -> dict[str, Any]:
                 answer["hashed_bytes"] += size
             elif kind in ("sized", "left"):
                 answer[kind] += 1
+            elif not matters(name, path):
+                answer["other"].append([name, path, text or "missing"])
             elif kind == "missing":
                 answer["missing"].append([name, path])
             else:

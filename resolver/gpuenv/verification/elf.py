@@ -51,8 +51,8 @@ def read(path: str, *, names: bool, deadline: float = float("inf")) -> Library:
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _read(file, path, names, deadline)
-    except struct.error as error:
-        raise NotElfError(f"its headers are cut short ({error})") from None
+    except (struct.error, OverflowError):
+        raise NotElfError("its headers are cut short, or damaged") from None
     finally:
         os.close(file)
 
@@ -91,7 +91,7 @@ def _entries(texts: list[str]) -> tuple[str, ...]:
 
 def _segments(file: int, offset: int, size: int, count: int) -> list[tuple[int, int, int, int]]:
     """(type, offset in the file, address, length in the file) of each program header."""
-    table = os.pread(file, size * count, offset)
+    table = os.pread(file, min(size * count, TABLE), offset)
     rows = [struct.unpack_from("<I4xQQ8xQ", table, index * size) for index in range(count)]
     return [(type_, start, address, length) for type_, start, address, length in rows]
 
@@ -118,7 +118,7 @@ def _dynamic(file: int, segments: list[tuple[int, int, int, int]]) -> dict[int, 
 def _texts(file: int, table: tuple[int, int, int, int], size: int, deadline: float) -> list[str] | None:
     """The file names among the read-only data; None when the time was over. GPU code and text are no data."""
     offset, width, count, names = table
-    headers = os.pread(file, width * count, offset)
+    headers = os.pread(file, min(width * count, TABLE), offset)
     rows = [struct.unpack_from("<IIQQQQ", headers, place) for place in range(0, len(headers) - 63, max(width, 64))]
     if names >= len(rows):
         return []

@@ -114,8 +114,10 @@ def _files(outcome: Outcome) -> Check:
     unknown = [f"{name} has no RECORD" for name in answer["no_record"]]
     if answer["left"]:
         unknown.append(f"{answer['left']} files not read in time")
+    other = [f"{path} of {name} ({why})" for name, path, why in answer["other"]]
+    notes = [f"{len(other)} data files are not as recorded: {listed(other)}"] if other else []
     amount = f"{answer['hashed']} files by sha256 ({answer['hashed_bytes'] / 1e9:.1f} GB), {answer['sized']} by size"
     status = "fail" if wrong else "unknown" if unknown else "pass"
     told = [*wrong, *unknown]
-    evidence = "; ".join(told[:SHOWN]) + _rest(told, SHOWN) if wrong else "; ".join([amount, *unknown[:SHOWN]])
+    evidence = "; ".join(told[:SHOWN]) + _rest(told, SHOWN) if wrong else "; ".join([amount, *unknown[:SHOWN], *notes])
     return Check(name="files", subject="", status=status, evidence=evidence, seconds=round(outcome.seconds, 3))

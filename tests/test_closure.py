@@ -1,0 +1,243 @@
+"""What libraries say that they need, read by us and by readelf's like; and what is made of it. Compiled stand-ins."""
+
+import os
+import struct
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuenv.model import Check
+from gpuenv.verification import elf
+from gpuenv.verification.closure import closure_check
+from gpuenv.verification.loader import Origins
+from native_build import build
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
+
+
+class Site:
+    """A packages' folder of stand-ins: {path: distribution}, as the survey tells it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.libraries, self.requires = folder, dict[str, str](), dict[str, list[str]]()
+
+    def add(
+        self, path: str, owner: str, *, names: Sequence[str] = (), needs: Sequence[Path] = (), flags: Sequence[str] = ()
+    ) -> Path:
+        """A library of `owner` that holds texts and needs others, those of which `as_needed` has a file."""
+        texts = "\\0".join(names)
+        made = build(
+            "library_stub.c",
+            os.path.basename(path),
+            self.folder.parent / "native",
+            defines=[f'NAMES="{texts}"'] if names else [],
+            flags=["-Wl,--no-as-needed", *map(str, needs), *flags],
+        )
+        place = self.folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(made.read_bytes())
+        self.own(path, owner)
+        return place
+
+    def own(self, path: str, owner: str) -> None:
+        self.libraries[str(self.folder / path)] = owner
+        self.requires.setdefault(owner, [])
+
+    def check(self, *modules: str, env: Mapping[str, str] | None = None, deadline: float = 60.0) -> Check:
+        survey: dict[str, Any] = {
+            "libraries": [[path, name] for path, name in self.libraries.items()],
+            "distributions": [{"name": name, "requires": needs} for name, needs in self.requires.items()],
+        }
+        return closure_check(survey, modules, Origins(env or {}), time.monotonic() + deadline)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path / "site")
+
+
+def test_reading_agrees_with_another_reader(site: Site) -> None:
+    lower = site.add("nvidia/b/lib/liblower.so.3", "nvidia-b")
+    upper = site.add(
+        "nvidia/a/lib/libupper.so.2",
+        "nvidia-a",
+        needs=[lower],
+        names=["libplain.so", "libcublas.so.13"],
+        flags=["-Wl,-rpath,$ORIGIN:$ORIGIN/../../b/lib"],
+    )
+    with upper.open("rb") as stream:
+        tags = list(ELFFile(stream).get_section_by_name(".dynamic").iter_tags())
+    found = elf.read(str(upper), names=True)
+    assert list(found.needed) == [tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"]
+    assert found.soname == "libupper.so.2"
+    assert [":".join(found.runpath)] == [tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"]
+    assert found.rpath == ()
+    assert found.names == ("libcublas.so.13", "libplain.so")
+
+
+def test_names_are_whole_texts(site: Site) -> None:
+    texts = ["cannot open libcublas.so.13", "/usr/lib/libcublas.so.12", "libcublas.so.11 is old", "libx.so.%d"]
+    assert elf.read(str(site.add("libt.so.1", "nvidia-t", names=texts)), names=True).names == ()
+
+
+def test_a_name_across_two_reads_is_seen(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = site.add("libt.so.1", "nvidia-t", names=["libcublas.so.13", "libnvrtc.so.13"])
+    for chunk in range(1, 60):
+        monkeypatch.setattr(elf, "CHUNK", chunk)
+        assert elf.read(str(path), names=True).names == ("libcublas.so.13", "libnvrtc.so.13")
+
+
+def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
+    path = site.add("libold.so.1", "nvidia-t", flags=["-Wl,-rpath,/a:/b", "-Wl,--disable-new-dtags"])
+    assert (elf.read(str(path), names=False).rpath, elf.read(str(path), names=False).runpath) == (("/a", "/b"), ())
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_damage_gives_an_answer_or_one_error(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever stands in the headers, reading ends, in bounds, with what it found or with NotElfError."""
+    folder = tmp_path_factory.mktemp("damage")
+    whole = bytearray(build("library_stub.c", "libd.so.1", folder.parent / "native").read_bytes())
+    sections = struct.unpack_from("<Q", whole, 40)[0]
+    for _ in range(data.draw(st.integers(1, 4))):
+        # The ELF header, the program headers, or the section headers.
+        place = data.draw(st.integers(16, 1000) | st.integers(sections, len(whole) - 8))
+        whole[place : place + 8] = struct.pack("<Q", data.draw(st.integers(0, 2**64 - 1)))
+    path = folder / "libd.so.1"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        assert elf.read(str(path), names=True).path == str(path)
+    except (elf.NotElfError, OSError):
+        pass
+
+
+# ---- the judgement --------------------------------------------------------------------------------------------------
+
+
+def cudnn(site: Site, *, members: Sequence[str] = ("ops", "cnn"), named: Sequence[str] = ("ops", "cnn")) -> None:
+    """A main library that opens its members by their names without version."""
+    lib = "nvidia/cudnn/lib"
+    site.add(f"{lib}/libcudnn.so.9", "nvidia-cudnn-cu13", names=[f"libcudnn_{name}.so" for name in named])
+    for name in members:
+        site.add(f"{lib}/libcudnn_{name}.so.9", "nvidia-cudnn-cu13", names=["libcuda.so.1", "libcask_profile.so"])
+
+
+def test_names_that_are_done_without(site: Site) -> None:
+    """The driver's, and those without a version that are of another family, or of one that has no such members."""
+    cudnn(site)
+    site.add(
+        "nvidia/cufile/lib/libcufile.so.0", "nvidia-cufile", names=["libcufile_ck.so", "libudev.so", "libnvrtc.so"]
+    )
+    found = site.check()
+    assert (found.status, found.evidence.partition(":")[0]) == (
+        "pass",
+        "4 CUDA libraries read, 3 of them on the path of cuDNN or a framework",
+    )
+
+
+def test_a_member_that_is_named_and_not_there(site: Site) -> None:
+    cudnn(site, named=("ops", "cnn", "tensor_ir"))
+    found = site.check()
+    assert found.status == "fail"
+    assert found.evidence == "missing: libcudnn_tensor_ir.so.9, opened by name by libcudnn.so.9, is nowhere"
+
+
+def test_what_the_path_does_without_is_unknown(site: Site) -> None:
+    """Only a library that neither cuDNN nor a framework reaches opens it."""
+    cudnn(site)
+    site.add("nvidia/nvshmem/lib/libnvshmem_host.so.3", "nvidia-nvshmem-cu13", names=["libnccl.so.2"])
+    found = site.check()
+    assert (found.status, "missing: libnccl.so.2" in found.evidence) == ("unknown", True)
+
+
+def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -> None:
+    other = Site(tmp_path / "toolkit").add("libcublas.so.13", "toolkit")
+    cudnn(site)
+    site.add("nvidia/cusolver/lib/libcusolver.so.12", "nvidia-cusolver", needs=[other])
+    site.requires["nvidia-cusolver"] = ["nvidia-cublas"]
+    taken = site.check(env={"LD_LIBRARY_PATH": str(other.parent)})
+    assert taken.status == "fail"
+    assert taken.evidence == (
+        "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the loader takes "
+        f"{other} (nvidia-cusolver requires nvidia-cublas, not installed)"
+    )
+    assert "missing: libcublas.so.13, needed by libcusolver.so.12, is nowhere" in site.check().evidence
+
+
+def test_a_library_beside_the_recorded_ones_is_there(site: Site) -> None:
+    cudnn(site, named=("ops", "cnn", "ext"))
+    extra = site.add("nvidia/cudnn/lib/libcudnn_ext.so.9", "nobody")
+    del site.libraries[str(extra)]
+    assert site.check().status == "pass"
+
+
+def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
+    """It matters on the path; a plug-in that is only opened by name (InfiniBand's) may find its own missing."""
+    absent = Site(tmp_path / "other").add("libodd.so.7", "system")
+    cudnn(site, named=("ops", "cnn", "ext"))
+    plugin = ["libcufile_rdma.so.1"]
+    site.add("nvidia/cufile/lib/libcufile.so.0", "nvidia-cufile", names=plugin)
+    site.add("nvidia/cufile/lib/libcufile_rdma.so.1", "nvidia-cufile", needs=[absent])
+    site.add("nvidia/cudnn/lib/libcudnn_ext.so.9", "nvidia-cudnn-cu13", names=["libcufile.so.0"])
+    assert site.check().status == "pass"
+    site.add("nvidia/cudnn/lib/libcudnn_cnn.so.9", "nvidia-cudnn-cu13", needs=[absent])
+    assert site.check().evidence == "missing: libodd.so.7, needed by libcudnn_cnn.so.9, is nowhere"
+
+
+def frameworks(site: Site, *, both: bool) -> None:
+    """A framework whose module reaches cuBLAS of CUDA 12 by way of its own library, and of CUDA 13 if `both`."""
+    twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
+    thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
+    own = site.add("torch/lib/libtorch_cuda.so", "torch", needs=[twelve, thirteen] if both else [twelve])
+    site.add("torch/_C.cpython-312-x86_64-linux-gnu.so", "torch", needs=[own])
+
+
+def test_two_cuda_majors_for_one_framework(site: Site) -> None:
+    frameworks(site, both=True)
+    found = site.check("torch")
+    assert found.status == "fail"
+    assert found.evidence == (
+        "mixed: torch reaches libcublas.so.12 and libcublas.so.13 (of nvidia-cublas and nvidia-cublas-cu12)"
+    )
+
+
+def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
+    frameworks(site, both=False)
+    found = site.check("torch")
+    assert found.status == "pass"
+    assert found.evidence.endswith(
+        "two CUDA majors are there, and nobody needs both: nvidia-cublas, nvidia-cublas-cu12"
+    )
+
+
+def test_a_frameworks_library_that_is_missing(site: Site) -> None:
+    frameworks(site, both=False)
+    (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()
+    assert "missing: libcublas.so.12, needed by libtorch_cuda.so, is nowhere" in site.check("torch").evidence
+    assert site.check().status == "pass"  # nobody's path
+
+
+def test_a_linkers_script_is_no_broken_library(site: Site) -> None:
+    cudnn(site)
+    for name in ("libnccl.so", "libnccl.so.2"):
+        (site.folder / "nvidia/cudnn/lib" / name).write_text("GROUP ( libnccl.so.2 )\n")
+        site.own(f"nvidia/cudnn/lib/{name}", "nvidia-nccl-cu13")
+    found = site.check()
+    assert found.evidence == f"broken: {site.folder}/nvidia/cudnn/lib/libnccl.so.2: it is no ELF file"
+
+
+def test_no_time_is_no_pass(site: Site) -> None:
+    cudnn(site)
+    found = site.check(deadline=-1)
+    assert (found.status, found.evidence) == ("unknown", "not all files were read in time")
+
+
+def test_nothing_of_cuda(site: Site) -> None:
+    assert site.check("torch").status == "pass"
