@@ -6,11 +6,9 @@ index or an installer failed; 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
-from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Callable, Mapping, Sequence
 
 import gpuenv
@@ -18,45 +16,24 @@ import gpuenv
 from ..errors import GpuEnvError, InputError
 from ..model import Host, Lock, Plan
 from ..plain import to_plain
+from .glance import Flags
 from .output import print_json, print_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any, NoReturn
+    from argparse import ArgumentParser, Namespace
+    from typing import Any
+
+    # name -> (what it does, adds its flags, runs it)
+    Commands = Mapping[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Namespace], int] | None]]
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases
 FORMATS = ("pylock", "requirements")
-# name -> (what it does, adds its flags, runs it)
-Commands = Mapping[str, tuple[str, Callable[[ArgumentParser], None], Callable[[Namespace], int] | None]]
-
-
-class _Formatter(HelpFormatter):
-    """Of a fixed width: asking the terminal for its own imports shutil on every start."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=110, max_help_position=34)
-
-
-class _Parser(ArgumentParser):
-    """Bad usage is one line, as every other error is."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **options)
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
-        sys.exit(InputError.exit_status)
-
-
-def _as_it_is(text: str) -> str:
-    """A text of argparse in English, as ours are: looking for a translation reads the locale on every start."""
-    return text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status; no traceback without --debug."""
-    argparse._ = _as_it_is  # type: ignore[attr-defined]
     gc.disable()  # a command lives for milliseconds: collecting costs a twentieth of a solve and frees nothing
     arguments = _parser(sys.argv[1:] if argv is None else argv)
     try:
@@ -96,7 +73,21 @@ def _report(error: GpuEnvError, arguments: Namespace) -> int:
 
 
 def _parser(argv: Sequence[str]) -> Namespace:
-    parser = _Parser(prog="gpuenv", description="GPU environments that are known to work.")
+    _, flags, run = _COMMANDS.get(argv[0], ("", None, None)) if argv else ("", None, None)
+    if flags is not None and run is not None:
+        simple: Any = Flags()
+        _fill(simple, flags, run)
+        found: Any = simple.parsed(argv[1:])
+        if found is not None:
+            found.left, found.argv, found.command = [], list(argv), []
+            return found  # type: ignore[no-any-return]
+    return _parsed(argv)
+
+
+def _parsed(argv: Sequence[str]) -> Namespace:
+    from .parsing import Parser
+
+    parser = Parser(prog="gpuenv", description="GPU environments that are known to work.")
     parser.add_argument("--version", action="version", version=f"gpuenv {gpuenv.__version__}")
     _add_commands(parser, _COMMANDS, argv[0] if argv and argv[0] in _COMMANDS else None)
     own, command = list(argv), list[str]()
@@ -114,16 +105,25 @@ def _parser(argv: Sequence[str]) -> Namespace:
 
 def _add_commands(parser: ArgumentParser, table: Commands, asked: str | None = None) -> None:
     """The commands of a table; without `run` a command only holds further ones."""
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=type(parser))
     for name, (text, flags, run) in table.items():
         if asked not in (None, name):  # the flags of the other commands cost a millisecond
             continue
         command = commands.add_parser(name, help=text, description=text)
-        flags(command)
-        if run is not None:
-            command.add_argument("--json", action="store_true", help="one JSON document on stdout and nothing else")
-            command.add_argument("--debug", action="store_true", help="show the traceback of an error")
-            command.set_defaults(run=run)
+        if run is None:
+            flags(command)
+        else:
+            _fill(command, flags, run)
+
+
+def _fill(
+    parser: ArgumentParser, flags: Callable[[ArgumentParser], None], run: Callable[[Namespace], int]
+) -> None:
+    """The flags of a command, with those that all have."""
+    flags(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout and nothing else")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser.set_defaults(run=run)
 
 
 def host_flags(parser: ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 
 import gpuenv
@@ -12,6 +11,10 @@ from ..facts import is_doubt
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request
 from . import host_of
 from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
+    from argparse import Namespace
 
 _PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
 _CHANGES = ("gpu", "driver", "python", "platform", "glibc")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import Namespace
 
 from ..errors import GpuEnvError
 from ..explanation.hooks import hook_line, one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from argparse import Namespace
     from typing import Any
 
 GRACE = 1.2  # s that a child has beyond the limit, to end its own children and to say what was seen
@@ -73,7 +73,9 @@ def _work(arguments: Namespace, timeout: float, begin: float, writing: int) -> N
         status = _verify(arguments, timeout, begin, tell)
     except BaseException as error:
         if arguments.debug:
-            raise
+            import traceback
+
+            traceback.print_exc()
         if isinstance(error, GpuEnvError):
             hint = f"; {error.hint}" if error.hint else ""
             tell(line=one_line(f"gpuenv: {error.message}{hint}"), status=error.exit_status, bad_input=True)

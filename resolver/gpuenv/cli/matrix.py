@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-
 import gpuenv
 
 from ..explanation import data as explanation
 from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
+    from argparse import ArgumentParser, Namespace
 
 
 def _platform_flag(parser: ArgumentParser) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,10 @@ from ..model import Host, Lock
 from ..project import Profile, Project, State, choose, compare, preferences, state
 from . import host_flags, host_of
 from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
+    from argparse import ArgumentParser, Namespace
 
 Solved = tuple[Profile, str, Lock | None, Lock, Sequence[Reason]]  # the profile, its path, its old and new lock
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
 import gpuenv
@@ -13,6 +12,10 @@ from ..errors import InputError
 from ..model import Check, Host
 from ..running import active_environment
 from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
+    from argparse import ArgumentParser, Namespace
 
 TIMEOUT, HOOK_TIMEOUT = 300.0, 60.0  # s
 Step = Callable[[str], None]
