@@ -1,6 +1,7 @@
-"""Says what is installed and what it asks for: of each distribution its requirements, and whether it is from an index.
+"""Says what is installed and what it asks for: of each distribution its requirements, and whether an index has it.
 
--> {"prefix", "managed": why no installer may write here or "", "distributions": [{"name", "version", "requires": [TEXT],
+-> {"prefix", "managed": why no installer may write here or "",
+    "distributions": [{"name", "version", "requires": [TEXT],
     "direct": true if it was installed from a folder, a file or a URL of its own}]}
 
 Runs on Python 3.9 and later; standard library only. The files are those of the installed-distributions format:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..model import Check
+from ..running import path_entries, preload_entries
 from .children import Outcome
 from .evidence import told
 
@@ -23,8 +24,7 @@ class Origins:
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self.path = [entry for entry in env.get("LD_LIBRARY_PATH", "").split(":") if entry]
-        self.preload = [entry for entry in re.split(r"[ :]", env.get("LD_PRELOAD", "")) if entry]
+        self.path, self.preload = [entry or os.curdir for entry in path_entries(env)], preload_entries(env)
         self._cache: list[str] | None = None
         self._runpaths: dict[str, list[tuple[str, str]]] = {}
 
