@@ -188,7 +188,7 @@ def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], 
                 continue
             if nvidia and is_library(path):
                 folders.add(os.path.dirname(full))
-            hashed = nvidia or (claims[full] > 1 and is_library(path))
+            hashed = nvidia or claims[full] > 1
             jobs.append((name, full, digest, size, hashed, deadline))
     return jobs, folders, set(claims), chosen, bare
 

@@ -62,7 +62,7 @@ def _same_version(one: str, other: str) -> bool:
 
 def file_checks(survey: dict[str, Any], outcome: Outcome) -> list[Check]:
     """The checks "owners" and "files"; `outcome` is that of the probe in mode "files"."""
-    return [_owners(survey, outcome), _files(outcome)]
+    return [_owners(survey, outcome), _files(survey, outcome)]
 
 
 def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
@@ -71,7 +71,8 @@ def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
     `outcome` is the files' probe's, which knows whose bytes lie there now. The same bytes twice (an empty __init__.py)
     hurt nobody; a folder of tests that two packages brought hurts nobody either, and is only told.
     """
-    changed = {(name, path) for name, path, _ in outcome.answer["changed"]} if outcome.answer is not None else None
+    answer = outcome.answer
+    changed = None if answer is None else {(name, path) for name, path, _ in (*answer["changed"], *answer["other"])}
     wrong: list[str] = []
     notes: list[str] = []
     for path, claims in survey["shared"]:
@@ -103,13 +104,21 @@ def _rest(items: list[str], shown: int) -> str:
     return f"; and {len(items) - shown} more" if len(items) > shown else ""
 
 
-def _files(outcome: Outcome) -> Check:
-    """The distributions' files against their RECORDs: NVIDIA's by sha256, the others by size."""
+def _files(survey: dict[str, Any], outcome: Outcome) -> Check:
+    """The distributions' files against their RECORDs: NVIDIA's by sha256, the others by size.
+
+    Of a path with two owners one finds the other's bytes; what that means, the check of the owners says.
+    """
     answer = outcome.answer
     if answer is None:
         return Check(name="files", subject="", status="unknown", evidence=outcome.failure, seconds=outcome.seconds)
     wrong = [f"{path} of {name} is missing" for name, path in answer["missing"]]
-    wrong += [f"{path} of {name}: {why}" for name, path, why in answer["changed"]]
+    shared = {path for path, _ in survey["shared"]}
+    wrong += [
+        f"{path} of {name}: {why}"
+        for name, path, why in answer["changed"]
+        if name.startswith("nvidia-") or path not in shared
+    ]
     wrong += [f"{path} belongs to no distribution" for path in answer["extra"]]
     unknown = [f"{name} has no RECORD" for name in answer["no_record"]]
     if answer["left"]:

@@ -1,0 +1,230 @@
+"""What is installed, against what was recorded and against the host: real environments of made-up distributions."""
+
+import base64
+import hashlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+import gpuenv
+from gpuenv.errors import Reason
+from gpuenv.model import Check, Choice, Host, Lock, Needs, Python
+from gpuenv.verification import installed
+from gpuenv.verification.children import Children
+from gpuenv.verification.suitability import suitability_checks
+
+HERE = (sys.version_info[0], sys.version_info[1])
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    return tmp_path / "env"
+
+
+def site_of(env: Path) -> Path:
+    return env / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
+
+
+def add(env: Path, name: str, files: Mapping[str, str], version: str = "1.0", installer: str = "pip") -> None:
+    """A distribution with these files, {path: text}."""
+    site, info = site_of(env), f"{name}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    rows = [f"{info}/RECORD,,\n", f"{name}/__pycache__/gone.cpython-311.pyc,,\n"]
+    for path, text in {**files, f"{info}/METADATA": metadata, f"{info}/INSTALLER": installer}.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(text)}\n")
+    (site / info / "RECORD").write_text("".join(rows))
+
+
+def asked(env: Path) -> tuple[dict[str, object], list[Check]]:
+    """The survey, and the checks "owners" and "files"."""
+    with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
+        survey = children.run("installed", {"mode": "survey"}).answer
+        return survey, installed.file_checks(survey, children.run("installed", {"mode": "files"}))
+
+
+def files_of(env: Path) -> Check:
+    return asked(env)[1][1]
+
+
+def owners_of(env: Path) -> Check:
+    return asked(env)[1][0]
+
+
+def change(env: Path, path: str, text: str | None) -> None:
+    (site_of(env) / path).unlink()
+    if text is not None:
+        (site_of(env) / path).write_text(text)
+
+
+FILES = {
+    "odd/__init__.py": "x = 1\n",
+    "odd/core.so": "library",
+    "odd/data.pem": "certificates",
+    "odd/tests/test_x.py": "assert x\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "status", "evidence"),
+    [
+        ("odd/__init__.py", "x = 22\n", "fail", "odd/__init__.py of odd: 7 bytes, not 6"),
+        ("odd/core.so", None, "fail", "odd/core.so of odd is missing"),
+        ("odd/data.pem", "certificates, and one more", "pass", "data.pem of odd (26 bytes, not 12)"),
+        ("odd/data.pem", None, "pass", "data.pem of odd (missing)"),
+        ("odd/tests/test_x.py", None, "pass", "test_x.py of odd (missing)"),
+    ],
+)
+def test_a_file_that_is_not_as_recorded(env: Path, path: str, text: str | None, status: str, evidence: str) -> None:
+    add(env, "odd", FILES)
+    assert (files_of(env).status, "not as recorded" in files_of(env).evidence) == ("pass", False)
+    change(env, path, text)
+    found = files_of(env)
+    assert (found.status, evidence in found.evidence) == (status, True), found.evidence
+
+
+def test_all_of_nvidias_files_count(env: Path) -> None:
+    add(env, "nvidia_odd", {"nvidia/odd/include/odd.h": "// text"})
+    change(env, "nvidia/odd/include/odd.h", "// TEXT")
+    found = files_of(env)
+    assert (found.status, "odd.h of nvidia-odd: its sha256 is not" in found.evidence) == ("fail", True)
+
+
+def test_conda_keeps_records_of_its_own(env: Path) -> None:
+    add(env, "odd", FILES, installer="conda")
+    change(env, "odd/core.so", None)
+    assert files_of(env).status == "pass"
+
+
+def test_what_installers_write_elsewhere(env: Path) -> None:
+    """Scripts get another first line, and users change configuration."""
+    add(env, "odd", {**FILES, "../../../bin/odd": "#!python\n", "../../../etc/odd.conf": "[odd]\n"})
+    (env / "bin/odd").write_text("#!/somewhere/python\n")
+    (env / "etc/odd.conf").unlink()
+    assert files_of(env).status == "pass"
+
+
+def test_a_distribution_of_nvidias_without_a_record(env: Path) -> None:
+    add(env, "nvidia_odd", {"nvidia/odd.h": ""})
+    (site_of(env) / "nvidia_odd-1.0.dist-info/RECORD").unlink()
+    found = files_of(env)
+    assert (found.status, "nvidia-odd has no RECORD" in found.evidence) == ("unknown", True)
+
+
+def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:
+    add(env, "odd", FILES, version="2.0")
+    add(env, "old", {})
+    info = site_of(env) / "old-1.0.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    info.rename(site_of(env) / "~dd-1.0.dist-info")
+    survey, checks = asked(env)
+    assert [(row["name"], row["version"]) for row in survey["distributions"]] == [("odd", "2.0")]  # type: ignore[attr-defined]
+    assert {one.status for one in checks} == {"pass"}
+
+
+def test_a_distribution_that_is_there_twice(env: Path) -> None:
+    add(env, "odd", FILES)
+    add(env, "odd", {}, version="0.9")
+    found = owners_of(env)
+    assert (found.status, found.evidence) == ("fail", "odd is there twice, as 0.9 and 1.0")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "evidence"),
+    [
+        ("shared/core.so", "fail", "one and two both own SITE/shared/core.so: its bytes are those of two"),
+        ("tests/__init__.py", "pass", "one and two both own SITE/tests/__init__.py: its bytes are those of two"),
+        ("tools/__init__.py", "pass", "one and two both own SITE/tools/__init__.py: its bytes are those of two"),
+    ],
+)
+def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
+    add(env, "one", {path: "the first"})
+    add(env, "two", {path: "the second"})
+    _, (found, files) = asked(env)
+    assert files.status == "pass"
+    evidence = evidence.replace("SITE", str(site_of(env)))
+    assert (found.status, evidence in found.evidence) == (status, True), found.evidence
+
+
+def test_the_same_bytes_twice(env: Path) -> None:
+    for name in ("one", "two"):
+        add(env, name, {"tests/__init__.py": ""})
+    assert (owners_of(env).status, owners_of(env).evidence) == ("pass", "no file has two owners")
+
+
+def test_requirements_of_nvidias_without_extras(env: Path) -> None:
+    add(env, "nvidia_odd", {})
+    path = site_of(env) / "nvidia_odd-1.0.dist-info/METADATA"
+    lines = ["nvidia.cublas_cu12>=12", "nvidia-nvrtc (>=1)", 'numpy; extra == "x"', "other[y]"]
+    path.write_text(path.read_text() + "".join(f"Requires-Dist: {line}\n" for line in lines))
+    (row,) = asked(env)[0]["distributions"]  # type: ignore[misc]
+    assert row["requires"] == ["nvidia-cublas-cu12", "nvidia-nvrtc", "other"]
+
+
+# ---- against the host -----------------------------------------------------------------------------------------------
+
+H100 = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_64")
+NONE = Host(python=Python(version=HERE))
+
+
+def suits(
+    host: Host, *pins: tuple[str, str], lock: Lock | None = None, say: Callable[[str], list[Reason]] | None = None
+) -> dict[str, Check]:
+    survey = {"distributions": [{"name": name, "version": version} for name, version in pins]}
+
+    def against(asked: object) -> list[Reason]:
+        assert asked == list(pins)
+        return say("") if say else list(gpuenv.reasons_against(pins, host))
+
+    found = suitability_checks(lock, survey, host, against, ("torch", "tensorflow", "jax", "onnxruntime"))
+    return {f"{one.name} {one.subject}".strip(): one for one in found}
+
+
+@pytest.mark.parametrize(
+    ("pins", "subject"),
+    [
+        ([("torch", "2.10.0+cpu")], "torch 2.10.0+cpu"),
+        ([("torch", "2.99.0+cpu")], "torch 2.99.0+cpu"),
+        ([("tensorflow-cpu", "2.20.0")], "tensorflow-cpu 2.20.0"),
+        ([("jax", "0.11.2"), ("jaxlib", "0.11.2")], "jax 0.11.2 (cpu)"),
+        ([("onnxruntime", "1.31.1")], "onnxruntime 1.31.1 (cpu)"),
+    ],
+)
+def test_a_build_for_the_cpu(pins: list[tuple[str, str]], subject: str) -> None:
+    found = suits(H100, *pins)
+    assert found[f"build {subject}"].status == "fail"
+    assert "gpuenv solve --framework" in found[f"build {subject}"].evidence
+    assert not any(name.startswith("build") for name in suits(NONE, *pins))
+
+
+def test_a_lock_that_wants_the_cpu() -> None:
+    choice = Choice(framework="torch", version="2.10.0", variant="cpu", cuda=None, cudnn=None)
+    lock = Lock(pins=(), needs=Needs(), choices=(choice,), host=NONE, frameworks=("torch",))
+    assert list(suits(H100, ("torch", "2.10.0+cpu"), lock=lock)) == ["rules"]
+
+
+def test_reasons_are_checks_and_doubts_are_unknown() -> None:
+    reasons = [
+        Reason(code="two-owners", subject="nvidia/cudnn", need="one owner", have="two", source=""),
+        Reason(code="library-unknown", subject="nvidia-cudnn-cu13 99", need="a row", have="none", source=""),
+        Reason(code="gpu-unused", subject="torch 2.10.0", need="a GPU", have="none", source=""),
+    ]
+    found = suits(NONE, ("torch", "2.10.0"), say=lambda _: reasons)
+    assert {name: one.status for name, one in found.items()} == {
+        "rules nvidia/cudnn": "fail",
+        "rules nvidia-cudnn-cu13 99": "unknown",
+    }
+    assert found["rules nvidia/cudnn"].evidence == "two-owners: needs one owner; has two"
+
+
+def test_nothing_speaks_against_it() -> None:
+    found = suits(NONE, ("torch", "2.10.0"), ("numpy", "2.4.0"))
+    assert {name: one.status for name, one in found.items()} == {"rules": "pass"}
+    assert "no GPU that is known" in found["rules"].evidence
