@@ -26,9 +26,13 @@ class Builds:
         their own has none at all.
         """
         self.path, self.framework = path, framework
-        data = read(path) if os.path.exists(path) else _inline(path.removesuffix(".json") + ".toml")
-        self.rows: dict[tuple[str, str], dict[str, Any]] = {}
-        for row in _rows(data, "builds", path):
+        if os.path.exists(path):
+            data, lines = _in_lines(path, "builds")
+        else:
+            data, lines = _inline(path.removesuffix(".json") + ".toml"), None
+        # A row of a file as derive_rows.py writes it stays a line until it is asked for.
+        self.rows: dict[tuple[str, str], dict[str, Any] | str] = {}
+        for row in _rows(data, "builds", path) if lines is None else lines:
             key = (_text(row, "local", path), _text(row, "platform", path))
             if key in self.rows:
                 raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
@@ -67,6 +71,8 @@ class Builds:
 
     def _own(self, local: str, platform: str) -> Build | None:
         row = self.rows.get((local, platform))
+        if isinstance(row, str):
+            row = self.rows[local, platform] = _parsed(row, self.path)
         if row is None:
             return None
         version, cuda = _text(row, "version", self.path), row.get("cuda")
@@ -157,15 +163,22 @@ def _numbers(version: str) -> list[int]:
 def read(path: str) -> dict[str, Any]:
     """The object in a JSON file. DataError if there is none."""
     try:
-        with open(path, "rb") as file:
-            data = json.loads(file.read())
-    except FileNotFoundError as error:
-        raise DataError(f"{path} is missing", hint="reinstall gpuenv, or run scripts/compile_matrix.py") from error
-    except (OSError, ValueError) as error:
+        data = json.loads(_content(path))
+    except ValueError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise DataError(f"{path} must hold an object")
     return data
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise DataError(f"{path} is missing", hint="reinstall gpuenv, or run scripts/compile_matrix.py") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def read_toml(path: str) -> dict[str, Any]:
@@ -198,7 +211,34 @@ def _rows(data: Mapping[str, Any], name: str, path: str) -> Iterator[dict[str, A
         yield row
 
 
-def _text(row: Mapping[str, Any], field: str, path: str) -> str:
+def _in_lines(path: str, name: str) -> tuple[dict[str, Any], list[str] | None]:
+    """The object in a JSON file without its last list, and that one's rows as texts, one a line.
+
+    None in place of these if the file is not laid out like that; then the object is whole.
+    """
+    text = _content(path).decode(errors="replace")
+    head, found, body = text.partition(f',\n "{name}": [\n  {{')
+    lines = body.removesuffix("}\n ]\n}\n").split("},\n  {")
+    if not found or not body.endswith("}\n ]\n}\n") or any("\n" in line for line in lines):
+        return read(path), None
+    try:
+        return json.loads(head + "}"), lines
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _parsed(line: str, path: str) -> dict[str, Any]:
+    try:
+        row = json.loads(f"{{{line}}}")
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read: {error} in the row {line[:80]}") from error
+    return dict(row)
+
+
+def _text(row: Mapping[str, Any] | str, field: str, path: str) -> str:
+    if isinstance(row, str):
+        found = row.partition(f'"{field}": "')[2].partition('"')[0]
+        return found or _text(_parsed(row, path), field, path)
     value = row.get(field)
     if not isinstance(value, str) or not value:
         raise DataError(f"{path}: {field} is missing or no text in {_name(row)}")
