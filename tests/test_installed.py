@@ -204,6 +204,11 @@ def test_a_build_for_the_cpu(pins: list[tuple[str, str]], subject: str) -> None:
     assert not any(name.startswith("build") for name in suits(NONE, *pins))
 
 
+def test_a_build_for_the_cpu_beside_one_for_cuda_may_be_meant() -> None:
+    found = suits(H100, ("onnxruntime", "1.31.1"), ("torch", "2.10.0"))
+    assert found["build onnxruntime 1.31.1 (cpu)"].status == "unknown"
+
+
 def test_a_lock_that_wants_the_cpu() -> None:
     choice = Choice(framework="torch", version="2.10.0", variant="cpu", cuda=None, cudnn=None)
     lock = Lock(pins=(), needs=Needs(), choices=(choice,), host=NONE, frameworks=("torch",))

@@ -44,11 +44,20 @@ def suitability_checks(
         base = name.removesuffix("-cpu")
         if version.endswith("+cpu") or (base != name and base in frameworks):
             known.setdefault(base, f"{name} {version}")
-    return [*rules, *(_cpu_builds(lock, known, host) if host.gpus else ())]
+    others = any(
+        name == framework or name.startswith(f"{framework}-")
+        for framework in frameworks
+        if framework not in known
+        for name, _ in pins
+    )
+    return [*rules, *(_cpu_builds(lock, known, host, others=others) if host.gpus else ())]
 
 
-def _cpu_builds(lock: Lock | None, known: dict[str, str], host: Host) -> list[Check]:
-    """A build for the CPU on a host with a GPU, unless the lock wants it; told by the data or by its own name."""
+def _cpu_builds(lock: Lock | None, known: dict[str, str], host: Host, *, others: bool) -> list[Check]:
+    """A build for the CPU on a host with a GPU, unless the lock wants it; told by the data or by its own name.
+
+    Beside `others`, which are for CUDA, it may well be what is wanted: then it is no failure.
+    """
     wanted = {one.framework for one in lock.choices if one.cuda is None} if lock is not None else set()
     gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
     fix = "`gpuenv solve --framework {0}` finds one for CUDA"
@@ -56,7 +65,7 @@ def _cpu_builds(lock: Lock | None, known: dict[str, str], host: Host) -> list[Ch
         Check(
             name="build",
             subject=subject,
-            status="fail",
+            status="unknown" if others and lock is None else "fail",
             evidence=f"a build for the CPU, and this host has {gpus}: {fix.format(name)}",
         )
         for name, subject in sorted(known.items())

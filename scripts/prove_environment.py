@@ -1,0 +1,221 @@
+"""Verifies an environment of this host that gpuenv did not make, plants faults in a copy, and keeps the record.
+
+    python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record docs/hosts/h200-frameworks.json
+        [--shadow DIR] [--old-cudnn DIR]
+
+Every step is a process of the command line, timed as a whole; nothing is asked of a network, and no setting of a GPU is
+changed. The copy shares its files with the environment by hard links: a fault replaces a file, and never writes into
+one. `--shadow` is a folder with another cuDNN, `--old-cudnn` one with files of an older release. UUIDs are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prove_host import without_uuids
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+MIB = 1 << 20
+
+
+class Prover:
+    """The steps of one run, and their record."""
+
+    def __init__(self, folder: str, python: str) -> None:
+        self.folder, self.python, self.rows = folder, python, list[dict[str, Any]]()
+
+    def verify(self, name: str, *flags: str, python: str = "", source: str = HERE, **environment: str) -> None:
+        """One `gpuenv verify`, with changed variables or from a changed copy of the sources."""
+        words = ["verify", "--python", python or self.python, *flags]
+        path = os.pathsep.join([os.path.join(source, "resolver"), os.environ.get("PYTHONPATH", "")])
+        variables = {**os.environ, **environment, "PYTHONPATH": path}
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuenv", *words, "--json"],
+            cwd=self.folder, env=variables, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        seconds = round(time.perf_counter() - start, 2)
+        try:
+            document = json.loads(done.stdout)
+        except ValueError:
+            document = {"stderr": done.stderr[-2000:]}
+        row: dict[str, Any] = {"step": name, "command": ["gpuenv", *words], "exit": done.returncode}
+        if environment:
+            row["environment"] = environment
+        self.rows.append({**row, "seconds": seconds, "document": document})
+        print(f"{name}: exit {done.returncode}, {seconds} s {done.stderr.strip()[-300:]}", flush=True)
+        for check in document.get("checks", ()):
+            if check["status"] != "pass":
+                said = f"{check['status']} {check['name']} {check['subject']}: {check['evidence'][:260]}"
+                print("   " + said, flush=True)
+
+    def cost(self, name: str, *flags: str, bare: list[str], runs: int = 5) -> None:
+        """Whole processes in turn: a verification, and the bare process that it is measured by."""
+        times: dict[str, list[float]] = {"verify": [], "bare": []}
+        verify = [sys.executable, "-m", "gpuenv", "verify", "--python", self.python, *flags, "--json"]
+        for _ in range(runs):
+            for label, command in (("verify", verify), ("bare", bare)):
+                start = time.perf_counter()
+                subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
+                times[label].append(round(time.perf_counter() - start, 3))
+        middle = {label: statistics.median(values) for label, values in times.items()}
+        self.rows.append({"step": name, "command": ["gpuenv", *verify[3:]], "exit": 0, "seconds_of": times})
+        print(f"{name}: verify {middle['verify']:.2f} s, bare {middle['bare']:.2f} s", flush=True)
+
+
+def copied(python: str, folder: str, name: str, pattern: str = "*") -> str:
+    """The interpreter of a copy of an environment, or of a part of what is installed there, by hard links."""
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    target = os.path.join(folder, name)
+    subprocess.run([python, "-m", "venv", "--without-pip", target], check=True)
+    mine = glob.glob(os.path.join(target, "lib", "python*", "site-packages"))[0]
+    subprocess.run(["cp", "-al", *glob.glob(os.path.join(site, pattern)), mine], check=True)
+    return os.path.join(target, "bin", "python")
+
+
+def replaced(path: str, content: str | None) -> Callable[[], None]:
+    """Puts a copy of another file, or nothing, in the place of one; gives what takes it back."""
+    os.rename(path, path + ".kept")
+    if content is not None:
+        shutil.copy(content, path)
+
+    def back() -> None:
+        os.rename(path + ".kept", path)
+
+    return back
+
+
+def tampered(folder: str, name: str, script: str, old: str, new: str) -> str:
+    """A copy of the sources of which one probe is changed."""
+    root = os.path.join(folder, name)
+    for part in ("resolver", "matrix_data"):
+        shutil.copytree(os.path.join(HERE, part), os.path.join(root, part))
+    path = os.path.join(root, "resolver", "gpuenv", "probes", script)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if text.count(old) != 1:
+        sys.exit(f"{script} has {text.count(old)} places such as {old!r}")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace(old, new))
+    return root
+
+
+FILL = """
+import sys, torch
+free, total = torch.cuda.mem_get_info()
+leave = int(sys.argv[1])
+held = []
+for step in (1 << 30, 64 << 20, 4 << 20):
+    while torch.cuda.mem_get_info()[0] > leave + step:
+        held.append(torch.empty(step, dtype=torch.uint8, device="cuda"))
+print("full", torch.cuda.mem_get_info()[0], flush=True)
+sys.stdin.read()
+"""
+
+
+def filled(prover: Prover, leave: int) -> None:
+    """Verifies while another process holds all memory of the first device but `leave` MiB."""
+    child = subprocess.Popen(
+        [prover.python, "-c", FILL, str(leave * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    print(child.stdout.readline().strip(), flush=True)
+    prover.verify(f"{leave} MiB left on the card", "--framework", "torch")
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+
+
+def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> None:
+    """Each is put in, verified, and taken out again."""
+    folder = glob.glob(os.path.join(os.path.dirname(os.path.dirname(copy)), "lib", "python*", "site-packages"))[0]
+    cudnn = os.path.join(folder, "nvidia", "cudnn", "lib")
+    prover.verify("the copy, untouched", "--framework", "torch", python=copy)
+    for path in shadow:
+        front = f"{path}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+        prover.verify("another cuDNN in front", "--framework", "torch", LD_LIBRARY_PATH=front)
+        member = sorted(glob.glob(os.path.join(path, "libcudnn_cnn.so.9*")))[-1]
+        back = replaced(os.path.join(cudnn, "libcudnn_cnn.so.9"), os.path.realpath(member))
+        prover.verify("a sub-library swapped", "--framework", "torch", python=copy)
+        back()
+    back = replaced(os.path.join(cudnn, "libcudnn_cnn.so.9"), None)
+    prover.verify("a sub-library removed", "--framework", "torch", python=copy)
+    back()
+    if old is not None:
+        backs = [replaced(os.path.join(cudnn, name), os.path.join(old, name)) for name in sorted(os.listdir(old))
+                 if name.startswith("libcudnn") and os.path.exists(os.path.join(cudnn, name))]  # fmt: skip
+        prover.verify("an old cuDNN under jax", "--framework", "jax", python=copy)
+        for back in backs:
+            back()
+    prover.verify("a device that is not there", "--framework", "torch", CUDA_VISIBLE_DEVICES="7")
+
+
+def broken_children(prover: Prover) -> None:
+    """Children that hang, abort, or compare with a reference that is wrong."""
+    load = '    torch = importlib.import_module(options.get("import_name", "torch"))\n'
+    right = "    return [value / (UNIT * UNIT)"
+    torch = ("--framework", "torch")
+    for name, script, old, new, flags in (
+        ("wrong numerics of the frameworks", "_child.py", right, f"    found[4711] += 64\n{right}", ()),
+        ("wrong numerics of cuDNN", "convolution.py", "[0.0] * W", "[1.0] * W", torch),
+        ("a child that hangs", "torch.py", load, f"    time.sleep(999)\n{load}", (*torch, "--timeout", "12")),
+        ("a child that aborts", "torch.py", load, f"    os.abort()\n{load}", torch),
+    ):
+        source = tampered(prover.folder, name.replace(" ", "-"), script, old, new)
+        prover.verify(name, *flags, source=source)
+
+
+def main() -> None:
+    """Runs the steps and writes the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--environment", required=True, help="its interpreter")
+    parser.add_argument("--date", required=True)
+    parser.add_argument("--record", required=True)
+    parser.add_argument("--shadow", action="append", default=[])
+    parser.add_argument("--old-cudnn")
+    parser.add_argument("--clean-only", action="store_true", help="no faults: for a host with several devices")
+    arguments = parser.parse_args()
+    python = arguments.environment
+    folder = tempfile.mkdtemp(dir=os.path.dirname(os.path.dirname(os.path.dirname(python))))  # hard links need it
+    try:
+        prover = Prover(folder, python)
+        detected = subprocess.run(
+            [sys.executable, "-m", "gpuenv", "detect", "--json"], capture_output=True, text=True, check=True
+        )
+        prover.verify("verify")
+        prover.verify("verify again")
+        prover.verify("cuDNN without a framework", python=copied(python, folder, "bare", "nvidia*"))
+        if not arguments.clean_only:
+            probe = os.path.join(HERE, "resolver", "gpuenv", "probes", "torch.py")
+            options = json.dumps({"import_name": "torch", "device": True, "devices": 1})
+            prover.cost("cost of torch", "--framework", "torch", bare=[python, "-B", "-I", probe, options])
+            faults(prover, copied(python, folder, "copy"), arguments.shadow, arguments.old_cudnn)
+            broken_children(prover)
+            filled(prover, 120)
+            filled(prover, 700)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    record = {"date": arguments.date, "host": json.loads(detected.stdout), "steps": prover.rows}
+    text = json.dumps(without_uuids(record), indent=1)
+    prefix = os.path.dirname(os.path.dirname(python))
+    text = text.replace(folder, "WORK").replace(prefix, "ENVIRONMENT").replace(HERE, "CHECKOUT")
+    with open(arguments.record, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
