@@ -1,10 +1,13 @@
-"""What tests of the live index share."""
+"""What tests of several files share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import planting
+from gpuenv.errors import InstallError
 from gpuenv.index.cache import Cache
 from gpuenv.index.transport import Transport
 from index_server import IndexServer
@@ -25,3 +28,21 @@ def transport() -> Iterator[Transport]:
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     return Cache(str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The packages' folder of each real cuDNN release, as it was published, before the first case and after the last.
+
+    Without a package index its tests are skipped.
+    """
+    folder = tmp_path_factory.mktemp("cudnn")
+    try:
+        planting.download(folder)
+    except InstallError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no package index: {error}")
+    before = planting.times(folder)
+    yield {version: folder / version / planting.SITE for version in planting.RELEASES}
+    assert planting.times(folder) == before

@@ -1,105 +1,25 @@
 """Faults planted in environments of the real cuDNN wheels: what no stand-in can show. They need no GPU.
 
-Four releases are downloaded once (2.3 GB together; uv keeps them). Without a package index the tests are skipped.
+Without a package index the tests are skipped.
 """
 
-import base64
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import gpuenv
-from gpuenv import matrix
-from gpuenv.backends import wheels
-from gpuenv.errors import InstallError
-from gpuenv.index.cache import Cache
-from gpuenv.index.defaults import default_index
-from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Check, Host, Lock, Needs, Pin, Python, Wheel
-from native_build import build
+from gpuenv.model import Check, Host, Python
+from planting import CUDNN, HERE, OF_MAJOR, RELEASES, SITE, Planter, install, lock_of, place_of, stand_in
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "planted.toml").read_text())["case"]
-RELEASES = {
-    "8.9.7.29": "nvidia-cudnn-cu12",
-    "9.10.2.21": "nvidia-cudnn-cu12",
-    "9.20.0.48": "nvidia-cudnn-cu13",
-    "9.28.0.42": "nvidia-cudnn-cu13",
-}
-CUDNN = Path("nvidia/cudnn/lib")
-HERE = (sys.version_info[0], sys.version_info[1])
-SITE = Path("lib") / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
-# What else an environment has: {distribution: (version, {file: names that it opens})}. cuBLAS needs cublasLt.
-NEIGHBOURS: dict[str, tuple[str, dict[str, str]]] = {
-    "nvidia-cublas-cu12": (
-        "12.8.4.1",
-        {"cublas/lib/libcublasLt.so.12": "libnvrtc.so.12", "cublas/lib/libcublas.so.12": ""},
-    ),
-    "nvidia-cuda-nvrtc-cu12": (
-        "12.8.93",
-        {"nvrtc/lib/libnvrtc.so.12": "libnvrtc-builtins.so.12.8", "nvrtc/lib/libnvrtc-builtins.so.12.8": ""},
-    ),
-    "nvidia-cublas": (
-        "13.0.0.19",
-        {"cu13/lib/libcublasLt.so.13": "libnvrtc.so.13", "cu13/lib/libcublas.so.13": ""},
-    ),
-    "nvidia-cuda-nvrtc": (
-        "13.2.51",
-        {"cu13/lib/libnvrtc.so.13": "libnvrtc-builtins.so.13.2", "cu13/lib/libnvrtc-builtins.so.13.2": ""},
-    ),
-    "numpy": ("2.4.0", {}),
-    "torch": ("2.10.0+cpu", {}),
-    "tensorflow-cpu": ("2.20.0", {}),
-}
-OF_MAJOR = {
-    "nvidia-cudnn-cu12": ("nvidia-cublas-cu12", "nvidia-cuda-nvrtc-cu12"),
-    "nvidia-cudnn-cu13": ("nvidia-cublas", "nvidia-cuda-nvrtc"),
-}
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels")
-
-
-def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
-    wheel = wheel or Wheel(name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256=None)
-    return Lock(
-        pins=(Pin(wheel=wheel),),
-        needs=Needs(python=HERE, platform="linux-x86_64"),
-        choices=(),
-        host=Host(python=Python(version=HERE)),
-        frameworks=(),
-    )
-
-
-@pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """The packages' folder of each release, as it was published, before the first case and after the last."""
-    folder = tmp_path_factory.mktemp("cudnn")
-    found = default_index(Cache())
-    snapshot = Snapshot(os.path.join(matrix.load().folder, "snapshot"), found.file_store, default_index=found.url)
-    try:
-        for version, name in RELEASES.items():
-            wheel = next(
-                one for one in snapshot.wheels(name) if one.version == version and one.filename.endswith("x86_64.whl")
-            )
-            wheels.sync(lock_of(name, version, wheel), str(folder / version), installer="uv")
-    except InstallError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"no package index: {error}")
-    before = times(folder)
-    yield {version: folder / version / SITE for version in RELEASES}
-    assert times(folder) == before
-
-
-def times(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The length of each file, and when it was written to."""
-    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="session")
@@ -113,173 +33,6 @@ def env(tmp_path: Path) -> Iterator[Path]:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
     yield target
     shutil.rmtree(target)  # copies of half a gigabyte
-
-
-# ---- making environments --------------------------------------------------------------------------------------------
-
-
-def link(source: Path, target: Path) -> None:
-    """One more name of the file; what was there under the new name is another file's, and stays as it is."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def own_copy(path: Path) -> Path:
-    """The file without its other names, so that it can be written to."""
-    beside = path.with_name(f".{path.name}")
-    shutil.copy(path, beside)
-    os.replace(beside, path)
-    return path
-
-
-def put(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
-
-
-def install(release: Path, site: Path) -> None:
-    """A release's distribution, over whatever is there."""
-    for source in release.rglob("*"):
-        relative = source.relative_to(release)
-        if relative.parts[0].startswith("nvidia") and source.is_file():
-            link(source, site / relative)
-
-
-def info_of(name: str, version: str) -> str:
-    return f"{name.replace('-', '_')}-{version}.dist-info"
-
-
-def add(site: Path, name: str, version: str, paths: Sequence[str]) -> None:
-    """The metadata of a distribution that has these files, as they are now."""
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    put(site / info_of(name, version) / "METADATA", metadata.encode())
-    rows = [f"{info_of(name, version)}/RECORD,,\n"]
-    for path in [*paths, f"{info_of(name, version)}/METADATA"]:
-        data = (site / path).read_bytes()
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        rows.append(f"{path},sha256={digest},{len(data)}\n")
-    put(site / info_of(name, version) / "RECORD", "".join(rows).encode())
-
-
-def stand_in(site: Path, name: str, stubs: Path) -> None:
-    version, files = NEIGHBOURS[name]
-    built: dict[str, Path] = {}
-    for path, names in files.items():
-        stem, suffix = os.path.basename(path).split(".so")
-        flags = ["-Wl,-rpath,$ORIGIN"]
-        if stem == "libcublas":
-            flags += ["-Wl,--no-as-needed", str(built["libcublasLt"])]
-        defines = [f'NAMES="{names}"'] if names else []
-        built[stem] = build("library_stub.c", f"{stem}.so{suffix}", stubs, defines=defines, flags=flags)
-        link(built[stem], site / "nvidia" / path)
-    add(site, name, version, [f"nvidia/{path}" for path in files])
-
-
-def uninstall(site: Path, name: str) -> None:
-    version, files = NEIGHBOURS[name]
-    for path in files:
-        (site / "nvidia" / path).unlink()
-    shutil.rmtree(site / info_of(name, version))
-
-
-class Planter:
-    """Does to an environment what a case says."""
-
-    def __init__(self, site: Path, release: str, published: Mapping[str, Path], stubs: Path, outside: Path) -> None:
-        self.site, self.release, self.published, self.stubs, self.outside = site, release, published, stubs, outside
-        self.info = site / info_of(RELEASES[release], release)
-
-    def at(self, name: str) -> Path:
-        return self.site / name if "/" in name or name.endswith(".pth") else self.site / CUDNN / name
-
-    def do(self, step: dict[str, Any]) -> None:
-        step = dict(step)
-        verb, value = next(iter(step.items()))
-        del step[verb]
-        getattr(self, f"_{verb}")(value, **step)
-
-    def _remove(self, name: str) -> None:
-        self.at(name).unlink()
-
-    def _cut(self, name: str, to: float) -> None:
-        path = own_copy(self.at(name))
-        os.truncate(path, int(path.stat().st_size * to))
-
-    def _flip(self, name: str, at: float) -> None:
-        with own_copy(self.at(name)).open("r+b") as stream:
-            place = int(stream.seek(0, os.SEEK_END) * at)
-            stream.seek(place)
-            byte = stream.read(1)[0]
-            stream.seek(place)
-            stream.write(bytes([byte ^ 1]))
-
-    def _append(self, name: str) -> None:
-        with own_copy(self.at(name)).open("ab") as stream:
-            stream.write(b"x")
-
-    def _write(self, name: str, text: str) -> None:
-        put(self.at(name), text.encode())
-
-    def _rename(self, name: str, to: str) -> None:
-        self.at(name).rename(self.at(to))
-
-    def _link(self, name: str, to: str) -> None:
-        path = self.at(name)
-        if to == "outside":
-            link(path, self.outside / name)
-            to = str(self.outside / name)
-        path.unlink(missing_ok=True)
-        path.symlink_to(to)
-
-    def _swap(self, name: str, by: str, file: str | None = None) -> None:
-        link(self.published[by] / CUDNN / (file or name), self.at(name))
-
-    _extra = _swap
-
-    def _install(self, release: str) -> None:
-        install(self.published[release], self.site)
-
-    def _info(self, version: str) -> None:
-        add(self.site, RELEASES[self.release], version, [])
-
-    def _version(self, version: str) -> None:
-        text = (self.info / "METADATA").read_text()
-        put(self.info / "METADATA", text.replace(f"\nVersion: {self.release}\n", f"\nVersion: {version}\n").encode())
-
-    def _remove_record(self, _: bool) -> None:
-        (self.info / "RECORD").unlink()
-
-    def _claim(self, name: str, **who: str) -> None:
-        put(self.site / name, b"another's")
-        add(self.site, who["for"], "1.0", [name])
-
-    def _stand_in(self, name: str) -> None:
-        stand_in(self.site, name, self.stubs)
-
-    def _uninstall(self, name: str) -> None:
-        uninstall(self.site, name)
-
-
-# ---- the cases ------------------------------------------------------------------------------------------------------
-
-
-def place_of(entry: str, site: Path, published: Mapping[str, Path], stubs: Path, outside: Path) -> str:
-    """What an entry of a loader variable stands for."""
-    if entry == "own":
-        return str(site / CUDNN)
-    if entry == "empty":
-        (outside / "empty").mkdir(parents=True, exist_ok=True)
-        return str(outside / "empty")
-    if entry == "cublas":
-        stand_in(outside, "nvidia-cublas-cu12", stubs)
-        return str(outside / "nvidia" / "cublas" / "lib")
-    release, _, name = entry.partition("/")
-    return str(published[release] / CUDNN / name) if name else str(published[release] / CUDNN)
 
 
 def host_of(case: dict[str, Any]) -> Host:
