@@ -21,7 +21,8 @@ ALLOWED = {
     "elsewhere": {"model", "rules"},
     "environment": {"model", "errors"},
 }
-COMPOSERS = {"__init__", "__main__", "cli", "memo"}
+# The doctor's examination composes detection, verification, solver and doctor, as __init__ does for the others.
+COMPOSERS = {"__init__", "__main__", "cli", "memo", "examination"}
 # Modules whose import would cost more than the solve that they serve, seen on every start.
 HEAVY = {"dataclasses", "inspect", "pathlib", "tempfile", "logging", "subprocess", "requests", "packaging", "rich",
          "tomllib", "urllib", "pip", "pynvml", "tomli_w", "ctypes", "datetime"}  # fmt: skip

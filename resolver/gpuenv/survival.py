@@ -45,6 +45,12 @@ def reasons(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tupl
     return tuple(unique.values())
 
 
+def builds(pins: Iterable[tuple[str, str]], host: Host, matrix: Matrix) -> tuple[Build, ...]:
+    """The builds of the frameworks among pinned (name, version) pairs, as far as the data knows them."""
+    pinned = {normalize_name(name): version for name, version in pins}
+    return tuple(build for _, build, on_path in _builds(pinned, host, matrix) if build is not None and on_path)
+
+
 # ---- what the pins are ----------------------------------------------------------------------------------------------
 
 Named = tuple[str, Build | None, bool]  # who it is, what is known of it, whether a convolution runs its code

@@ -214,6 +214,12 @@ def _run_flags(parser: ArgumentParser) -> None:
     run_flags(parser)
 
 
+def _doctor_flags(parser: ArgumentParser) -> None:
+    from .doctor import doctor_flags
+
+    doctor_flags(parser)
+
+
 def _matrix_flags(parser: ArgumentParser) -> None:
     from .matrix import COMMANDS
 
@@ -299,6 +305,12 @@ def _run(arguments: Namespace) -> int:
     from .run import run
 
     return run(arguments)
+
+
+def _doctor(arguments: Namespace) -> int:
+    from .doctor import doctor
+
+    return doctor(arguments)
 
 
 def _sync(arguments: Namespace) -> int:
@@ -419,6 +431,7 @@ _COMMANDS: Commands = {
     "install": ("solve, sync and verify in one step", _install_flags, _install),
     "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
     "verify": ("prove that an environment works on this host", _verify_flags, _verify),
+    "doctor": ("what is wrong, by a log and by what is seen here, and the one thing to do", _doctor_flags, _doctor),
     "pip": ("pip install, by gpuenv's rules, and verified", _pip_flags, None),
     "run": ("start a command in an environment, nothing standing before its libraries", _run_flags, _run),
     "explain": ("why not here, and what would help; or what a lock says to another host", _explain_flags, _explain),
