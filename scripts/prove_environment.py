@@ -75,7 +75,7 @@ class Prover:
         print(f"{name}: verify {middle['verify']:.2f} s, bare {middle['bare']:.2f} s", flush=True)
 
 
-def copied(python: str, folder: str, name: str, pattern: str = "*") -> str:
+def copied(python: str, folder: str, name: str, *patterns: str) -> str:
     """The interpreter of a copy of an environment, or of a part of what is installed there, by hard links."""
     site = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"],
@@ -84,7 +84,8 @@ def copied(python: str, folder: str, name: str, pattern: str = "*") -> str:
     target = os.path.join(folder, name)
     subprocess.run([python, "-m", "venv", "--without-pip", target], check=True)
     mine = glob.glob(os.path.join(target, "lib", "python*", "site-packages"))[0]
-    subprocess.run(["cp", "-al", *glob.glob(os.path.join(site, pattern)), mine], check=True)
+    paths = [path for pattern in patterns or ("*",) for path in glob.glob(os.path.join(site, pattern))]
+    subprocess.run(["cp", "-al", *paths, mine], check=True)
     return os.path.join(target, "bin", "python")
 
 
@@ -133,8 +134,7 @@ def filled(prover: Prover, leave: int) -> None:
     child = subprocess.Popen(
         [prover.python, "-c", FILL, str(leave * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert child.stdout is not None
-    print(child.stdout.readline().strip(), flush=True)
+    print(child.stdout.readline().strip() if child.stdout else "", flush=True)
     prover.verify(f"{leave} MiB left on the card", "--framework", "torch")
     child.send_signal(signal.SIGKILL)
     child.wait()
@@ -198,7 +198,7 @@ def main() -> None:
         )
         prover.verify("verify")
         prover.verify("verify again")
-        prover.verify("cuDNN without a framework", python=copied(python, folder, "bare", "nvidia*"))
+        prover.verify("cuDNN without a framework", python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"))
         if not arguments.clean_only:
             probe = os.path.join(HERE, "resolver", "gpuenv", "probes", "torch.py")
             options = json.dumps({"import_name": "torch", "device": True, "devices": 1})

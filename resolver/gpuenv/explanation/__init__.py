@@ -169,8 +169,12 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
 
 
 def ok(checks: Sequence[Check]) -> bool:
-    """True if there are checks and none failed. An unknown is no proof, and no failure."""
-    return bool(checks) and all(check.status != "fail" for check in checks)
+    """True if there are checks, none failed, and each GPU that is there was proved.
+
+    An unknown is no proof and no failure; but on a device that is full or busy nothing of the environment was seen.
+    """
+    unproved = any(one.name == "device" and one.subject and one.status == "unknown" for one in checks)
+    return bool(checks) and not unproved and all(check.status != "fail" for check in checks)
 
 
 def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
