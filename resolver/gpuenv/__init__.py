@@ -12,8 +12,6 @@ This module composes the stages, which never import one another; each is importe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache as cache_once
 
 from .errors import (
     Change,
@@ -49,6 +47,8 @@ from .model import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
     from .index.combined import CombinedIndex, Source
     from .index.direct import DirectFiles
     from .index.snapshot import Snapshot
@@ -397,12 +397,15 @@ def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
     folder = os.path.join(_matrix().folder, "snapshot")
     snapshot = Snapshot(folder, found.file_store, default_index=found.url)
 
-    @cache_once
+    made: list[Transport] = []
+
     def transport() -> Transport:
         """One for all indexes: they share connections and logins."""
         from .index.transport import Transport
 
-        return Transport(cert=found.cert)
+        if not made:
+            made.append(Transport(cert=found.cert))
+        return made[0]
 
     def source(url: str | None) -> Source:
         """An index by its URL; None is the folders of --find-links."""

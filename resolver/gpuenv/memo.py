@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 
 from . import __version__
 from .digests import sha256
 from .index.cache import cache_folder
 from .writing import write_whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Sequence
 
 FORMAT = "gpuenv solve 1"
 # Flags whose values say all that there is to know about what they name.

@@ -7,10 +7,9 @@ anything else. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Iterable, Sequence
     from typing import Any, Protocol, Self, dataclass_transform
 else:
     Protocol = object

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from .model import Gpu, Host, Problem, Python, Value, parse_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Mapping
     from typing import Any
+
+    Tests = Mapping[str, tuple[Callable[[object], bool], str]]
 
 
 def to_plain(value: object) -> Any:
@@ -20,7 +21,7 @@ def to_plain(value: object) -> Any:
             for name in cls._fields
             if not (name in cls._defaults and getattr(value, name) == cls._defaults[name])
         }
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_plain(item) for item in value]
@@ -111,7 +112,6 @@ def _or_null(test: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or test(value)
 
 
-Tests = Mapping[str, tuple[Callable[[object], bool], str]]
 _TEXT, _MAYBE_TEXT = (_is_text, "a text"), (_or_null(_is_text), "a text or null")
 _PAIR, _MAYBE_PAIR = (_is_pair, "two numbers"), (_or_null(_is_pair), "two numbers or null")
 _FLAG, _MAYBE_SIZE = (_is_flag, "true or false"), (_or_null(_is_size), "a whole number or null")

@@ -6,11 +6,13 @@ decide: such an answer is never "fine", and a caller treats it as a warning or a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
-
 from .errors import Reason
 from .model import Code, ComputeCapability, CudaVersion, Gpu, Host, Matrix, parse_pair, parse_release, show_pair
+from .quick import cached
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Iterable, Sequence
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = "CUDA C++ Programming Guide, PTX Compatibility; CUDA Compatibility, Minor Version Compatibility"
@@ -30,7 +32,7 @@ _FIRST_BRANCH_BY_FIVES = 450  # before it there were 418, 396, 387
 _RANK = {None: 0, "unknown": 1, "ptx": 2, "sass": 3}
 
 
-@cache
+@cached
 def parse_target(target: str) -> tuple[ComputeCapability, str]:
     """ "90a" -> ((9, 0), "a"), "100f" -> ((10, 0), "f"), "86" -> ((8, 6), ""). ValueError for anything else."""
     suffix = target[-1:] if target[-1:] in ("a", "f") else ""
@@ -41,12 +43,17 @@ def parse_target(target: str) -> tuple[ComputeCapability, str]:
     return _RENAMED.get(pair, pair), suffix
 
 
-@cache  # the builds of all releases name the same few targets
 def sass_runs(target: str, capability: ComputeCapability) -> bool:
     """R2 for one SASS target: same major and no newer minor; "a" exactly; "f" its family; Tegra exactly.
 
     Source: CUDA C++ Programming Guide, Binary Compatibility and Family-Specific Architecture Features.
     """
+    return _sass_runs((target, capability))
+
+
+@cached  # the builds of all releases name the same few targets
+def _sass_runs(pair: tuple[str, ComputeCapability]) -> bool:
+    target, capability = pair
     made_for, suffix = parse_target(target)
     device = _RENAMED.get(capability, capability)
     if made_for == device:
@@ -56,7 +63,6 @@ def sass_runs(target: str, capability: ComputeCapability) -> bool:
     return made_for[0] == device[0] and made_for[1] <= device[1]
 
 
-@cache
 def ptx_reaches(target: str, capability: ComputeCapability) -> bool:
     """R2 for one PTX target, the driver aside: any device as new; with "a" or "f" as the SASS of that name.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
 
 import gpuenv
 
@@ -22,6 +21,7 @@ from .output import print_json, print_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     # name -> (what it does, adds its flags, runs it)
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases
-FORMATS = ("pylock", "requirements")
+FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -146,6 +146,9 @@ def _request_flags(parser: ArgumentParser) -> None:
 def _solve_flags(parser: ArgumentParser) -> None:
     _request_flags(parser)
     parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
+    conda = "conda; auto is conda where a conda environment is active"
+    parser.add_argument("--backend", choices=("pip", "conda", "auto"), help=f"pip (default) or {conda}")
+    parser.add_argument("--channel", metavar="URL", action="append", default=[], help="conda: its name, URL or folder")
     host_flags(parser)
 
 
@@ -247,6 +250,11 @@ def _detect(arguments: Namespace) -> int:
 def _solve(arguments: Namespace) -> int:
     from .. import explanation, lockfile
 
+    if arguments.backend is not None or arguments.format.startswith("conda"):
+        from . import conda
+
+        if conda.is_wanted(arguments):
+            return conda.solve(arguments)
     path = _lock_path(arguments)
     plan = _planned(arguments)
     lock = gpuenv.lock(plan)
@@ -322,6 +330,11 @@ def _sync(arguments: Namespace) -> int:
             arguments.lock, lock, said = fitting_lock("", host)
             note(arguments)("\n".join(said))
             return _sync_and_verify(arguments, lock, None, host)
+    elif not arguments.lock.endswith(".toml"):
+        from . import conda
+
+        if conda.is_lock(arguments.lock):
+            return conda.sync(arguments)
     return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock or "pylock.toml"), None)
 
 

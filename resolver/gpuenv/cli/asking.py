@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
 
 import gpuenv
 
@@ -13,6 +12,7 @@ from ..model import Host, IndexOptions, Request
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Sequence
 
     from ..requirements import Asked
 

@@ -7,10 +7,9 @@ is asked: what a command line means is argparse's to say. tests/test_glance.py h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Mapping, Sequence
     from typing import Any, Self
 
 _KNOWN = {"action", "choices", "const", "default", "help", "metavar", "nargs", "required", "type"}

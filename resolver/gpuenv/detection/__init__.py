@@ -33,11 +33,14 @@ Time: NVML takes 0.07 s on a GPU host, its binding 0.02 s to import. A driver th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from ..model import Host, Problem
 from .described import describe
 from .files import read_host, write_host
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Mapping
 
 __all__ = ["describe", "detect", "read_host", "write_host"]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Sequence
 
 from ..errors import InputError
 from ..model import ComputeCapability, Gpu, Host, Problem, Python, parse_pair, parse_release
 from . import interpreter, system
 
-Lookup = Callable[[str], tuple[int, int] | None]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Callable, Sequence
+
+    Lookup = Callable[[str], tuple[int, int] | None]
+
 
 _PLATFORMS = {
     "linux-x86_64": ("linux", "x86_64"),
@@ -149,6 +152,10 @@ def _gpu(text: str, index: int, capability: Lookup, suggest: Callable[[str], Seq
 
 def _number(text: str) -> ComputeCapability | None:
     """ "sm_90", "SM_120" and "9.0" as a compute capability; None for a name ."""
+    if text[:3].lower() != "sm_" and "." not in text:  # a name, without re
+        return None
+    import re
+
     match = re.fullmatch(_SM, text)
     try:
         return (int(match[1]), int(match[2])) if match else parse_pair(text)

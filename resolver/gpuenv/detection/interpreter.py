@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Mapping
 
 from ..errors import InputError
 from ..model import Python, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Mapping
 
 _VERSION = r"(3)\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)"
 _CONDA = r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json"
@@ -68,7 +70,12 @@ def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
 
 
 def _version(text: str) -> Target | None:
-    match = re.fullmatch(_VERSION, text.strip())
+    text = text.strip()
+    if len(text) <= 4 and text[:2] == "3." and text[2:].isascii() and text[2:].isdigit():  # "3.12", without re
+        return Target(python=Python(version=(3, int(text[2:])), full_version=None), source="--python")
+    import re
+
+    match = re.fullmatch(_VERSION, text)
     if match is None:
         return None
     major, minor, rest, threads = match.groups()
@@ -111,6 +118,8 @@ def _read_venv(prefix: str, variable: str, env: Mapping[str, str]) -> Target | N
     except OSError:
         lines = {}
     text = lines.get("version") or lines.get("version_info") or ""
+    import re
+
     match = re.match(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?![\d])", text)
     if match is None:
         return _try(executable, variable, env)
@@ -133,6 +142,8 @@ def _read_conda(prefix: str, variable: str, env: Mapping[str, str]) -> Target | 
         names = os.listdir(os.path.join(prefix, "conda-meta"))
     except OSError:
         names = []
+    import re
+
     records = [match for name in names if (match := re.fullmatch(_CONDA, name))]
     if len(records) != 1:  # none, or one left behind by an interrupted update
         return _try(executable, variable, env)

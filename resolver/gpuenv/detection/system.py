@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
 
 from ..model import Problem, Value, parse_pair, parse_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Iterator, Mapping
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
 CONTAINER_HINT = "start the container with --gpus all (or a CDI device), with nvidia-container-toolkit on its host"
@@ -118,11 +120,15 @@ def _container(root: str, env: Mapping[str, str]) -> str:
     for variable in ("container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
         if env.get(variable):
             return f"environment variable {variable}"
+    import re
+
     return "/proc/1/cgroup" if re.search(_CGROUP, read_text(root, "proc/1/cgroup")) else ""
 
 
 def kernel_driver(root: str) -> tuple[str, str] | None:
     """(release, file) of the loaded kernel module; None if there is none or its line is not understood."""
+    import re
+
     match = re.search(_KERNEL, read_text(root, "proc/driver/nvidia/version"))
     if match:
         return match[1], "/proc/driver/nvidia/version"

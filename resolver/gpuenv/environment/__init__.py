@@ -13,8 +13,6 @@ Tests hold both to packaging's own answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..errors import DataError, InputError
 from ..model import Host
 from .versions import (
@@ -28,6 +26,7 @@ from .versions import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Sequence
     from typing import Any
 
 __all__ = [

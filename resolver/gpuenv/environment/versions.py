@@ -7,10 +7,9 @@ spelling packaging is asked. Tests hold both to packaging's own answers.
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..errors import InputError
 from ..model import Requirement
+from ..quick import cached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
@@ -45,7 +44,7 @@ def _release(text: str) -> tuple[int, ...] | None:
     return tuple(numbers)
 
 
-@cache  # a solve compares each version many times
+@cached  # a solve compares each version many times
 def _plain(text: str) -> Plain | None:
     """(release, pre-release, post-release, local part) of a version in the usual spelling; None for anything else."""
     public, plus, local = text.partition("+")
@@ -98,7 +97,7 @@ def version_key(text: str) -> VersionKey:
     )
 
 
-@cache
+@cached
 def _clause(text: str) -> tuple[str, Plain, int] | None:
     """(operator, version, how many numbers were written) of a plain clause; ".*" adds "*" to the operator."""
     operator = text[:2] if text[1:2] == "=" else text[:1]
@@ -117,7 +116,7 @@ def _clause(text: str) -> tuple[str, Plain, int] | None:
     return operator, bound, written
 
 
-@cache
+@cached
 def _clauses(specifier: str) -> list[tuple[str, Plain, int]] | None:
     """The clauses of a specifier set; None if one of them is not plain."""
     found = [_clause(clause.strip()) for clause in specifier.split(",")] if specifier else []
@@ -233,7 +232,7 @@ def parse_requirement(text: str) -> Requirement:
     )
 
 
-@cache  # one release asks for what the next one does
+@cached  # one release asks for what the next one does
 def parse_stored_requirement(text: str) -> Requirement:
     """Like `parse_requirement`, for a text that scripts/build_snapshot.py wrote: all of it is normalized already."""
     head, semicolon, marker = text.partition("; ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
 from ..model import Check, Host, Plan, Rejection, show_pair
@@ -12,6 +11,7 @@ from .texts import choice_text, download_bytes, fact_text, is_doubt, reason_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Sequence
     from typing import Any
 
 __all__ = [

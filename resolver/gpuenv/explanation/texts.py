@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ..errors import Reason
 from ..facts import is_doubt
 from ..model import Choice, Lock, Plan, show_pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Iterable
 
 __all__ = ["choice_text", "download_bytes", "fact_text", "is_doubt", "reason_text", "reasons_json", "size"]
 

@@ -9,10 +9,12 @@ A folder that cannot be written only means that nothing is kept.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+
+from ..quick import canonical, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Mapping
     from typing import Any
 
 FORMAT = 3
@@ -90,16 +92,14 @@ class Cache:
 
 
 def _pack(header: Mapping[str, Any], body: bytes, key: str) -> bytes:
-    import json
     import zlib
 
-    head = json.dumps([key, dict(header)], separators=(",", ":")).encode()
+    head = canonical([key, dict(header)]).encode()
     rest = b"%s\n%s" % (head, body)
     return b"%08x %d\n%s" % (zlib.crc32(rest), len(rest), rest)
 
 
 def _unpack(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
-    import json
     import zlib
 
     first, _, rest = data.partition(b"\n")
@@ -107,7 +107,7 @@ def _unpack(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
         return None
     head, _, body = rest.partition(b"\n")
     try:
-        stored, header = json.loads(head)
+        stored, header = loads(head)
     except ValueError:
         return None
     return (header, body) if stored == key and isinstance(header, dict) else None

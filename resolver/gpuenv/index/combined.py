@@ -6,13 +6,12 @@ and a version of the default index from mixing with a framework's own builds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-
 from ..errors import InputError
 from ..model import Environment, Index, Requirement, Wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Protocol
 
     from .ahead import Ahead

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
 
 from ..errors import InputError
 from ..model import Value
@@ -16,6 +15,7 @@ from .cache import Cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 _HINT = "mend it, or give the index with --index-url"
@@ -176,7 +176,7 @@ def _pip_configuration() -> tuple[list[tuple[str, str, str]], list[str]]:
 def _values(values: Mapping[str, Any], files: str) -> Iterator[tuple[str, str, str]]:
     """(key, where, value): newer releases of pip keep the values by file, older ones by key alone."""
     for name, value in values.items():
-        inner, where = (value, name) if isinstance(value, Mapping) else ({name: value}, files)
+        inner, where = (value, name) if isinstance(value, dict) else ({name: value}, files)
         for key, text in inner.items():
             variable = key.startswith(":env:.")
             yield key, f"PIP_{key[6:].upper().replace('-', '_')}" if variable else where, str(text)

@@ -93,13 +93,12 @@ def dumps(lock: Lock) -> str:
 
 def content(document: dict[str, Any]) -> str:
     """sha256 of what a lock says, whatever its layout; tables of other tools and the digest itself stay out."""
-    from json import dumps as canonical
-
     from ..digests import sha256
+    from ..quick import canonical
 
     mine = {key: value for key, value in document["tool"]["gpuenv"].items() if key != "content"}
     said = {**document, "tool": mine}
-    return sha256(canonical(said, sort_keys=True, separators=(",", ":"), default=str).encode())
+    return sha256(canonical(said).encode())
 
 
 def _document(lock: Lock) -> dict[str, Any]:

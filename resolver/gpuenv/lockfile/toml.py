@@ -6,10 +6,9 @@ choice of its packages. Here a text with nothing to escape is taken as it is. te
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 _WIDTH = 100  # of the longest table that stands on one line, its indent and comma counted

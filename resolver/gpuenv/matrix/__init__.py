@@ -7,8 +7,6 @@ TOML files because reading TOML takes longer than a solve may spend here. docs/m
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import DataError
 from ..model import Build, Code, ComputeCapability, CudaVersion, Framework, Library, Way, parse_pair, parse_release
@@ -18,6 +16,7 @@ from .rows import Builds, Releases, read, read_toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 # What drivers, shops and people add to the name of a GPU, and what says nothing about its compute capability:
@@ -45,6 +44,12 @@ def load(folder: str | None = None) -> DataMatrix:
     return DataMatrix(folder)
 
 
+def _is_noise(word: str) -> bool:
+    import re
+
+    return re.fullmatch(_NOISE, word) is not None
+
+
 def gpu_key(name: str) -> str:
     """The comparable form of a GPU's name: "NVIDIA A100-SXM4-80GB MIG 1g.10gb" -> "a100", "rtx4090" as "RTX 4090"."""
     words: list[str] = []
@@ -52,7 +57,7 @@ def gpu_key(name: str) -> str:
         if word == "mig":  # what follows is the instance's profile
             break
         # Compiling the pattern would cost a solve 0.2 ms, and "h100" is no match at a glance.
-        if word not in _NOISE_WORDS and not (word.startswith(_NOISE_STARTS) and re.fullmatch(_NOISE, word)):
+        if word not in _NOISE_WORDS and not (word.startswith(_NOISE_STARTS) and _is_noise(word)):
             words.append(word)
         elif word in ("gb", "tb") and words and words[-1].isdigit():  # "80 GB"
             words.pop()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
-
 from ..model import ComputeCapability
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
-_SIGNS = {"==": operator.eq, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
+_SIGNS: dict[str, Callable[[list[int], list[int]], bool]] = {
+    "==": list.__eq__, "<=": list.__le__, ">=": list.__ge__, "<": list.__lt__, ">": list.__gt__
+}  # fmt: skip
 
 
 class KnownBad:

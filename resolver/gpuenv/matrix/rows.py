@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import DataError
 from ..model import Build, Code, Framework, Library, parse_pair
+from ..quick import loads
 from ..rules import parse_target
 from .bad import KnownBad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 
@@ -163,7 +163,7 @@ def _numbers(version: str) -> list[int]:
 def read(path: str) -> dict[str, Any]:
     """The object in a JSON file. DataError if there is none."""
     try:
-        data = json.loads(_content(path))
+        data = loads(_content(path))
     except ValueError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not isinstance(data, dict):
@@ -222,14 +222,14 @@ def _in_lines(path: str, name: str) -> tuple[dict[str, Any], list[str] | None]:
     if not found or not body.endswith("}\n ]\n}\n") or any("\n" in line for line in lines):
         return read(path), None
     try:
-        return json.loads(head + "}"), lines
+        return loads(head + "}"), lines
     except ValueError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def _parsed(line: str, path: str) -> dict[str, Any]:
     try:
-        row = json.loads(f"{{{line}}}")
+        row = loads(f"{{{line}}}")
     except ValueError as error:
         raise DataError(f"{path} cannot be read: {error} in the row {line[:80]}") from error
     return dict(row)

@@ -6,9 +6,6 @@ CUDA major, one owner for a folder) are nodes of the graph, so that a conflict a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from json import dumps
-
 from .. import rules
 from ..digests import sha256
 from ..environment import normalize_name, parse_requirement
@@ -30,6 +27,7 @@ from ..model import (
     Requirement,
     parse_release,
 )
+from ..quick import canonical
 from .candidates import Candidate, Shelf, Variant, is_plain
 from .needs import DistNeed, FrameworkNeed, Need
 from .provider import Node, Provider
@@ -39,6 +37,7 @@ from .resolving import Impossible, resolved
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from .conflicts import Failure
@@ -343,4 +342,4 @@ def digest(plan: Plan) -> str:
     files = [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
     if any(files):
         inputs["files"] = files
-    return sha256(dumps(inputs, sort_keys=True, separators=(",", ":")).encode())
+    return sha256(canonical(inputs).encode())

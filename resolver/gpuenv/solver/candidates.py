@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from .. import facts, rules
 from ..environment import parse_requirement, version_key
 from ..errors import InputError, Reason
@@ -29,6 +27,10 @@ from .needs import (
     SideNeed,
     with_extras,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Callable, Sequence
 
 
 class Candidate:

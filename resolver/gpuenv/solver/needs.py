@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..errors import Reason
 from ..model import Framework, Wheel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Sequence
 
 
 def with_extras(name: str, extras: Sequence[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
 from ..errors import Reason, UnusableFileError
 from ..facts import is_doubt
 from ..model import Requirement
@@ -13,6 +11,7 @@ from .releases import Limits, Widening, admitted, is_pinned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 Node = Candidate | Token | Variant

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..errors import Reason, UnusableFileError
 from ..model import Rejection
 from .candidates import Candidate, Shelf, Variant, is_exact
 from .needs import DistNeed, FrameworkNeed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Iterator
 
 
 def reasons_against(shelf: Shelf, candidate: Candidate | Variant) -> tuple[Reason, ...]:

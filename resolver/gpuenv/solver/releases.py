@@ -6,8 +6,6 @@ final release will do; a yanked release if they pin it and nothing else is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-
 from ..environment import normalize_name, version_key
 from ..errors import InputError, PackageIndexError, Reason
 from ..model import Environment, Requirement
@@ -15,11 +13,13 @@ from .candidates import Candidate, Shelf, Variant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from typing import TypeVar
 
     _Released = TypeVar("_Released", Candidate, Variant)
 
-Contains = Callable[[str, str, bool], bool]
+    Contains = Callable[[str, str, bool], bool]
+
 
 
 class Limits:
@@ -72,11 +72,11 @@ def unknown_extras(shelf: Shelf, nodes: Iterable[Candidate], asked: Container[st
 
     An extra that asks for nothing looks the same.
     """
-    from re import findall
-
     for node in nodes:
         if not node.extras or node.name not in asked:
             continue
+        from re import findall
+
         texts = [one.marker for one in shelf.index.dependencies(node.wheel) if one.marker and "extra" in one.marker]
         pairs = [pair for text in texts for pair in findall(r'extra [=!]= "([^"]+)"|"([^"]+)" [=!]= extra', text)]
         known = sorted({normalize_name(left or right) for left, right in pairs})

@@ -3,8 +3,6 @@ lose its way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from ..errors import InputError
 from .needs import DistNeed, FrameworkNeed, Need
 from .provider import Node, Provider
@@ -13,6 +11,7 @@ from .straight import walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 SOON = 300  # steps of resolvelib after which the request is narrowed first

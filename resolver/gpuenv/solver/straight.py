@@ -7,13 +7,12 @@ the provider, and gives up where resolvelib would take a choice back; tests/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
 from .needs import Need
 from .provider import Node, Provider
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
 
