@@ -1,0 +1,151 @@
+"""Asks rattler: a stand-alone script, because the process of py-rattler sometimes crashes when it ends by itself.
+
+One JSON request a line on stdin, one JSON answer a line on stdout:
+
+{"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}   -> {"rattler": version}
+{"do": "records", "names": [..]}                              -> {"records": [record]}
+{"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
+                                                              -> {"records": [record]} or {"refused": text}
+{"do": "install", "prefix": .., "records": [record], "subdir": ..}     -> {"installed": n}
+
+A failure is {"failed": text}. A record is that of repodata.json with "url", "channel" and "fn" beside.
+Only py-rattler is imported, nothing of gpuenv.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import os
+import sys
+from typing import Any
+
+ACTIONS = {"fetch": "cache-or-fetch", "offline": "force-cache-only", "refresh": "no-cache"}
+
+
+class Session:
+    """The channels that were opened, and their repodata as far as it was read."""
+
+    def __init__(self) -> None:
+        import rattler  # type: ignore[import-not-found,unused-ignore]
+        import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
+
+        self.rattler: Any = rattler
+        self.gateway: Any = None
+        self.channels: list[str] = []
+        self.subdirs: list[str] = []
+
+    def open(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Where packages come from."""
+        config = self.rattler.SourceConfig(cache_action=ACTIONS[request.get("cache", "fetch")])
+        self.gateway = self.rattler.Gateway(default_config=config)
+        self.channels, self.subdirs = request["channels"], request["subdirs"]
+        return {"rattler": self.rattler.__version__ if hasattr(self.rattler, "__version__") else ""}
+
+    async def records(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Every record of some names."""
+        found = await self.gateway.query(
+            self.channels, self.subdirs, request["names"], recursive=False, channel_relations="disabled"
+        )
+        groups = getattr(found, "records", found)
+        return {"records": [plain(one) for group in groups for one in group]}
+
+    async def solve(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The closure of some specs."""
+        api = self.rattler
+        virtual = [
+            api.GenericVirtualPackage(api.PackageName(name), api.Version(version), api.BuildString(build))
+            for name, version, build in request["virtual"]
+        ]
+        try:
+            found = await api.solve(
+                sources=self.channels,
+                specs=request["specs"],
+                constraints=request.get("constraints") or None,
+                platforms=self.subdirs,
+                gateway=self.gateway,
+                virtual_packages=virtual,
+                channel_relations="disabled",
+            )
+        except api.exceptions.SolverError as error:
+            return {"refused": str(error)}
+        return {"records": [plain(one) for one in found]}
+
+    async def install(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Links the packages of a list into a prefix, and takes out what the list does not have."""
+        api, prefix = self.rattler, request["prefix"]
+        paths = sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json")))
+        await api.install(
+            records=[self.record(one) for one in request["records"]],
+            target_prefix=prefix,
+            installed_packages=[api.PrefixRecord.from_path(path) for path in paths],
+            platform=request["subdir"],
+            show_progress=False,
+            execute_link_scripts=False,
+        )
+        return {"installed": len(request["records"])}
+
+    def record(self, row: dict[str, Any]) -> Any:
+        """A row of a lock as a record."""
+        api = self.rattler
+        package = api.PackageRecord(
+            name=row["name"],
+            version=row["version"],
+            build=row["build"],
+            build_number=int(row.get("build_number", 0)),
+            subdir=row["subdir"],
+            depends=list(row.get("depends", ())),
+            sha256=bytes.fromhex(row["sha256"]),
+        )
+        return api.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """A record as data."""
+    found: dict[str, Any] = {
+        "name": record.name.source if hasattr(record.name, "source") else str(record.name),
+        "version": str(record.version),
+        "build": str(record.build),
+        "build_number": record.build_number,
+        "subdir": str(record.subdir),
+        "depends": list(record.depends),
+        "constrains": list(record.constrains),
+        "url": str(record.url),
+        "channel": str(record.channel or ""),
+        "fn": record.file_name,
+        "size": record.size,
+    }
+    for name in ("sha256", "md5"):
+        value = getattr(record, name)
+        found[name] = None if value is None else bytes(value).hex()
+    return found
+
+
+def answer(session: Session, request: dict[str, Any]) -> dict[str, Any]:
+    """What one request asks for; what fails is told, and ends nothing."""
+    try:
+        if request["do"] == "open":
+            return session.open(request)
+        found: dict[str, Any] = asyncio.run(getattr(session, request["do"])(request))
+        return found
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def main() -> None:
+    """Answers line by line until stdin ends."""
+    try:
+        session = Session()
+    except ImportError as error:
+        sys.stdout.write(json.dumps({"missing": str(error)}) + "\n")
+        sys.stdout.flush()
+        os._exit(0)
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(answer(session, json.loads(line))) + "\n")
+        sys.stdout.flush()
+    os._exit(0)  # results are complete and flushed: the interpreter's own end is where py-rattler crashes
+
+
+if __name__ == "__main__":
+    main()

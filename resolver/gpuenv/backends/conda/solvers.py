@@ -1,0 +1,258 @@
+"""Who solves a closure: rattler in a child process, or the conda that runs gpuenv.
+
+Both answer with records as repodata.json has them ("url", "channel", "fn" and "sha256" among their keys). Neither is
+imported before it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from ...errors import InputError, InstallError, PackageIndexError
+from .virtual import Virtual
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from subprocess import Popen
+    from typing import Any, Protocol
+
+    from .rows import Record
+else:
+    Protocol = object
+
+NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
+
+
+class RefusedError(Exception):
+    """The solver says that there is no closure; the text is its own."""
+
+
+class Solver(Protocol):
+    """Reads channels and solves closures. `name` is for messages."""
+
+    name: str
+
+    def records(self, names: Sequence[str]) -> Sequence[Record]:
+        """Every record of some names that the channels have, in any order. PackageIndexError."""
+
+    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
+        """What must be there so that all specs are; constraints hold for what is there.
+
+        RefusedError, PackageIndexError.
+        """
+
+    def close(self) -> None:
+        """Ends what was started."""
+
+
+class RattlerSolver:
+    """py-rattler, in a child process of this interpreter or of `python`."""
+
+    name = "rattler"
+
+    def __init__(
+        self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch", python: str | None = None
+    ) -> None:
+        """Starts the child, which imports py-rattler meanwhile. `cache` is fetch, offline or refresh."""
+        self._child: Popen[str] | None = None
+        self._start = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
+        self._python = python or sys.executable
+        self._begin()
+
+    def _begin(self) -> None:
+        import json
+        from subprocess import DEVNULL, PIPE, Popen
+
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
+        command = [self._python, "-I", "-X", "utf8", script]
+        self._child = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True, encoding="utf-8")
+        # Not waited for here: py-rattler takes a tenth of a second to import.
+        if self._child.stdin is not None:
+            try:
+                self._child.stdin.write(json.dumps(self._start) + "\n")
+                self._child.stdin.flush()
+            except OSError:
+                pass  # the first answer says what is missing
+        self._opened = False
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        import json
+
+        child = self._child
+        if child is None or child.stdin is None or child.stdout is None:
+            raise PackageIndexError("rattler has ended")
+        try:
+            if not self._opened:
+                self._opened = True
+                self._checked(child.stdout.readline())
+            child.stdin.write(json.dumps(request) + "\n")
+            child.stdin.flush()
+            return self._checked(child.stdout.readline())
+        except OSError as error:
+            raise PackageIndexError(f"rattler has ended: {error}") from None
+
+    def _checked(self, line: str) -> dict[str, Any]:
+        import json
+
+        try:
+            found: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise PackageIndexError("rattler ended without an answer") from None
+        if "missing" in found:
+            raise InputError(f"conda environments need a solver: {found['missing']}", hint=NEEDED)
+        if "failed" in found:
+            raise PackageIndexError(f"rattler: {found['failed']}")
+        return found
+
+    def records(self, names: Sequence[str]) -> Sequence[Record]:
+        """As Solver.records."""
+        found: Sequence[Record] = self._ask({"do": "records", "names": [*names]})["records"]
+        return found
+
+    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
+        """As Solver.solve."""
+        request = {"do": "solve", "specs": [*specs], "constraints": [*constraints], "virtual": [*virtual]}
+        found = self._ask(request)
+        if "refused" in found:
+            raise RefusedError(str(found["refused"]))
+        records: Sequence[Record] = found["records"]
+        return records
+
+    def install(self, prefix: str, records: Sequence[Record], subdir: str) -> None:
+        """Makes a prefix hold these packages and no others. InstallError."""
+        try:
+            self._ask({"do": "install", "prefix": prefix, "records": [dict(one) for one in records], "subdir": subdir})
+        except PackageIndexError as error:
+            raise InstallError(f"installing failed ({error.message})") from None
+
+    def close(self) -> None:
+        """As Solver.close."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    pass
+        child.wait()
+
+
+class LibmambaSolver:
+    """The conda that this interpreter has, through its API: its solver back end, its channels' caches."""
+
+    name = "libmamba"
+
+    def __init__(
+        self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch", backend: str = "libmamba"
+    ) -> None:
+        """`backend` is a name of conda's solver plug-ins: libmamba, classic, rattler."""
+        self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
+        self._offline = cache == "offline"
+
+    def records(self, names: Sequence[str]) -> Sequence[Record]:
+        """As Solver.records."""
+        from conda.core.subdir_data import SubdirData  # type: ignore[import-not-found,unused-ignore]
+
+        found = []
+        for name in names:
+            found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
+        return [_of_conda(one) for one in found]
+
+    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
+        """As Solver.solve. conda knows no constraints of what nothing asks for: they are specs where the caller says
+        that what they are about is needed, which is the only use that choosing makes of them.
+        """
+        import tempfile
+
+        from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
+        from conda.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+            PackagesNotFoundError,
+            UnsatisfiableError,
+        )
+        from conda.models.match_spec import MatchSpec  # type: ignore[import-not-found,unused-ignore]
+
+        backend = context.plugin_manager.get_cached_solver_backend(self.name)
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _Overrides(virtual):
+            solver = backend(
+                prefix=os.path.join(folder, "prefix"),
+                channels=self._channels,
+                subdirs=self._subdirs,
+                specs_to_add=[MatchSpec(one) for one in (*specs, *constraints)],
+                command="create",
+            )
+            try:
+                found = solver.solve_final_state()
+            except (UnsatisfiableError, PackagesNotFoundError) as error:
+                raise RefusedError(str(error)) from None
+        return [_of_conda(one) for one in found if not one.name.startswith("__")]
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+class _Overrides:
+    """conda's own variables while it solves, so that it sees the host that was asked for."""
+
+    def __init__(self, virtual: Sequence[Virtual]) -> None:
+        values = {name: text for name, text, _ in virtual}
+        names = ("__cuda", "__cuda_arch")
+        self._wanted = {f"CONDA_OVERRIDE_{name[2:].upper()}": values.get(name, "") for name in names}
+        if "__glibc" in values:
+            self._wanted["CONDA_OVERRIDE_GLIBC"] = values["__glibc"]
+
+    def __enter__(self) -> None:
+        self._before = {name: os.environ.get(name) for name in self._wanted}
+        os.environ.update(self._wanted)
+        _forget()
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _forget()
+
+
+def _forget() -> None:
+    """conda keeps what it detected once."""
+    from conda.base.context import reset_context  # type: ignore[import-not-found,unused-ignore]
+
+    reset_context()
+
+
+def _of_conda(record: Any) -> Record:
+    row: dict[str, Any] = {
+        "name": record.name,
+        "version": record.version,
+        "build": record.build,
+        "build_number": record.build_number,
+        "subdir": record.subdir,
+        "depends": [str(one) for one in record.depends],
+        "constrains": [str(one) for one in record.constrains or ()],
+        "url": record.url,
+        "channel": record.channel.base_url,
+        "fn": record.fn,
+        "size": record.get("size"),
+        "sha256": record.get("sha256"),
+        "md5": record.get("md5"),
+    }
+    return row
+
+
+def inside_conda() -> bool:
+    """Whether this interpreter has conda and its solver, as that of a base environment has."""
+    from importlib.util import find_spec
+
+    return find_spec("conda") is not None and find_spec("libmambapy") is not None
+
+
+def solver(channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch") -> Solver:
+    """The solver of that name: libmamba, rattler; auto is the conda that runs gpuenv, else rattler."""
+    if name == "libmamba" or (name == "auto" and inside_conda()):
+        return LibmambaSolver(channels, subdirs, cache=cache)
+    return RattlerSolver(channels, subdirs, cache=cache)

@@ -1,0 +1,112 @@
+"""Derives the rows of conda packages from repodata (a maintainers' tool): derive_conda.py [--check] FILE ...
+
+Each FILE is a channel's repodata.json or a list of records with their "url" and "channel". What a record says is
+written to matrix_data/conda/<package>.json: a row for each build of a framework's carrier, of cuDNN, and of the
+packages whose version is the CUDA of an environment. Architectures are those of carriers.json, else null: unknown.
+Rows of earlier files stay. With --check nothing is written, and the exit status is 1 if a row would change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "resolver")]
+
+from gpuenv.backends.conda import rows, versions  # noqa: E402  - the path must be set first
+from gpuenv.model import show_pair  # noqa: E402
+
+FOLDER = ROOT / "matrix_data" / "conda"
+SUBDIRS = ("linux-64", "linux-aarch64", "noarch", "win-64")
+PYTORCH = "https://conda.anaconda.org/pytorch"
+Key = tuple[str, ...]
+
+
+def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
+    """The records of a file, each with its channel and file name."""
+    data = json.loads(path.read_text())
+    if isinstance(data, list):
+        for record in data:
+            yield {**record, "fn": record["url"].rpartition("/")[2]}
+        return
+    subdir = data["info"]["subdir"]
+    for name, record in {**data["packages"], **data.get("packages.conda", {})}.items():
+        yield {"subdir": subdir, **record, "fn": name, "channel": channel, "url": f"{channel}/{subdir}/{name}"}
+
+
+def row(record: dict[str, Any], carriers: rows.Carriers) -> dict[str, Any]:
+    """What is kept of a record."""
+    found: dict[str, Any] = {
+        "name": record["name"],
+        "version": record["version"],
+        "build": record["build"],
+        "channel": rows.channel_name(record["channel"]),
+        "subdir": record["subdir"],
+    }
+    if record["name"] in carriers.carriers.values():
+        one = carriers.row(record, carriers.framework_of(record["name"]) or "")
+        cuda = None if one.cuda is None else show_pair(one.cuda)
+        sass, ptx = ([*codes] if codes is not None else None for codes in (one.code.sass, one.code.ptx))
+        found |= {"cuda": cuda, "cudnn": one.cudnn, "sass": sass, "ptx": ptx, "evidence": "documented"}
+        found |= {"architectures": one.code.source}
+    elif record["name"] in rows.CUDNN:
+        asked = [versions.split(one) for one in record["depends"]]
+        found["cuda"] = [f"{name} {spec}" for name, spec, _ in asked if name in rows.TOOLKITS]
+    found |= {"__cuda": rows.least_cuda(record), "file": record["fn"], "sha256": record.get("sha256")}
+    return found | {"source": f"repodata of {record['channel']}"}
+
+
+def key(found: dict[str, Any]) -> Key:
+    """What tells one build from another."""
+    return found["channel"], found["subdir"], found["file"]
+
+
+def in_order(found: dict[str, Any]) -> Any:
+    """By version, channel and build: the order of a file."""
+    return versions.version(found["version"]), found["channel"], found["subdir"], found["build"]
+
+
+def text(package: str, found: list[dict[str, Any]]) -> str:
+    """A file of rows, one a line."""
+    lines = ",\n".join("  " + json.dumps(one) for one in sorted(found, key=in_order))
+    return f'{{\n "package": {json.dumps(package)},\n "rows": [\n{lines}\n ]\n}}\n'
+
+
+def main() -> int:
+    """Reads, derives, and writes or compares."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--channel", default=PYTORCH, help="of a repodata.json, which does not say it")
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    carriers = rows.Carriers(str(ROOT / "matrix_data"))
+    wanted = {*carriers.carriers.values(), *rows.CUDNN, *rows.TOOLKITS, "cuda-arch"}
+    tables: dict[str, dict[Key, dict[str, Any]]] = {}
+    for package in wanted:
+        path = FOLDER / f"{package}.json"
+        earlier = json.loads(path.read_text())["rows"] if path.exists() else []
+        tables[package] = {key(one): one for one in earlier}
+    for path in arguments.files:
+        for record in records(path, arguments.channel):
+            if record["name"] in wanted and record["subdir"] in SUBDIRS:
+                one = row(record, carriers)
+                tables[record["name"]][key(one)] = one
+    stale = 0
+    for package, table in sorted(tables.items()):
+        path = FOLDER / f"{package}.json"
+        if not table or (path.exists() and path.read_text() == text(package, list(table.values()))):
+            continue
+        stale += 1
+        print(f"{path.name}: {len(table)} rows")
+        if not arguments.check:
+            path.write_text(text(package, list(table.values())))
+    return 1 if arguments.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
