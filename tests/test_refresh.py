@@ -146,7 +146,7 @@ def test_a_wheel_that_cannot_be_read_stops_nothing_else(data: Path, server: Inde
     assert "no longer holds: nvidia-cudnn-cu12 9.8.0.87" in done.stdout
 
 
-@pytest.mark.parametrize("script", ["derive_rows.py", "support_table.py"])
+@pytest.mark.parametrize("script", ["derive_rows.py", "support_table.py", "causes_page.py"])
 def test_what_scripts_write_is_fresh(script: str) -> None:
     command = [sys.executable, str(ROOT / "scripts" / script), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import gpuenv
 
 from . import doctor, survival
-from .doctor import evidence
+from .doctor import evidence, trials
 from .errors import GpuEnvError, NoSolutionError
 from .model import Build, Check, Choice, Framework, Host, IndexOptions, Request, Value
 from .running import Shadow, libraries, loader_variables
@@ -20,15 +20,8 @@ from .verification import probing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
-# Causes that a new environment takes away.
-SOLVED = frozenset({
-    "driver_too_old", "cpu_only_build", "companion_binary_mismatch", "cudnn_runtime_older_than_build",
-    "cudnn_major_mismatch", "cudnn_missing", "cudnn_sublib_missing", "cudnn_sublibs_mixed", "mixed_cuda_wheels",
-    "cuda_major_mismatch", "cuda_lib_missing", "gpu_too_new_for_build", "gpu_too_old_for_build",
-    "install_resolution_failure", "host_libc_too_old",
-})  # fmt: skip
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 # Kinds of facts of a log that only a process which had a GPU can have written.
 _HAD_GPU = frozenset({"gpu", "capability", "free-bytes", "total-bytes", "out-of-memory", "xid", "ecc"})
@@ -102,21 +95,22 @@ def examine(
     if target is not None:
         step("looking at the environment")
         installed = probing.survey(target, timeout=timeout)
-        device = not described and log is None
+        device = not described and (probe or log is None)
         checks = gpuenv.verify(None, target, host, device=device, timeout=timeout)
         facts += _environment(installed, host, checks)
     elsewhere = log is not None and not described and _elsewhere(said, host)
-    facts = _left(facts) if elsewhere else facts
+    facts = _heeding(said, _left(facts) if elsewhere else facts)
     diagnosis = doctor.diagnose(said, facts)
     shown: tuple[probing.Shown, ...] = ()
     if probe and installed is not None and not described:
         step("making the tests")
         shown = probing.tests(installed, host, timeout=timeout)
         rows = [(one.test, one.device, one.status, one.evidence) for one in shown]
-        facts += evidence.test_facts(rows)
+        facts += trials.test_facts(rows)
         diagnosis = doctor.diagnose(said, facts)
     remedy = None
-    if installed is not None and diagnosis.verdicts and diagnosis.verdicts[0].cause in SOLVED and host.gpus:
+    first = diagnosis.verdicts[0].cause if diagnosis.verdicts else ""
+    if installed is not None and host.gpus and causes().get(first, {}).get("solve"):
         step("solving")
         remedy = find_remedy(installed.distributions, host, target or "", flags)
     return Examination(
@@ -132,6 +126,15 @@ def examine(
     )
 
 
+def causes() -> dict[str, dict[str, Any]]:
+    """What is known of each cause: title, scope (what has to change), root, solve, proves, refutes, fix."""
+    import tomllib
+
+    path = os.path.join(gpuenv.compatibility_data().folder, "doctor", "causes.toml")
+    with open(path, "rb") as file:
+        return {row["id"]: row for row in tomllib.load(file)["cause"]}
+
+
 def _environment(installed: probing.Installed, host: Host, checks: Sequence[Check]) -> list[doctor.Fact]:
     """The facts of what is installed, and of its checks; what a framework's import said is read as a log is."""
     import io
@@ -141,7 +144,8 @@ def _environment(installed: probing.Installed, host: Host, checks: Sequence[Chec
     facts = [
         *evidence.package_facts(installed.distributions, installed.libraries, builds),
         *evidence.reason_facts(reasons, host, builds, installed.distributions),
-        *evidence.check_facts(checks),
+        *trials.check_facts(checks),
+        *evidence.presence_facts(installed.libraries, probing.system_cudnn()),
     ]
     for check in checks:
         if check.subject == "import" and check.status == "fail":
@@ -180,6 +184,17 @@ def _left(facts: Iterable[doctor.Fact]) -> list[doctor.Fact]:
         fact
         for fact in facts
         if fact.kind not in _OF_DEVICES and not (fact.kind == "test" and fact.subject in _TESTS_OF_DEVICES)
+    ]
+
+
+def _heeding(said: Iterable[doctor.Fact], facts: Iterable[doctor.Fact]) -> list[doctor.Fact]:
+    """The host's facts without what they cannot know: a library that the log's program missed may be asked for by a
+    package that no check reads, so that those that were found prove nothing about it."""
+    missed = [fact.subject for fact in said if fact.kind == "library-missing"]
+    doubted = {"cudnn-complete", "cudnn-present"} if any(one.startswith("libcudnn") for one in missed) else set()
+    doubted |= {"libraries-resolve"} if missed else set()
+    return [
+        fact for fact in facts if not (fact.kind == "test" and fact.value == "pass" and fact.subject in doubted)
     ]
 
 

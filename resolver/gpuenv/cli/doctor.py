@@ -58,11 +58,12 @@ def doctor(arguments: Namespace) -> int:
             timeout=arguments.timeout,
             flags=_host_words(arguments),
         )
+    causes = examination.causes()
     if arguments.json:
-        print_json(explanation.doctor_json(found))
+        print_json(explanation.doctor_json(found, causes))
     else:
         name = "" if log is None else "the log" if arguments.log in (None, "-") else str(arguments.log)
-        print_lines(explanation.doctor_lines(found, stage.titles(), stage.TESTS, name))
+        print_lines(explanation.doctor_lines(found, causes, stage.TESTS, name))
     return 0 if explanation.well(found) else 1
 
 

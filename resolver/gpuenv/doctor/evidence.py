@@ -1,4 +1,4 @@
-"""Facts of the host, in the kinds that a log's facts have: from the detection, from checks, rules, variables and tests.
+"""Facts of the host, in the kinds that a log's facts have: from the detection, what is installed, rules and variables.
 
 Nothing is looked at here: what was seen is handed in as values. Every fact says where it is from ("host: NVML", "host:
 check cudnn version"), and its text is what was seen there.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason
-from ..model import Build, Check, Host, Problem, show_pair
+from ..model import Build, Host, Problem, show_pair
 from .model import Fact
 
 MIB = 1 << 20
@@ -56,15 +56,6 @@ _PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "visible-device-missing": (("test", "visible-devices", "fail"),),
     "visible-devices-repeated": (("test", "visible-devices", "fail"),),
 }  # fmt: skip
-# CUresult of a device's check -> the test that failed with it; "says" names the one cause that gives it.
-_RESULTS = {
-    802: ("test", "fabric", "fail"),
-    803: ("test", "driver-versions", "fail"),
-    804: ("says", "compat_libcuda_misuse", "804"),
-    34: ("test", "loader-path", "fail"),
-    214: ("test", "health", "fail"),
-    220: ("test", "health", "fail"),
-}
 # Reason of a rule -> the test that it fails.
 _REASONS = {
     "driver-floor": "driver-runtime",
@@ -77,7 +68,17 @@ _REASONS = {
     "two-owners": "one-cuda-major",
     "cpu-build": "cuda-build",
 }
-_GAVE = re.compile(r"\b(cu\w+) gave (\d+) ?([A-Z][A-Z0-9_]+)?")
+# Reason that something is not known -> the test that then cannot pass.
+_DOUBTS = {
+    "code-unknown": "architecture",
+    "device-unknown": "architecture",
+    "build-unknown": "architecture",
+    "library-unknown": "architecture",
+    "driver-floor-unknown": "driver-runtime",
+    "driver-unknown": "driver-runtime",
+    "cudnn-version-unknown": "cudnn-version",
+    "cudnn-unknown": "cudnn-version",
+}
 
 
 def host_facts(host: Host, *, described: bool = False) -> tuple[Fact, ...]:
@@ -90,27 +91,27 @@ def _host(host: Host, described: bool) -> Iterator[Fact]:
     sources = dict(host.sources)
     if host.driver is not None:
         where = seen if described or "driver" not in sources else f"host: {sources['driver']}"
-        yield _fact("driver", "", host.driver, where, f"the driver is {host.driver}")
+        yield fact("driver", "", host.driver, where, f"the driver is {host.driver}")
     if host.driver_cuda is not None:
         cuda = show_pair(host.driver_cuda)
-        yield _fact("driver-cuda", "", cuda, seen, f"the driver is for CUDA up to {cuda}")
+        yield fact("driver-cuda", "", cuda, seen, f"the driver is for CUDA up to {cuda}")
     for index, gpu in enumerate(host.gpus):
         number = str(index)
-        yield _fact("gpu", number, gpu.name, seen, f"GPU {index} is {gpu.name}")
+        yield fact("gpu", number, gpu.name, seen, f"GPU {index} is {gpu.name}")
         if gpu.compute_capability is not None:
             value = show_pair(gpu.compute_capability)
-            yield _fact("capability", number, value, seen, f"GPU {index} {gpu.name} has compute capability {value}")
+            yield fact("capability", number, value, seen, f"GPU {index} {gpu.name} has compute capability {value}")
         if gpu.compute_mode is not None:
             text = f"GPU {index} is in compute mode {gpu.compute_mode}"
-            yield _fact("compute-mode", number, gpu.compute_mode, seen, text)
+            yield fact("compute-mode", number, gpu.compute_mode, seen, text)
     yield from _memory(host, seen)
     if described:
         return
     if host.gpus:
-        yield _fact("test", "nvml", "pass", seen, f"NVML lists {len(host.gpus)} GPUs")
+        yield fact("test", "nvml", "pass", seen, f"NVML lists {len(host.gpus)} GPUs")
     kind, platform = host.virtualization, "host: /proc"
-    yield _fact("container", "", "yes" if kind == "container" else "no", platform, f"it runs {_place(kind)}")
-    yield _fact("wsl", "", "yes" if kind == "wsl2" else "no", platform, f"it runs {_place(kind)}")
+    yield fact("container", "", "yes" if kind == "container" else "no", platform, f"it runs {_place(kind)}")
+    yield fact("wsl", "", "yes" if kind == "wsl2" else "no", platform, f"it runs {_place(kind)}")
     for problem in host.problems:
         yield from _problem(problem)
 
@@ -130,12 +131,12 @@ def _memory(host: Host, seen: str) -> Iterator[Fact]:
     ]
     for index, free, total in known:
         text = f"GPU {index} has {memory_text(free, total)}"
-        yield _fact("free-bytes", str(index), str(free), seen, text)
-        yield _fact("total-bytes", str(index), str(total), seen, text)
+        yield fact("free-bytes", str(index), str(free), seen, text)
+        yield fact("total-bytes", str(index), str(total), seen, text)
     if known:
         index, free, total = min(known, key=lambda row: row[1] / row[2])
         status = memory_status(free, total)
-        yield _fact("test", "free-memory", status, seen, f"GPU {index} has {memory_text(free, total)}")
+        yield fact("test", "free-memory", status, seen, f"GPU {index} has {memory_text(free, total)}")
 
 
 def memory_text(free: int, total: int) -> str:
@@ -152,23 +153,23 @@ def memory_status(free: int, total: int) -> str:
 
 def _problem(problem: Problem) -> Iterator[Fact]:
     for kind, subject, value in _PROBLEMS.get(problem.code, ()):
-        yield _fact(kind, subject, value, "host: detection", f"{problem.code}: {problem.detail}")
+        yield fact(kind, subject, value, "host: detection", f"{problem.code}: {problem.detail}")
 
 
 def node_facts(nodes: Mapping[str, str]) -> tuple[Fact, ...]:
     """Of device nodes: path -> yes, missing or denied."""
-    facts = [_fact("device-node", path, value, "host: /dev", f"{path}: {value}") for path, value in nodes.items()]
+    facts = [fact("device-node", path, value, "host: /dev", f"{path}: {value}") for path, value in nodes.items()]
     state = nodes.get("/dev/nvidiactl")
     if state is not None:
         status = "pass" if state == "yes" else "fail"
-        facts.append(_fact("test", "device-open", status, "host: /dev", f"/dev/nvidiactl: {state}"))
+        facts.append(fact("test", "device-open", status, "host: /dev", f"/dev/nvidiactl: {state}"))
     return tuple(facts)
 
 
 def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:
     """Of the variables that matter to what is loaded, which devices are seen, and how memory is taken."""
     return tuple(
-        _fact("variable", name, value, f"host: variable {name}", f"{name}={value}")
+        fact("variable", name, value, f"host: variable {name}", f"{name}={value}")
         for name, value in sorted(env.items())
         if _VARIABLES.fullmatch(name)
     )
@@ -182,23 +183,23 @@ def package_facts(
 ) -> tuple[Fact, ...]:
     """Of what is installed: versions, the libraries of cuDNN and CUDA, and what the frameworks were built with."""
     facts = [
-        _fact("package", name, version, "host: installed packages", f"{name} {version} is installed")
+        fact("package", name, version, "host: installed packages", f"{name} {version} is installed")
         for name, version in distributions
     ]
     for path in libraries:
         name = os.path.basename(path)
         if re.match(r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)\b[^/]*\.so", name):
-            facts.append(_fact("library-present", name, path, "host: installed packages", f"{path} is there"))
+            facts.append(fact("library-present", name, path, "host: installed packages", f"{path} is there"))
     for build in builds:
         who, where = f"{build.name} {build.local}", "host: what is known of the build"
         cuda = "none" if build.cuda is None else show_pair(build.cuda)
-        facts.append(_fact("framework", build.name, build.version, where, f"{who} is installed"))
-        facts.append(_fact("cuda-built", build.name, cuda, where, f"{who} is built for CUDA {cuda}"))
+        facts.append(fact("framework", build.name, build.version, where, f"{who} is installed"))
+        facts.append(fact("cuda-built", build.name, cuda, where, f"{who} is built for CUDA {cuda}"))
         if build.cuda is not None:
-            facts.append(_fact("test", "cuda-build", "pass", where, f"{who} is built for CUDA {cuda}"))
+            facts.append(fact("test", "cuda-build", "pass", where, f"{who} is built for CUDA {cuda}"))
         if build.cudnn is not None:
             version = ".".join(build.cudnn.split(".")[:3])
-            facts.append(_fact("cudnn-built", build.name, version, where, f"{who} is built with cuDNN {version}"))
+            facts.append(fact("cudnn-built", build.name, version, where, f"{who} is built with cuDNN {version}"))
     return tuple(facts)
 
 
@@ -209,12 +210,13 @@ def reason_facts(
     found: list[Fact] = []
     failed: set[str] = set()
     for reason in reasons:
+        failed |= {_DOUBTS[reason.code]} if reason.code in _DOUBTS else set()
         test = _REASONS.get(reason.code)
         if test is None:
             continue
         failed.add(test)
         text = f"{reason.subject} needs {reason.need}; there is {reason.have}"
-        found.append(_fact("test", test, "fail", "host: rules of compatibility", text))
+        found.append(fact("test", test, "fail", "host: rules of compatibility", text))
         found += _about(reason, text)
     if host.driver is None:
         failed.add("driver-runtime")
@@ -224,10 +226,10 @@ def reason_facts(
     if not any(name.startswith("nvidia-cudnn-cu") for name in names):
         failed.add("cudnn-version")
     if any(build.cuda is not None for build in builds):
-        for test in ("driver-runtime", "architecture", "cudnn-version", "companions"):
+        for test in ("driver-runtime", "architecture", "cudnn-version"):
             if test not in failed:
                 text = "no rule speaks against what is installed"
-                found.append(_fact("test", test, "pass", "host: rules of compatibility", text))
+                found.append(fact("test", test, "pass", "host: rules of compatibility", text))
     return tuple(found)
 
 
@@ -235,175 +237,27 @@ def _about(reason: Reason, text: str) -> Iterator[Fact]:
     """What a reason says beside the test that it fails."""
     if reason.code == "no-code-for-device":
         who = reason.subject.partition(" ")[0]
-        yield _fact("architecture-missing", who, reason.need, "host: rules of compatibility", text)
+        yield fact("architecture-missing", who, reason.need, "host: rules of compatibility", text)
         targets = re.findall(r"\b(?:sm|compute)_(\d+)(\d)[af]?\b", reason.have)
         if targets:
             has = " ".join(dict.fromkeys(f"{major}.{minor}" for major, minor in targets))
-            yield _fact("architectures", who, has, "host: rules of compatibility", text)
+            yield fact("architectures", who, has, "host: rules of compatibility", text)
     if reason.code == "cpu-build":
-        yield _fact("cuda-built", reason.subject.partition(" ")[0], "none", "host: rules of compatibility", text)
+        yield fact("cuda-built", reason.subject.partition(" ")[0], "none", "host: rules of compatibility", text)
 
 
-# ---- checks -------------------------------------------------------------------------------------------------------
+def presence_facts(libraries: Sequence[str], system: Sequence[str]) -> tuple[Fact, ...]:
+    """Whether there is any cuDNN: among the packages' libraries, or where the system's loader looks."""
+    own = [path for path in libraries if os.path.basename(path).startswith("libcudnn")]
+    where = "host: the loader's cache and path"
+    facts = [fact("library-present", os.path.basename(path), path, where, f"{path} is there") for path in system]
+    if own or system:
+        text = f"{len(own)} libraries of cuDNN are in the environment, {len(system)} on the system's paths"
+        return (*facts, fact("test", "cudnn-present", "pass", where, text))
+    text = "no libcudnn is in the environment, in the loader's cache or on LD_LIBRARY_PATH"
+    return (fact("test", "cudnn-present", "fail", where, text),)
 
 
-def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
-    """Of the checks of a verification."""
-    shadowed = any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks)
-    found = [fact for one in checks for fact in _check(one, shadowed)]
-    runs = [one for one in checks if one.name == "cudnn convolution"]
-    devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
-    if runs and len(runs) == len(devices):
-        good = all(one.status == "pass" for one in runs)
-        text = f"the convolution was right on {sum(one.status == 'pass' for one in runs)} of {len(runs)} GPUs"
-        found.append(_fact("test", "each-device", "pass" if good else "fail", "host: check cudnn convolution", text))
-    return tuple(found)
-
-
-def _check(check: Check, shadowed: bool) -> Iterator[Fact]:
-    """Of one check. With `shadowed` a loader variable leads to another cuDNN, which explains where it came from."""
-    tests: list[tuple[str, str]] = []
-    who, text = (check.name, check.subject), check.evidence
-    if check.status == "unknown" and check.name not in ("device", "cudnn"):
-        return
-    if who == ("loader", "variables"):
-        tests = [("loader-path", check.status)]
-    elif who == ("cudnn", "libraries"):
-        tests = [(_library_test(text), check.status)] if check.status != "unknown" else []
-    elif who in (("cudnn", "origin"), ("cudnn", "version")):
-        tests = _place_tests(check, shadowed)
-        loaded = re.search(r"^(\d+\.\d+\.\d+)|cudnnGetVersion gives (\d+\.\d+\.\d+)", text)
-        if check.subject == "version" and loaded:
-            yield _fact("cudnn-loaded", "", loaded[1] or loaded[2], _where(check), text)
-    elif who == ("cudnn", "device version") and check.status == "fail":
-        tests = [("architecture", "fail")]
-        yield _fact("architecture-missing", "cudnn", text, _where(check), text)
-    elif check.name == "build":
-        tests = [("cuda-build", check.status)]
-    elif check.name == "closure":
-        tests, more = _closure(check)
-        yield from more
-    elif check.name in ("owners", "files"):
-        tests = _files(check)
-    elif check.name in ("device", "cudnn handle", "cudnn convolution"):
-        yield from _device(check, shadowed)
-    for test, status in tests:
-        yield _fact("test", test, status, _where(check), text)
-
-
-def _library_test(evidence: str) -> str:
-    return "cudnn-present" if "no libcudnn is installed" in evidence else "cudnn-complete"
-
-
-def _place_tests(check: Check, shadowed: bool) -> list[tuple[str, str]]:
-    """cuDNN's members from one folder and of one version; what a variable brought in is the variable's fault."""
-    if check.status == "unknown":
-        return []
-    if check.status == "fail" and "killed by" in check.evidence:
-        return [("cudnn-complete", "fail")]
-    if check.status == "fail" and shadowed:
-        return [("loader-path", "fail")]
-    return [("one-folder", check.status)]
-
-
-def _closure(check: Check) -> tuple[list[tuple[str, str]], list[Fact]]:
-    """The check's texts begin with what they mean: missing, outside, mixed or broken."""
-    if check.status == "pass":
-        return [("libraries-resolve", "pass")], []
-    tests: dict[tuple[str, str], None] = {}
-    facts = []
-    for text in check.evidence.split("; "):
-        kind, _, rest = text.partition(": ")
-        name = rest.partition(",")[0]
-        if kind == "missing":
-            tests[("cudnn-complete" if name.startswith("libcudnn_") else "libraries-resolve", "fail")] = None
-            by = re.search(r" by ([^,]+)", rest)
-            facts.append(_fact("library-missing", name, by[1] if by else "", _where(check), text))
-        elif kind == "mixed":
-            tests["one-cuda-major", "fail"] = None
-        elif kind == "broken":
-            tests["environment", "fail"] = None
-        elif kind == "outside" and name.startswith("libcudnn"):
-            tests["one-folder", "fail"] = None
-    return list(tests), facts
-
-
-def _files(check: Check) -> list[tuple[str, str]]:
-    """Two owners of a library of NVIDIA's, or files that are not as recorded."""
-    if check.status != "fail":
-        return []
-    if check.name == "owners":
-        mixed = "nvidia-" in check.evidence and " both own " in check.evidence
-        return [("one-cuda-major" if mixed else "environment", "fail")]
-    return [("environment", "fail")]
-
-
-def _device(check: Check, shadowed: bool) -> Iterator[Fact]:
-    """A device's context, its handle of cuDNN and its convolutions."""
-    where, text = _where(check), check.evidence
-    tests: list[tuple[str, str]] = []
-    if check.name == "device":
-        yield from _context(check)
-    elif check.name == "cudnn handle":
-        tests = [("fresh-process", check.status)]
-    elif check.status == "pass":
-        tests = [("float32-convolution", "pass"), ("other-stream", "pass"), ("one-folder", "pass")]
-    elif "computed with" in text:
-        tests = [("loader-path" if shadowed else "one-folder", "fail")]
-    else:
-        tests = [("float32-convolution", "fail")]
-    found = re.search(r"\bCUDNN_STATUS_\w+", text)
-    if found is not None and check.status == "fail":
-        yield _fact("status", "cudnn", found[0], where, text)
-    for test, status in tests:
-        yield _fact("test", test, status, where, text)
-
-
-def _context(check: Check) -> Iterator[Fact]:
-    """The driver as far as a context on the device."""
-    where, text = _where(check), check.evidence
-    if check.status == "pass":
-        for test in ("libcuda", "cuinit", "context", "fabric", "driver-versions"):
-            yield _fact("test", test, "pass", where, text)
-        return
-    gave = _GAVE.search(text)
-    if gave is not None:
-        yield _fact("test", "cuinit" if gave[1] == "cuInit" else "context", "fail", where, text)
-        if gave[3]:
-            yield _fact("status", "cuda", gave[3], where, text)
-        if int(gave[2]) in _RESULTS:
-            yield _fact(*_RESULTS[int(gave[2])], where, text)
-    elif "the driver cannot be used" in text:
-        yield _fact("test", "libcuda", "fail", where, text)
-    if "MiB free" in text and "the check needs" in text:
-        yield _fact("test", "free-memory", "fail", where, text)
-
-
-# ---- tests --------------------------------------------------------------------------------------------------------
-
-
-def test_facts(shown: Iterable[tuple[str, int, str, str]]) -> tuple[Fact, ...]:
-    """Of (test, device, status, evidence): one fact a test, the worst of its devices, and "each-device"."""
-    rows: dict[str, list[tuple[int, str, str]]] = {}
-    for test, device, status, evidence in shown:
-        rows.setdefault(test, []).append((device, status, evidence))
-    facts = []
-    for test, of in rows.items():
-        status = next((one for one in ("fail", "unknown") if any(row[1] == one for row in of)), "pass")
-        device, _, evidence = next(row for row in of if row[1] == status)
-        facts.append(_fact("test", test, status, f"host: test {test}", f"GPU {device}: {evidence}"))
-    first = rows.get("fresh-process", [])
-    if first:
-        good = [device for device, status, _ in first if status == "pass"]
-        text = f"{len(good)} of {len(first)} GPUs computed right in a fresh process"
-        status = "pass" if len(good) == len(first) else "fail"
-        facts.append(_fact("test", "each-device", status, "host: test each-device", text))
-    return tuple(facts)
-
-
-def _where(check: Check) -> str:
-    return f"host: check {check.name} {check.subject}".rstrip()
-
-
-def _fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
+def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
+    """A fact of the host, its text on one line and not too long."""
     return Fact(kind=kind, subject=subject, value=value, where=where, text=" ".join(text.split())[:LONGEST])

@@ -16,14 +16,10 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from ..doctor import Verdict
     from ..examination import Examination, Remedy
 
+    Causes = Mapping[str, Mapping[str, Any]]
+
 WIDTH = 110
 SHOWN = 6  # lines of evidence, and further causes
-# What only who administers the host can do.
-ROOT = frozenset({
-    "driver_not_loaded", "driver_not_found", "driver_userspace_kernel_mismatch", "fabric_manager_not_running",
-    "gpu_hardware_fault", "uvm_or_driver_state_broken", "container_gpu_not_injected", "container_gpu_access_lost",
-})  # fmt: skip
-PROGRAM = frozenset({"unsupported_op_config", "fork_after_cuda_init"})
 LOADER = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
 SURE = {"proved": "proved", "likely": "likely, not proved", "possible": "possible, not proved"}
 
@@ -31,12 +27,13 @@ SURE = {"proved": "proved", "likely": "likely, not proved", "possible": "possibl
 # ---- for people -----------------------------------------------------------------------------------------------------
 
 
-def doctor_lines(found: Examination, titles: Mapping[str, str], tests: Mapping[str, str], name: str) -> list[str]:
+def doctor_lines(found: Examination, causes: Causes, tests: Mapping[str, str], name: str) -> list[str]:
     """One screen: the verdict, its evidence and its fix; then what else may be, the tests made, and the checks.
 
-    `titles` and `tests` say a cause and a test in words; `name` is what the log is called, "" without one.
+    `causes` is what the data knows of each (`title`, `scope`, `root`), `tests` says a test in words; `name` is what the
+    log is called, "" without one.
     """
-    lines = [*_verdict_lines(found, titles, tests, name)]
+    lines = [*_verdict_lines(found, causes, tests, name)]
     if found.shown:
         lines += ["", "tests made:"]
         lines += [f"  {one.status:<7} {one.test} on GPU {one.device}: {one.evidence}" for one in found.shown]
@@ -55,17 +52,17 @@ def doctor_lines(found: Examination, titles: Mapping[str, str], tests: Mapping[s
 
 
 def _verdict_lines(
-    found: Examination, titles: Mapping[str, str], tests: Mapping[str, str], name: str
+    found: Examination, causes: Causes, tests: Mapping[str, str], name: str
 ) -> Iterator[str]:
     diagnosis = found.diagnosis
     named = [one for one in diagnosis.verdicts if not unsettled(one)]
     if named and not diagnosis.abstained:
-        yield from _first_lines(named[0], found, titles)
+        yield from _first_lines(named[0], found, causes)
         if named[1:]:
             yield ""
             yield "also:"
         for one in named[1:SHOWN]:
-            yield f"  {_title(one.cause, titles)} ({one.cause}; {SURE[one.confidence]})"
+            yield f"  {_title(one.cause, causes)} ({one.cause}; {SURE[one.confidence]})"
             yield from (_cut(f"    {line}") for line in one.evidence[:1])
         return
     if diagnosis.abstained:
@@ -92,18 +89,18 @@ def _verdict_lines(
         yield "Nothing was checked but the host, and nothing is wrong with it that could be seen."
 
 
-def _first_lines(verdict: Verdict, found: Examination, titles: Mapping[str, str]) -> Iterator[str]:
-    yield f"{_title(verdict.cause, titles)}  [{verdict.cause}; {SURE[verdict.confidence]}]"
+def _first_lines(verdict: Verdict, found: Examination, causes: Causes) -> Iterator[str]:
+    yield f"{_title(verdict.cause, causes)}  [{verdict.cause}; {SURE[verdict.confidence]}]"
     yield "how it is known:"
     yield from (_cut(f"  {line}") for line in verdict.evidence[:SHOWN])
     if len(verdict.evidence) > SHOWN:
         yield f"  and {len(verdict.evidence) - SHOWN} more (--json has all)"
     yield "what to do:"
-    yield from _wrapped(fix_text(verdict, found, first=True))
+    yield from _wrapped(fix_text(verdict, found, causes, first=True))
 
 
-def _title(cause: str, titles: Mapping[str, str]) -> str:
-    return titles.get(cause, cause.replace("_", " "))
+def _title(cause: str, causes: Causes) -> str:
+    return str(causes.get(cause, {}).get("title", cause.replace("_", " ")))
 
 
 def _cut(line: str) -> str:
@@ -130,7 +127,7 @@ def unsettled(verdict: Verdict) -> bool:
     return verdict.cause == "cudnn_init_failed_unknown"
 
 
-def fix_text(verdict: Verdict, found: Examination, *, first: bool) -> str:
+def fix_text(verdict: Verdict, found: Examination, causes: Causes, *, first: bool) -> str:
     """What to do about a verdict on this host; a new solve is told of the first one only, for which it was made."""
     parts = []
     if first and found.remedy is not None:
@@ -139,10 +136,11 @@ def fix_text(verdict: Verdict, found: Examination, *, first: bool) -> str:
         parts.append(_loader_text(found))
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
-    if verdict.cause in ROOT:
+    about = causes.get(verdict.cause, {})
+    if about.get("root") and first and found.remedy is None:
         parts.append("It needs root on the host; gpuenv changes nothing there.")
-    elif verdict.cause in PROGRAM:
-        parts.append("It is the program, not the environment.")
+    elif about.get("scope") == "program":
+        parts.append("It is the program or how it is started, not the environment.")
     return "\n".join(part for part in parts if part)
 
 
@@ -170,7 +168,7 @@ def _loader_text(found: Examination) -> str:
 # ---- JSON -----------------------------------------------------------------------------------------------------------
 
 
-def doctor_json(found: Examination) -> dict[str, Any]:
+def doctor_json(found: Examination, causes: Causes) -> dict[str, Any]:
     """The document of `doctor --json`."""
     diagnosis = found.diagnosis
     return {
@@ -180,7 +178,7 @@ def doctor_json(found: Examination) -> dict[str, Any]:
                 "cause": one.cause,
                 "confidence": one.confidence,
                 "evidence": list(one.evidence),
-                "fix": fix_text(one, found, first=place == 0),
+                "fix": fix_text(one, found, causes, first=place == 0),
             }
             for place, one in enumerate(diagnosis.verdicts)
         ],

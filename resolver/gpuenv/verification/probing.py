@@ -71,6 +71,14 @@ def survey(target: str, env: Mapping[str, str] | None = None, timeout: float = 6
     )
 
 
+def system_cudnn(env: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Paths of cuDNN's libraries that the loader would find outside of any environment: its cache, LD_LIBRARY_PATH."""
+    origins = loader.Origins(os.environ if env is None else env)
+    found = [path for path in origins.cache() if os.path.basename(path).startswith("libcudnn")]
+    found += [os.path.join(entry, name) for entry, name in origins.shadows() if name.startswith("libcudnn")]
+    return tuple(dict.fromkeys(found))
+
+
 def clean_path(env: Mapping[str, str]) -> dict[str, str]:
     """The variables without LD_PRELOAD and LD_LIBRARY_PATH, but for entries that only lead to the driver.
 

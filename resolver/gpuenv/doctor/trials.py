@@ -1,0 +1,183 @@
+"""Facts of what was tried: the checks of a verification, and the tests that a diagnosis asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..model import Check
+from .evidence import fact
+from .model import Fact
+
+# CUresult of a device's check -> the test that failed with it; "says" names the one cause that gives it.
+_RESULTS = {
+    802: ("test", "fabric", "fail"),
+    803: ("test", "driver-versions", "fail"),
+    804: ("says", "compat_libcuda_misuse", "804"),
+    34: ("test", "loader-path", "fail"),
+    214: ("test", "health", "fail"),
+    220: ("test", "health", "fail"),
+}
+_GAVE = re.compile(r"\b(cu\w+) gave (\d+) ?([A-Z][A-Z0-9_]+)?")
+
+
+def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
+    """Of the checks of a verification."""
+    shadowed = any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks)
+    found = [seen for one in checks for seen in _check(one, shadowed)]
+    runs = [one for one in checks if one.name == "cudnn convolution"]
+    devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
+    if runs and len(runs) == len(devices):
+        good = all(one.status == "pass" for one in runs)
+        text = f"the convolution was right on {sum(one.status == 'pass' for one in runs)} of {len(runs)} GPUs"
+        found.append(fact("test", "each-device", "pass" if good else "fail", "host: check cudnn convolution", text))
+    whole = [one for one in checks if one.name in ("owners", "files", "closure")]
+    if whole and all(one.status == "pass" for one in whole):
+        text = "no library has two owners, and NVIDIA's files are as recorded"
+        found.append(fact("test", "one-cuda-major", "pass", "host: checks owners, files and closure", text))
+    return tuple(found)
+
+
+def _check(check: Check, shadowed: bool) -> Iterator[Fact]:
+    """Of one check. With `shadowed` a loader variable leads to another cuDNN, which explains where it came from."""
+    tests: list[tuple[str, str]] = []
+    who, text = (check.name, check.subject), check.evidence
+    if check.status == "unknown" and check.name not in ("device", "cudnn"):
+        return
+    if who == ("loader", "variables"):
+        tests = [("loader-path", check.status)]
+    elif who == ("cudnn", "libraries"):
+        tests = [(_library_test(text), check.status)] if check.status != "unknown" else []
+    elif who in (("cudnn", "origin"), ("cudnn", "version")):
+        tests = _place_tests(check, shadowed)
+        loaded = re.search(r"^(\d+\.\d+\.\d+)|cudnnGetVersion gives (\d+\.\d+\.\d+)", text)
+        if check.subject == "version" and loaded:
+            yield fact("cudnn-loaded", "", loaded[1] or loaded[2], _where(check), text)
+    elif who == ("cudnn", "device version") and check.status == "fail":
+        tests = [("architecture", "fail")]
+        yield fact("architecture-missing", "cudnn", text, _where(check), text)
+    elif check.name == "build":
+        tests = [("cuda-build", check.status)]
+    elif check.name == "closure":
+        tests, more = _closure(check)
+        yield from more
+    elif check.name in ("owners", "files"):
+        tests = _files(check)
+    elif check.name in ("device", "cudnn handle", "cudnn convolution"):
+        yield from _device(check, shadowed)
+    for test, status in tests:
+        yield fact("test", test, status, _where(check), text)
+
+
+def _library_test(evidence: str) -> str:
+    return "cudnn-present" if "no libcudnn is installed" in evidence else "cudnn-complete"
+
+
+def _place_tests(check: Check, shadowed: bool) -> list[tuple[str, str]]:
+    """cuDNN's members from one folder and of one version; what a variable brought in is the variable's fault."""
+    if check.status == "unknown":
+        return []
+    if check.status == "fail" and "killed by" in check.evidence:
+        return [("cudnn-complete", "fail")]
+    if check.status == "fail" and shadowed:
+        return [("loader-path", "fail")]
+    return [("one-folder", check.status)]
+
+
+def _closure(check: Check) -> tuple[list[tuple[str, str]], list[Fact]]:
+    """The check's texts begin with what they mean: missing, outside, mixed or broken."""
+    if check.status == "pass":
+        return [("libraries-resolve", "pass")], []
+    tests: dict[tuple[str, str], None] = {}
+    facts = []
+    for text in check.evidence.split("; "):
+        kind, _, rest = text.partition(": ")
+        name = rest.partition(",")[0]
+        if kind == "missing":
+            tests[("cudnn-complete" if name.startswith("libcudnn_") else "libraries-resolve", "fail")] = None
+            by = re.search(r" by ([^,]+)", rest)
+            facts.append(fact("library-missing", name, by[1] if by else "", _where(check), text))
+        elif kind == "mixed":
+            tests["one-cuda-major", "fail"] = None
+        elif kind == "broken":
+            tests["environment", "fail"] = None
+        elif kind == "outside" and name.startswith("libcudnn"):
+            tests["one-folder", "fail"] = None
+    return list(tests), facts
+
+
+def _files(check: Check) -> list[tuple[str, str]]:
+    """Two owners of a library of NVIDIA's, or files that are not as recorded."""
+    if check.status != "fail":
+        return []
+    if check.name == "owners":
+        mixed = "nvidia-" in check.evidence and " both own " in check.evidence
+        return [("one-cuda-major" if mixed else "environment", "fail")]
+    return [("environment", "fail")]
+
+
+def _device(check: Check, shadowed: bool) -> Iterator[Fact]:
+    """A device's context, its handle of cuDNN and its convolutions."""
+    where, text = _where(check), check.evidence
+    tests: list[tuple[str, str]] = []
+    if check.name == "device":
+        yield from _context(check)
+    elif check.name == "cudnn handle":
+        tests = [("fresh-process", check.status)]
+    elif check.status == "pass":
+        tests = [("float32-convolution", "pass"), ("other-stream", "pass"), ("one-folder", "pass")]
+    elif "computed with" in text:
+        tests = [("loader-path" if shadowed else "one-folder", "fail")]
+    else:
+        tests = [("float32-convolution", "fail")]
+    found = re.search(r"\bCUDNN_STATUS_\w+", text)
+    if found is not None and check.status == "fail":
+        yield fact("status", "cudnn", found[0], where, text)
+    for test, status in tests:
+        yield fact("test", test, status, where, text)
+
+
+def _context(check: Check) -> Iterator[Fact]:
+    """The driver as far as a context on the device."""
+    where, text = _where(check), check.evidence
+    if check.status == "pass":
+        for test in ("libcuda", "cuinit", "context", "fabric", "driver-versions"):
+            yield fact("test", test, "pass", where, text)
+        return
+    gave = _GAVE.search(text)
+    if gave is not None:
+        yield fact("test", "cuinit" if gave[1] == "cuInit" else "context", "fail", where, text)
+        if gave[3]:
+            yield fact("status", "cuda", gave[3], where, text)
+        if int(gave[2]) in _RESULTS:
+            yield fact(*_RESULTS[int(gave[2])], where, text)
+    elif "the driver cannot be used" in text:
+        yield fact("test", "libcuda", "fail", where, text)
+    if "MiB free" in text and "the check needs" in text:
+        yield fact("test", "free-memory", "fail", where, text)
+
+
+# ---- tests --------------------------------------------------------------------------------------------------------
+
+
+def test_facts(shown: Iterable[tuple[str, int, str, str]]) -> tuple[Fact, ...]:
+    """Of (test, device, status, evidence): one fact a test, the worst of its devices, and "each-device"."""
+    rows: dict[str, list[tuple[int, str, str]]] = {}
+    for test, device, status, evidence in shown:
+        rows.setdefault(test, []).append((device, status, evidence))
+    facts = []
+    for test, of in rows.items():
+        status = next((one for one in ("fail", "unknown") if any(row[1] == one for row in of)), "pass")
+        device, _, evidence = next(row for row in of if row[1] == status)
+        facts.append(fact("test", test, status, f"host: test {test}", f"GPU {device}: {evidence}"))
+    first = rows.get("fresh-process", [])
+    if first:
+        good = [device for device, status, _ in first if status == "pass"]
+        text = f"{len(good)} of {len(first)} GPUs computed right in a fresh process"
+        status = "pass" if len(good) == len(first) else "fail"
+        facts.append(fact("test", "each-device", status, "host: test each-device", text))
+    return tuple(facts)
+
+
+def _where(check: Check) -> str:
+    return f"host: check {check.name} {check.subject}".rstrip()
