@@ -105,7 +105,10 @@ def test_a_plain_solve_does_without_most_of_the_standard_library(tmp_path: Path)
         f"import sys; before = set(sys.modules); from gpuenv.cli import main; status = main({words!r}); "
         f"print('more:', status, *sorted(({set(watched)!r} & set(sys.modules)) - before))"
     )
-    environment = {**os.environ, "GPUENV_NO_MEMO": "1", "GPUENV_CACHE_DIR": str(tmp_path / "cache")}
+    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {
+        **os.environ, "PYTHONPATH": path, "GPUENV_NO_MEMO": "1", "GPUENV_CACHE_DIR": str(tmp_path / "cache")
+    }  # fmt: skip
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

@@ -103,7 +103,7 @@ def _clause(text: str) -> tuple[str, Plain, int] | None:
     operator = text[:2] if text[1:2] == "=" else text[:1]
     if operator not in (">=", "<=", "==", "!=", "~=", "<", ">"):
         return None
-    version = text[len(operator) :]
+    version = text[len(operator) :].lstrip(" ")
     whole = operator in ("==", "!=")  # a local part and ".*" have a meaning only there
     if version.endswith(".*") and whole:
         operator, version, whole = operator + "*", version[:-2], False
