@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any, BinaryIO
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
+# Problems of the detection for which the device nodes may tell why.
+_UNANSWERED = frozenset({"no-gpu", "driver-libraries-missing", "driver-libraries-broken", "nvml-unknown-error",
+                         "no-permission", "nvml-error", "nvml-library-not-found"})  # fmt: skip
 # Kinds of facts of a log that only a process which had a GPU can have written.
 _HAD_GPU = frozenset({"gpu", "capability", "free-bytes", "total-bytes", "out-of-memory", "xid", "ecc"})
 _OF_DEVICES = frozenset({"pci-gpu", "module", "device-node", "driver", "driver-cuda"})
@@ -89,7 +92,7 @@ def examine(
         step("reading the log")
         said = tuple(doctor.read_log(log))
     facts = [*evidence.host_facts(host, described=described), *evidence.variable_facts(variables)]
-    if not host.gpus and not described and host.virtualization not in ("wsl2", "tegra"):
+    if {problem.code for problem in host.problems} & _UNANSWERED and host.virtualization not in ("wsl2", "tegra"):
         facts += evidence.node_facts(_nodes(root))
     installed, checks = None, tuple[Check, ...]()
     if target is not None:

@@ -178,3 +178,12 @@ int cuGetErrorName(int error, const char **name) {
             *name = names[i].name;
     return 0;
 }
+
+/* What the engines of a real cuDNN 9 link against and no test calls: CUDA_ERROR_NOT_SUPPORTED. */
+#define LINKED(name) int name(void) { return 801; }
+LINKED(cuGetErrorString)
+LINKED(cuModuleGetFunction)
+LINKED(cuModuleLoadData)
+LINKED(cuModuleUnload)
+LINKED(cuTensorMapEncodeIm2col)
+LINKED(cuTensorMapEncodeTiled)

@@ -157,13 +157,17 @@ def _problem(problem: Problem) -> Iterator[Fact]:
 
 
 def node_facts(nodes: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Of device nodes: path -> yes, missing or denied."""
-    facts = [fact("device-node", path, value, "host: /dev", f"{path}: {value}") for path, value in nodes.items()]
+    """Of device nodes: path -> yes, missing or denied. What is denied was there before."""
+    facts = [_node(path, value) for path, value in nodes.items()]
     state = nodes.get("/dev/nvidiactl")
-    if state is not None:
+    if state in ("yes", "denied"):
         status = "pass" if state == "yes" else "fail"
         facts.append(fact("test", "device-open", status, "host: /dev", f"/dev/nvidiactl: {state}"))
     return tuple(facts)
+
+
+def _node(path: str, value: str) -> Fact:
+    return fact("device-node", path, value, "host: /dev", f"{path}: {value}")
 
 
 def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:

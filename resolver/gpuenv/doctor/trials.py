@@ -18,13 +18,21 @@ _RESULTS = {
     214: ("test", "health", "fail"),
     220: ("test", "health", "fail"),
 }
+# What fails, too, where a variable or a second package has put other libraries in the environment's place.
+_FOLLOWING = frozenset({"one-folder", "cudnn-complete", "libraries-resolve", "environment"})
 _GAVE = re.compile(r"\b(cu\w+) gave (\d+) ?([A-Z][A-Z0-9_]+)?")
 
 
 def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
-    """Of the checks of a verification."""
-    shadowed = any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks)
-    found = [seen for one in checks for seen in _check(one, shadowed)]
+    """Of the checks of a verification. What follows from another fault is told as that one: a variable that leads
+    to another cuDNN, or packages that overwrote one another's libraries, make the checks after them fail, too."""
+    first = None
+    if any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks):
+        first = "loader-path"
+    elif any(one.name == "owners" and one.status == "fail" and ".so" in one.evidence for one in checks):
+        first = "one-cuda-major"
+    ordered = sorted(checks, key=lambda one: one.name not in ("loader", "owners"))
+    found = [_blamed(seen, first) for one in ordered for seen in _check(one)]
     runs = [one for one in checks if one.name == "cudnn convolution"]
     devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
     if runs and len(runs) == len(devices):
@@ -38,8 +46,14 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     return tuple(found)
 
 
-def _check(check: Check, shadowed: bool) -> Iterator[Fact]:
-    """Of one check. With `shadowed` a loader variable leads to another cuDNN, which explains where it came from."""
+def _blamed(seen: Fact, first: str | None) -> Fact:
+    """The fact, or the fault that it follows from."""
+    follows = seen.kind == "test" and seen.value == "fail" and seen.subject in _FOLLOWING
+    return seen.replace(subject=first) if first is not None and follows else seen
+
+
+def _check(check: Check) -> Iterator[Fact]:
+    """Of one check."""
     tests: list[tuple[str, str]] = []
     who, text = (check.name, check.subject), check.evidence
     if check.status == "unknown" and check.name not in ("device", "cudnn"):
@@ -49,7 +63,7 @@ def _check(check: Check, shadowed: bool) -> Iterator[Fact]:
     elif who == ("cudnn", "libraries"):
         tests = [(_library_test(text), check.status)] if check.status != "unknown" else []
     elif who in (("cudnn", "origin"), ("cudnn", "version")):
-        tests = _place_tests(check, shadowed)
+        tests = _place_tests(check)
         loaded = re.search(r"^(\d+\.\d+\.\d+)|cudnnGetVersion gives (\d+\.\d+\.\d+)", text)
         if check.subject == "version" and loaded:
             yield fact("cudnn-loaded", "", loaded[1] or loaded[2], _where(check), text)
@@ -64,7 +78,7 @@ def _check(check: Check, shadowed: bool) -> Iterator[Fact]:
     elif check.name in ("owners", "files"):
         tests = _files(check)
     elif check.name in ("device", "cudnn handle", "cudnn convolution"):
-        yield from _device(check, shadowed)
+        yield from _device(check)
     for test, status in tests:
         yield fact("test", test, status, _where(check), text)
 
@@ -73,14 +87,12 @@ def _library_test(evidence: str) -> str:
     return "cudnn-present" if "no libcudnn is installed" in evidence else "cudnn-complete"
 
 
-def _place_tests(check: Check, shadowed: bool) -> list[tuple[str, str]]:
-    """cuDNN's members from one folder and of one version; what a variable brought in is the variable's fault."""
+def _place_tests(check: Check) -> list[tuple[str, str]]:
+    """cuDNN's members from one folder and of one version."""
     if check.status == "unknown":
         return []
     if check.status == "fail" and "killed by" in check.evidence:
         return [("cudnn-complete", "fail")]
-    if check.status == "fail" and shadowed:
-        return [("loader-path", "fail")]
     return [("one-folder", check.status)]
 
 
@@ -116,7 +128,7 @@ def _files(check: Check) -> list[tuple[str, str]]:
     return [("environment", "fail")]
 
 
-def _device(check: Check, shadowed: bool) -> Iterator[Fact]:
+def _device(check: Check) -> Iterator[Fact]:
     """A device's context, its handle of cuDNN and its convolutions."""
     where, text = _where(check), check.evidence
     tests: list[tuple[str, str]] = []
@@ -127,7 +139,7 @@ def _device(check: Check, shadowed: bool) -> Iterator[Fact]:
     elif check.status == "pass":
         tests = [("float32-convolution", "pass"), ("other-stream", "pass"), ("one-folder", "pass")]
     elif "computed with" in text:
-        tests = [("loader-path" if shadowed else "one-folder", "fail")]
+        tests = [("one-folder", "fail")]
     else:
         tests = [("float32-convolution", "fail")]
     found = re.search(r"\bCUDNN_STATUS_\w+", text)
