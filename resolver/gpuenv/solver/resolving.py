@@ -4,7 +4,7 @@ lose its way."""
 from __future__ import annotations
 
 from ..errors import InputError
-from .needs import DistNeed, FrameworkNeed, Need
+from .needs import DistNeed, Need
 from .provider import Node, Provider
 from .releases import WiderError
 from .straight import walk
@@ -31,7 +31,7 @@ class Impossible(Exception):  # noqa: N818  it is an answer
 def resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
     """What resolvelib chooses. A name that turns out to have more releases than were known makes it begin again."""
     spread = [part for need in roots for part in (need.with_base() if isinstance(need, DistNeed) else (need,))]
-    several = sum(isinstance(need, FrameworkNeed) for need in roots) > 1
+    several = len(provider.order) > 1  # frameworks
     while True:
         try:
             if several and (found := _frameworks_first(provider, spread)):
