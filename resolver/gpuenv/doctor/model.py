@@ -73,6 +73,7 @@ KINDS: dict[str, str] = {
     # memory, bytes as decimal digits
     "free-bytes": "subject: index or ''; value: free memory of the GPU",
     "total-bytes": "subject: index or ''; value: memory of the GPU",
+    "smi-memory": "value: 'used total' in MiB, a row of nvidia-smi's table, of an unknown moment",
     "wanted-bytes": "subject: index or ''; value: the allocation that failed",
     "out-of-memory": "subject: who says so (cuda, torch, xla, bfc, kernel); value: ''; said in as many words",
     # statuses
@@ -96,6 +97,7 @@ KINDS: dict[str, str] = {
     # said in words that name one cause by themselves
     "says": "subject: a cause of the taxonomy; value: the pattern's name; the message has no other meaning",
     "hints": "subject: a cause of the taxonomy; value: the pattern's name; the message mostly means that",
+    "maybe": "subject: a cause of the taxonomy; value: the pattern's name; the message means that among others",
     # tests, made on the host
     "test": "subject: a key of TESTS; value: pass, fail or unknown; text: what was seen",
 }

@@ -1,0 +1,120 @@
+"""What the doctor knows, from matrix_data/doctor: the causes, and the messages with the facts that they give."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import DataError
+from ..model import Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
+_KEPT: dict[str, Any] = {}
+
+
+class Cause(Value):
+    """A class of causes: `proves`, `refutes` and `fix` in words; `fails`, `passes`: the tests that decide it.
+
+    `rank` orders causes that are as sure as one another. `scope`: environment, host or program, what has to change.
+    `root`: the fix needs an administrator's rights. `solve`: a new solve helps.
+    """
+
+    id: str
+    title: str
+    layer: str
+    rank: int
+    scope: str
+    root: bool
+    solve: bool
+    proves: tuple[str, ...]
+    refutes: tuple[str, ...]
+    fix: str
+    fails: tuple[str, ...] = ()
+    passes: tuple[str, ...] = ()
+
+
+class Message(Value):
+    """A message's general form, and what it says: a cause or facts. See the head of messages.toml."""
+
+    name: str
+    needles: tuple[bytes, ...]
+    words: tuple[bytes, ...]
+    pattern: str
+    cause: str = ""
+    sure: str = ""
+    facts: tuple[tuple[str, str, str], ...] = ()
+    lines: int = 0
+
+    def compiled(self) -> re.Pattern[str]:
+        """Its pattern; compiled when a line is looked at for the first time."""
+        found = _KEPT.get(self.name)
+        if found is None:
+            found = _KEPT[self.name] = re.compile(self.pattern, re.IGNORECASE)
+        return found  # type: ignore[no-any-return]
+
+
+def _folder() -> str:
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    inside = os.path.join(package, "matrix_data")
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
+
+
+def _read(*path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(os.path.join(_folder(), *path), "rb") as stream:
+            return tomllib.load(stream)
+    except (OSError, ValueError) as error:
+        raise DataError(f"the doctor's data cannot be read: {'/'.join(path)}: {error}") from None
+
+
+def causes() -> dict[str, Cause]:
+    """The causes by their ids, in the order of the file. Read once."""
+    if "causes" not in _KEPT:
+        rows = _read("doctor", "causes.toml")["cause"]
+        _KEPT["causes"] = {
+            row["id"]: Cause(**{name: tuple(at) if isinstance(at, list) else at for name, at in row.items()})
+            for row in rows
+        }
+    return _KEPT["causes"]  # type: ignore[no-any-return]
+
+
+def messages() -> tuple[Message, ...]:
+    """The messages, in the order of the file. Read once."""
+    if "messages" not in _KEPT:
+        _KEPT["messages"] = tuple(
+            Message(
+                name=row["name"],
+                needles=tuple(one.encode() for one in row["needles"]),
+                words=tuple(one.encode() for one in row["words"]),
+                pattern=row["pattern"],
+                cause=row.get("cause", ""),
+                sure=row.get("sure", ""),
+                facts=tuple((kind, subject, value) for kind, subject, value in row.get("facts", ())),
+                lines=row.get("lines", 0),
+            )
+            for row in _read("doctor", "messages.toml")["message"]
+        )
+    return _KEPT["messages"]  # type: ignore[no-any-return]
+
+
+def capability_of(name: str) -> tuple[int, int] | None:
+    """The compute capability of a GPU by the name that a log gives it, None where the tables have no such name."""
+    if "gpus" not in _KEPT:
+        _KEPT["gpus"] = {
+            _plain_name(each): group["capability"] for group in _read("gpus.toml")["group"] for each in group["names"]
+        }
+    found = _KEPT["gpus"].get(_plain_name(name))
+    if found is None:
+        return None
+    major, _, minor = found.partition(".")
+    return int(major), int(minor)
+
+
+def _plain_name(name: str) -> str:
+    bare = re.sub(r"(?i)\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b", " ", name)
+    return "".join(bare.lower().split())
