@@ -185,27 +185,31 @@ def _nothing(action: Any) -> None:
 
 def _execute(action: Any) -> None:
     """Checks the new environment. Raises only where the user asked for it, or is leaving."""
-    action.told = []
+    refusal = None
     try:
-        mode = _mode()
-        if mode == OFF or not touched(action.link_precs or (), action.unlink_precs or (), action.target_prefix):
-            return
-        if _foreign():
-            action.told = ["not checked: the environment is for another platform"]
-            return
-        checks = examine(action.target_prefix, TIMEOUT)
+        action.told, refusal = _outcome(action)
     except Exception as error:
         if type(error).__name__ == "CondaSignalInterrupt":
             raise
         action.told = [f"not checked: {_line(error)}"]
-        return
-    failed = [one for one in checks if one["status"] == "fail"]
-    lines = summary(checks, action.target_prefix)
-    if failed and mode == STRICT:
-        refusal = _conda("exceptions").CondaVerificationError("\n".join(["gpuenv: " + lines[0], *lines[1:]]))
-        refusal.gpuenv_prefix = action.target_prefix
+    if refusal is not None:
         raise refusal
-    action.told = lines
+
+
+def _outcome(action: Any) -> tuple[list[str], Exception | None]:
+    """The lines to tell once all is done, and the error that is to stop the transaction, if one is."""
+    prefix, mode = action.target_prefix, _mode()
+    if mode == OFF or not touched(action.link_precs or (), action.unlink_precs or (), prefix):
+        return [], None
+    if _foreign():
+        return ["not checked: the environment is for another platform"], None
+    checks = examine(prefix, TIMEOUT)
+    lines = summary(checks, prefix)
+    if mode != STRICT or all(one["status"] != "fail" for one in checks):
+        return lines, None
+    refusal: Exception = _conda("exceptions").CondaVerificationError("\n".join([f"gpuenv: {lines[0]}", *lines[1:]]))
+    refusal.gpuenv_frameworks = frameworks(records(prefix))  # type: ignore[attr-defined]  # for the hint
+    return lines, refusal
 
 
 def _tell(action: Any) -> None:
@@ -248,7 +252,9 @@ def examine(prefix: str, timeout: float) -> list[Check]:
         # The override describes another host than this one: nothing can be proved on the devices that are here.
         elsewhere = ["--no-device"] if os.environ.get("CONDA_OVERRIDE_CUDA") is not None else []
         arguments = ["verify", "--json", "--target", prefix, "--timeout", str(timeout), *elsewhere]
-        checks += asked(arguments, prefix, timeout + 30)["checks"]
+        found = asked(arguments, prefix, timeout + 30)["checks"]
+        told = {(one["name"], one["subject"]) for one in found}
+        checks = [*found, *(one for one in checks if (one["name"], one["subject"]) not in told)]
     return checks
 
 
@@ -323,32 +329,22 @@ def cuda_check(packages: dict[str, str], env: Any) -> list[Check]:
 
 
 def cudnn_check(packages: dict[str, str], installed: dict[str, tuple[str, str]]) -> list[Check]:
-    """Names the cuDNN of conda and that of pip where one environment has both; equal ones do no harm."""
+    """Names the cuDNN of conda and that of pip where one environment has both (R5: one owner)."""
     version = packages.get("libcudnn") or packages.get("cudnn")
     if version is None or not installed:
         return []
     names = [f"{name} {one} ({folder})" for name, (one, folder) in sorted(installed.items())]
-    same = len(installed) == 1 and all(one.split(".")[:3] == version.split(".")[:3] for one, _ in installed.values())
-    evidence = f"conda's cudnn {version} and pip's {', '.join(names)}"
-    if not same:
-        evidence += ": the first one that a process loads is that of all its frameworks"
-    status = "pass" if same else "unknown"
-    return [{"name": "cudnn", "subject": "two owners", "status": status, "evidence": evidence, "seconds": 0.0}]
+    evidence = f"cudnn {version} of conda and {', '.join(names)} of pip: imports decide which one a process gets"
+    return [{"name": "owners", "subject": "cuDNN", "status": "fail", "evidence": evidence, "seconds": 0.0}]
 
 
 def summary(checks: Sequence[Check], prefix: str) -> list[str]:
-    """What the checks came to: a line, then one for each that failed or names two cuDNNs."""
+    """What the checks came to: a line, then one for each that failed."""
     counts = {status: sum(one["status"] == status for one in checks) for status in ("pass", "fail", "unknown")}
     lines = [f"{prefix}: {counts['pass']} checks passed, {counts['fail']} failed, {counts['unknown']} unknown"]
-    worth = [one for one in checks if one["status"] == "fail" or (one["subject"], one["status"]) == _TWO]
-    worth.sort(key=lambda one: one["status"] != "fail")
-    lines += [check_line(one) for one in worth[:SHOWN]]
-    if len(worth) > SHOWN:
-        lines.append(f"  and {len(worth) - SHOWN} more: conda gpuenv verify --target {prefix}")
-    return lines
-
-
-_TWO = ("two owners", "unknown")
+    failed = [check_line(one) for one in checks if one["status"] == "fail"]
+    more = [f"  and {len(failed) - SHOWN} more: conda gpuenv verify --target {prefix}"] if len(failed) > SHOWN else []
+    return [*lines, *failed[:SHOWN], *more]
 
 
 def check_line(check: Check) -> str:
@@ -373,7 +369,7 @@ def health(prefix: str, verbose: bool) -> None:
     print("\n".join([check_line(one) for one in checks] if verbose else lines[1:]) + "\n")
 
 
-def fix(prefix: str, arguments: Any, confirm: Callable[[str], None]) -> int:
+def fix(prefix: str, _arguments: Any, confirm: Callable[[str], None]) -> int:
     """The fixer: solves for this host, shows what would change, and installs it once the user has agreed.
 
     `confirm` raises where the user declines or the run is dry: nothing has been written to the environment by then.
@@ -387,15 +383,18 @@ def fix(prefix: str, arguments: Any, confirm: Callable[[str], None]) -> int:
         print("gpuenv: no check fails, nothing is to be fixed.")
         return 0
     print("\n".join(check_line(one) for one in bad))
-    names = sorted({WATCHED[name] for name in packages if WATCHED.get(name)})
+    names = frameworks(packages)
     if not names:
         print("gpuenv: no framework is installed that a solution could be looked for.")
         return 1
     with tempfile.TemporaryDirectory() as folder:
         lock = os.path.join(folder, "explicit.txt")
-        arguments = [flag for name in names for flag in ("--framework", name)]
-        python = ["--python", ".".join(packages["python"].split(".")[:2])] if "python" in packages else []
-        solve = ["solve", "--backend", "conda", "--format", "conda-explicit", *arguments, *python, "-o", lock]
+        flags = [flag for name in names for flag in ("--framework", name)]
+        flags += ["--python", ".".join(packages["python"].split(".")[:2])] if "python" in packages else []
+        # gpuenv takes one channel at a time: what "defaults" stands for is left to its own default.
+        channels = [str(one) for one in _conda("base.context").context.channels if one != "defaults"]
+        flags += [flag for one in channels for flag in ("--channel", one)]
+        solve = ["solve", "--backend", "conda", "--format", "conda-explicit", *flags, "-o", lock]
         if subprocess.run(_command(solve), cwd=folder, check=False).returncode or not os.path.exists(lock):
             print("gpuenv: no solution was found, nothing was changed.")
             return 1
@@ -404,14 +403,19 @@ def fix(prefix: str, arguments: Any, confirm: Callable[[str], None]) -> int:
         return subprocess.run(install, check=False).returncode
 
 
+def frameworks(packages: Iterable[str]) -> list[str]:
+    """gpuenv's names of the frameworks among conda's packages."""
+    return sorted({WATCHED.get(name, "") for name in packages} - {""})
+
+
 # ---- hints --------------------------------------------------------------------------------------------------------
 
 
 def hints(error: BaseException) -> list[tuple[str, str]]:
     """(text, code) of what gpuenv can say about an error of conda's."""
-    prefix = getattr(error, "gpuenv_prefix", None)
-    if prefix is not None:
-        return [(f"{_WHY}; {_LENIENT}", "gpuenv_strict")]
+    refused = getattr(error, "gpuenv_frameworks", None)
+    if refused is not None:
+        return [(f"{_WHY} {' '.join(refused or ['FRAMEWORK'])}; {_LENIENT}", "gpuenv_strict")]
     if not UNSOLVED & {one.__name__ for one in type(error).__mro__}:
         return []
     import re
@@ -419,12 +423,10 @@ def hints(error: BaseException) -> list[tuple[str, str]]:
     words = set(re.findall(r"[a-z][a-z0-9-]*", str(error).lower()))
     if not words & (WATCHED.keys() | {"cuda"}):
         return []
-    names = sorted({WATCHED[word] for word in words & WATCHED.keys()} - {""}) or ["FRAMEWORK"]
-    text = f"See which builds this host's driver and GPUs can run: conda gpuenv explain {' '.join(names)}"
-    return [(text, "gpuenv_explain")]
+    return [(f"{_WHY} {' '.join(frameworks(words) or ['FRAMEWORK'])}", "gpuenv_explain")]
 
 
-_WHY = "See which builds this host can run: conda gpuenv explain FRAMEWORK"
+_WHY = "See which builds this host's driver and GPUs can run: conda gpuenv explain"
 _LENIENT = "to keep such an environment: conda config --set plugins.gpuenv_verify warn"
 
 

@@ -1,0 +1,178 @@
+"""A conda that is really there, and a file:// channel of packages made by hand: no network is needed."""
+
+import bz2
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+SITE = f"lib/python{HERE}/site-packages"
+BASE = os.path.dirname(os.path.realpath(sys.executable))
+FAKES = ("fake_arrays", "numpy", "torch")
+BROKEN = 'raise ImportError("libcudnn.so.9: cannot open shared object file: No such file or directory")\n'
+
+Files = Mapping[str, str]  # path in the prefix -> text, or "-> target" of a link
+
+
+def fake_torch() -> dict[str, str]:
+    """The files of a torch that can be imported."""
+    texts = {name: (ROOT / "tests" / "fakes" / f"{name}.py").read_text() for name in FAKES}
+    return {
+        f"{SITE}/torch/__init__.py": texts.pop("torch"),
+        **{f"{SITE}/{name}.py": text for name, text in texts.items()},
+    }
+
+
+def packages() -> list[tuple[str, str, list[str], Files]]:
+    """(name, version, depends, files): a Python, a cuDNN, a good pytorch and a newer one that does not load."""
+    python = {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"}
+    return [
+        ("python", f"{HERE}.0", [], python),
+        ("cudnn", "9.10.2.21", [], {"lib/libcudnn.so.9": "9.10.2"}),
+        ("cudnn", "9.14.0.64", [], {"lib/libcudnn.so.9": "9.14.0"}),
+        ("cudnn", "9.20.0.48", [], {"lib/libcudnn.so.9": "9.20.0"}),
+        ("cuda-version", "12.9", [], {"share/cuda-version": "12.9"}),
+        ("cuda-version", "13.0", [], {"share/cuda-version": "13.0"}),
+        ("pytorch", "2.12.0", ["python", "cudnn <9.20"], fake_torch()),
+        ("pytorch", "2.13.0", ["python", "cudnn >=9.20"], {f"{SITE}/torch/__init__.py": BROKEN, f"{SITE}/new": ""}),
+        ("cowsay", "1.0", [], {"share/cowsay": "moo"}),
+    ]
+
+
+def make_channel(folder: Path) -> None:
+    """The channel: one subfolder a platform, each with its repodata.json."""
+    for subdir in ("linux-64", "noarch"):
+        (folder / subdir).mkdir(parents=True)
+        rows: dict[str, Any] = {}
+        for name, version, depends, files in packages() if subdir == "linux-64" else ():
+            row = {"name": name, "version": version, "build": "0", "build_number": 0, "depends": depends}
+            row.update(subdir=subdir, arch="x86_64", platform="linux", license="MIT")
+            path = folder / subdir / f"{name}-{version}-0.tar.bz2"
+            path.write_bytes(archive(row, files))
+            data = path.read_bytes()
+            hashes = {kind: getattr(hashlib, kind)(data).hexdigest() for kind in ("md5", "sha256")}
+            rows[path.name] = {**row, **hashes, "size": len(data)}
+        about = {"info": {"subdir": subdir}, "packages": rows, "packages.conda": {}, "repodata_version": 1}
+        (folder / subdir / "repodata.json").write_text(json.dumps(about))
+
+
+def archive(row: Mapping[str, Any], files: Files) -> bytes:
+    """A package of conda's first format: info/index.json, info/files, info/paths.json and the files."""
+    paths = []
+    for path, text in sorted(files.items()):
+        link = text.startswith("-> ")
+        data = b"" if link else text.encode()
+        kind = "softlink" if link else "hardlink"
+        digest = hashlib.sha256(data).hexdigest()
+        paths.append({"_path": path, "path_type": kind, "sha256": digest, "size_in_bytes": len(data)})
+    info = {
+        "info/index.json": json.dumps(row),
+        "info/files": "".join(f"{path}\n" for path in sorted(files)),
+        "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}),
+    }
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for path, text in [*info.items(), *files.items()]:
+            member = tarfile.TarInfo(path)
+            data = text.encode()
+            if text.startswith("-> "):
+                member.type, member.linkname, data = tarfile.SYMTYPE, text.removeprefix("-> "), b""
+            member.size, member.mode = len(data), 0o755 if path.startswith("bin/") else 0o644
+            tar.addfile(member, io.BytesIO(data))
+    return bz2.compress(out.getvalue())
+
+
+def contents(prefix: Path) -> dict[str, tuple[str, int, bytes]]:
+    """path -> (kind, mode, content) of all that is in a folder."""
+    found = {}
+    for path in sorted(prefix.rglob("*")):
+        if path.is_symlink():
+            one = ("link", 0, os.readlink(path).encode())
+        elif path.is_dir():
+            one = ("folder", path.stat().st_mode, b"")
+        else:
+            one = ("file", path.stat().st_mode, path.read_bytes())
+        found[str(path.relative_to(prefix))] = one
+    return found
+
+
+class Conda:
+    """A real conda with this gpuenv as its plugin, its settings and caches in a folder of the test's."""
+
+    def __init__(self, executable: str, folder: Path) -> None:
+        self.executable, self.folder = executable, folder
+        self.plugins = folder / "plugins"
+        self.plugins.mkdir()
+        shutil.copytree(ROOT / "resolver" / "gpuenv", self.plugins / "gpuenv", ignore=shutil.ignore_patterns("*.pyc"))
+        shutil.copytree(ROOT / "matrix_data", self.plugins / "gpuenv" / "matrix_data", ignore=_not_shipped)
+        info = self.plugins / "gpuenv-0.1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\n")
+        (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv.conda_plugin\n")
+        make_channel(folder / "channel")
+        settings = [f"channels: ['file://{folder}/channel']", "notify_outdated_conda: false"]
+        # The stand-in of Python needs no pip, as the classic solver would have it.
+        settings.append("add_pip_as_python_dependency: false")
+        (folder / "condarc").write_text("\n".join([*settings, ""]))
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CONDA", "PYTHON", "GPUENV_"))}
+        self.env = {
+            **clean,
+            "HOME": str(folder),
+            "PYTHONPATH": str(self.plugins),
+            "CONDARC": str(folder / "condarc"),
+            "CONDA_PKGS_DIRS": str(folder / "pkgs"),
+            "CONDA_ENVS_DIRS": str(folder / "envs"),
+        }
+        self.info = json.loads(self.run("info", "--json").stdout)
+        self.python = os.path.join(self.info["root_prefix"], "bin", "python")
+        if self.lacks("libmambapy", "conda_libmamba_solver"):
+            self.env["CONDA_SOLVER"] = "classic"
+
+    def lacks(self, *modules: str) -> list[str]:
+        """Those of the modules that conda's Python does not have."""
+        code = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if not importlib.util.find_spec(n)])"
+        done = subprocess.run([self.python, "-c", code, *modules], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    def run(self, *arguments: str, typed: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        """One command of conda's; `typed` is what the user answers."""
+        return subprocess.run(
+            [self.executable, *arguments],
+            env={**self.env, **env},
+            cwd=self.folder,
+            input=typed,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def break_torch(self, prefix: Path) -> None:
+        """Writes over torch in one environment: not through the link, which the cache of packages shares."""
+        path = prefix / SITE / "torch" / "__init__.py"
+        path.unlink()
+        path.write_text(BROKEN)
+
+    def create(self, name: str, specs: Sequence[str]) -> Path:
+        """An environment of the channel's packages, made while gpuenv's check is off."""
+        done = self.run("create", "--yes", "--name", name, *specs, CONDA_PLUGINS_GPUENV_VERIFY="off")
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self.folder / "envs" / name
+
+
+def _not_shipped(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name in {"scans", "__pycache__"}]
+
+
+def find_conda() -> str | None:
+    """The conda of GPUENV_TEST_CONDA, else that of PATH."""
+    return os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")

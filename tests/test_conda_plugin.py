@@ -1,0 +1,435 @@
+"""gpuenv inside conda: with a real conda where there is one, and everywhere with stand-ins for its modules."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from conda_stand_in import BROKEN, SITE, Conda, contents, find_conda
+from gpuenv import conda_plugin
+
+ROOT = Path(__file__).parent.parent
+CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
+STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
+
+
+# ---- with a real conda --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+    executable = find_conda()
+    if executable is None:
+        pytest.skip("no conda: GPUENV_TEST_CONDA names none and none is on PATH")
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        pytest.skip("the channel's packages are for linux-64")
+    one = Conda(executable, tmp_path_factory.mktemp("conda"))
+    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "resolvelib", "rich")
+    if lacking:
+        pytest.skip(f"conda's Python lacks what gpuenv needs: {', '.join(lacking)}")
+    return one
+
+
+@pytest.fixture
+def prefix(conda: Conda, request: pytest.FixtureRequest) -> Path:
+    """An environment with a pytorch that loads."""
+    return conda.create(request.node.name.partition("[")[0], ["pytorch=2.12.0"])
+
+
+def test_conda_names_the_plugin(conda: Conda) -> None:
+    assert "conda-gpuenv: gpuenv 0.1.0" in conda.run("info", "--system").stdout
+    rows = [line.split(maxsplit=3) for line in conda.run("plugins", "list").stdout.splitlines()]
+    (row,) = [row for row in rows if row[:1] == ["gpuenv"]]
+    hooks = {"error_hints", "health_checks", "post_transaction_actions", "settings", "subcommands"}
+    assert row[2] == "active" and set(row[3].split(", ")) == hooks
+
+
+def test_no_virtual_package_is_added(conda: Conda) -> None:
+    bare = json.loads(conda.run("info", "--json", CONDA_NO_PLUGINS="true").stdout)
+    have = json.loads(conda.run("info", "--json").stdout)
+    assert have["virtual_pkgs"] == bare["virtual_pkgs"]
+
+
+def test_the_subcommand_is_gpuenv(conda: Conda, tmp_path: Path) -> None:
+    lock = tmp_path / "pylock.toml"
+    host = ["--gpu", "H100", "--driver", "550.54.14", "--python", "3.12", "--platform", "linux-x86_64"]
+    solve = ["gpuenv", "solve", "--framework", "torch", *host, "--glibc", "2.28", "-o", str(lock), "--json"]
+    done = conda.run(*solve)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["frameworks"]["torch"]["cuda"].startswith("12.")
+    assert lock.is_file()
+
+
+def test_the_subcommand_ends_as_gpuenv_does(conda: Conda, prefix: Path) -> None:
+    done = conda.run("gpuenv", "solve", "--framework", "nosuch", "--gpu", "H100", "--driver", "550.54.14")
+    assert done.returncode == 2
+    assert done.stderr.startswith("gpuenv: ")
+    code = "import sys; sys.exit(len(sys.argv))"
+    done = conda.run("gpuenv", "run", "--target", str(prefix), "--", "python", "-c", code, "--", "--json")
+    assert done.returncode == 3, done.stderr
+
+
+def test_a_transaction_is_followed_by_the_check(conda: Conda) -> None:
+    done = conda.run("create", "--yes", "--name", "checked", "pytorch=2.12.0")
+    assert done.returncode == 0, done.stderr
+    assert f"gpuenv: {conda.folder}/envs/checked: " in done.stderr
+    assert " passed, 0 failed, " in done.stderr
+
+
+def test_other_packages_are_not_checked(conda: Conda, prefix: Path) -> None:
+    done = conda.run("install", "--yes", "--prefix", str(prefix), "cowsay", **STRICT)
+    assert done.returncode == 0
+    assert "gpuenv" not in done.stderr
+
+
+def test_a_failed_check_is_a_warning(conda: Conda, prefix: Path) -> None:
+    done = conda.run("install", "--yes", "--json", "--prefix", str(prefix), "pytorch=2.13.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["success"] is True
+    assert "FAIL torch" in done.stderr and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    assert (prefix / SITE / "torch" / "__init__.py").read_text() == BROKEN
+
+
+def test_strict_rolls_the_transaction_back(conda: Conda, prefix: Path) -> None:
+    before = contents(prefix)
+    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", "cowsay", **STRICT)
+    assert done.returncode == 1
+    assert "FAIL torch" in done.stderr and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    assert "conda gpuenv explain" in done.stderr
+    assert contents(prefix) == before
+    assert "share/cowsay" not in before
+    done = conda.run("install", "--yes", "--prefix", str(prefix), "cowsay", "cudnn=9.10.2.21", **STRICT)
+    assert done.returncode == 0, done.stderr
+    assert contents(prefix)["lib/libcudnn.so.9"][2] == b"9.10.2"
+
+
+def test_strict_leaves_no_new_environment(conda: Conda) -> None:
+    done = conda.run("create", "--yes", "--name", "refused", "pytorch=2.13.0", **STRICT)
+    assert done.returncode == 1
+    assert not list((conda.folder / "envs" / "refused").rglob("*torch*"))
+
+
+def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda: Conda) -> None:
+    override = {**STRICT, "CONDA_OVERRIDE_CUDA": "12.8"}
+    done = conda.run("create", "--yes", "--name", "thirteen", "cuda-version=13.0", **override)
+    assert done.returncode == 1
+    assert "CUDA 13.0 is installed, CONDA_OVERRIDE_CUDA says CUDA 12.8" in done.stderr
+    assert conda.run("create", "--yes", "--name", "twelve", "cuda-version=12.9", **override).returncode == 0
+
+
+def test_the_setting_of_the_settings_file(conda: Conda, prefix: Path) -> None:
+    rows = conda.run("config", "--show").stdout
+    assert "gpuenv_verify: warn" in rows
+    condarc = conda.folder / "strict.yml"
+    condarc.write_text((conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strict\n")
+    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc))
+    assert done.returncode == 1
+    condarc.write_text((conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strcit\n")
+    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc))
+    assert done.returncode == 0
+    assert "'strcit': taken as warn" in done.stderr
+
+
+def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
+    assert "gpuenv: Prove that" in conda.run("doctor", "--list").stdout
+    done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
+    assert done.returncode == 0
+    assert " passed, 0 failed, " in done.stdout
+    wheel = prefix / SITE / "nvidia_cudnn_cu12-9.1.0.70.dist-info"
+    wheel.mkdir()
+    (wheel / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n")
+    done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
+    assert "cudnn 9.14.0.64 of conda" in done.stdout
+    assert "nvidia-cudnn-cu12 9.1.0.70" in done.stdout
+
+
+def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:
+    empty = conda.create("empty", ["cowsay"])
+    assert "no CUDA, cuDNN or framework" in conda.run("doctor", "--prefix", str(empty), "gpuenv").stdout
+
+
+def test_doctor_changes_nothing_unasked(conda: Conda, prefix: Path) -> None:
+    conda.break_torch(prefix)
+    before = contents(prefix)
+    for arguments in (["--fix"], ["--fix", "--dry-run"], []):
+        done = conda.run("doctor", "--prefix", str(prefix), *arguments, "gpuenv", typed="no\n")
+        assert "FAIL torch" in done.stdout
+        assert contents(prefix) == before
+
+
+def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
+    done = conda.run("create", "--yes", "--name", "none", "pytorch=99")
+    assert done.returncode == 1
+    assert "conda gpuenv explain torch" in done.stdout + done.stderr
+    done = conda.run("create", "--yes", "--name", "none", "cowsay=99")
+    assert "gpuenv" not in done.stdout + done.stderr
+
+
+@pytest.fixture
+def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the plugin's folder that may be broken."""
+    yield Path(shutil.copytree(conda.plugins, tmp_path / "plugins"))
+
+
+BREAKS = {
+    "syntax": ("gpuenv/__init__.py", "def ("),
+    "import": ("gpuenv/model.py", "import nosuchmodule\n"),
+    "plugin": ("gpuenv/conda_plugin.py", "raise RuntimeError('broken')\n"),
+    "program": ("gpuenv/cli/__init__.py", "def ("),
+    "data": ("gpuenv/matrix_data", None),
+}
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: Path) -> None:
+    name, text = BREAKS[kind]
+    path = broken / name
+    if text is None:
+        path.rename(path.with_name("gone"))
+    else:
+        path.write_text(text)
+    env = {**STRICT, "PYTHONPATH": str(broken)}
+    assert conda.run("info", **env).returncode == 0
+    for arguments in (["create", "--yes", "pytorch=2.12.0"], ["install", "--yes", "cudnn=9.10.2.21"]):
+        done = conda.run(*arguments, "--name", f"broken-{kind}", **env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        # conda says once or twice that a plugin could not be imported.
+        assert len({line for line in done.stderr.splitlines() if "gpuenv" in line}) == 1, done.stderr
+    done = conda.run("doctor", "--name", f"broken-{kind}", **env)
+    assert done.returncode == 0
+    assert "Environment Health Report" in done.stdout
+    assert conda.run("list", "--name", f"broken-{kind}", **env).returncode == 0
+
+
+# ---- everywhere ---------------------------------------------------------------------------------------------------
+
+TYPES = """
+class Row:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+class CondaSubcommand(Row): pass
+class CondaSetting(Row): pass
+class CondaPostTransactionAction(Row): pass
+class CondaHealthCheck(Row): pass
+class CondaErrorHint(Row): pass
+"""
+ACTIONS = """
+class Action:
+    def __init__(self, target_prefix, link_precs=(), unlink_precs=()):
+        self.target_prefix, self.link_precs, self.unlink_precs = target_prefix, link_precs, unlink_precs
+"""
+CONTEXT = """
+import os
+from types import SimpleNamespace
+context = SimpleNamespace(subdir="linux-64", _native_subdir=lambda: "linux-64", channels=("conda-forge",))
+context.plugins = SimpleNamespace(gpuenv_verify=os.environ.get("MODE", "warn"))
+"""
+ERRORS = """
+class CondaError(Exception): pass
+class CondaVerificationError(CondaError): pass
+class CondaSignalInterrupt(CondaError): pass
+"""
+HOOKS = "def hookimpl(function):\n    function.marked = True\n    return function\n"
+STAND_IN = {
+    "__init__.py": "",
+    "plugins/__init__.py": HOOKS,
+    "plugins/types.py": TYPES,
+    "core/__init__.py": "",
+    "core/path_actions.py": ACTIONS,
+    "base/__init__.py": "",
+    "base/context.py": CONTEXT,
+    "base/constants.py": 'OK_MARK, X_MARK = "v", "x"\n',
+    "common/__init__.py": "",
+    "common/configuration.py": "def PrimitiveParameter(default, element_type): return default, element_type\n",
+    "exceptions.py": ERRORS,
+}
+HOOK_NAMES = ["conda_subcommands", "conda_settings", "conda_post_transaction_actions", "conda_health_checks"]
+TRANSACTION = """
+from types import SimpleNamespace
+action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], [SimpleNamespace(name="cudnn")])
+print(action.verify())
+action.execute()
+action.cleanup()
+"""
+FAILED = {"name": "torch", "subject": "import", "status": "fail", "evidence": "ImportError", "seconds": 0.1}
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """A folder with modules of conda's names that do as much as the plugin asks of them."""
+    for name, text in STAND_IN.items():
+        path = tmp_path / "stand-in" / "conda" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "stand-in"
+
+
+def child(code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
+    """Code that has the plugin as `plugin`, in an interpreter that finds conda in the given folders."""
+    found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys\nfrom gpuenv import conda_plugin as plugin\n{code}", *arguments],
+        env={**os.environ, "PYTHONPATH": found, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_conda_is_pointed_to_the_module() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert about["project"]["entry-points"]["conda"] == {"gpuenv": conda_plugin.__name__}
+
+
+def test_what_an_import_brings(stand_in: Path) -> None:
+    code = "import sys; before = set(sys.modules); import gpuenv.conda_plugin; print(*set(sys.modules) - before)"
+    env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    names = set(done.stdout.split())
+    ours = {"gpuenv", "gpuenv.conda_plugin", "gpuenv.errors", "gpuenv.model", "conda", "conda.plugins"}
+    assert {name for name in names if name.split(".")[0] in {"gpuenv", "conda"}} == ours
+    heavy = """argparse ctypes dataclasses importlib.metadata inspect json logging packaging pathlib pip pynvml re
+        requests resolvelib rich subprocess tempfile tomllib typing urllib"""
+    assert not names & set(heavy.split())
+
+
+def test_the_plugin_can_be_imported_without_conda() -> None:
+    done = child("print(plugin.conda_subcommands(), plugin.conda_error_hints(ValueError('cudnn')))")
+    assert done.returncode == 0
+    assert done.stdout == "[] []\n"
+
+
+def test_what_conda_is_offered(stand_in: Path) -> None:
+    code = f"for name in {HOOK_NAMES}:\n for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
+    done = child(code, stand_in)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "CondaSubcommand gpuenv",
+        "CondaSetting gpuenv_verify",
+        "CondaPostTransactionAction gpuenv",
+        "CondaHealthCheck gpuenv",
+    ]
+    hooks = child("print(*[one for one in vars(plugin) if one.startswith('conda_')])", stand_in).stdout.split()
+    assert sorted(hooks) == sorted([*HOOK_NAMES, "conda_error_hints"])
+    assert child(f"print(all(getattr(plugin, name).marked for name in {hooks}))", stand_in).stdout == "True\n"
+
+
+@pytest.mark.parametrize("name", ["plugins/types.py", "core/path_actions.py", "common/configuration.py"])
+def test_a_conda_of_another_kind_gets_less(name: str, stand_in: Path) -> None:
+    (stand_in / "conda" / name).write_text("raise RuntimeError('another conda')\n")
+    code = f"print(sum(len(getattr(plugin, name)()) for name in {HOOK_NAMES}))"
+    done = child(code, stand_in)
+    assert done.returncode == 0
+    assert int(done.stdout) == (0 if "types" in name else len(HOOK_NAMES) - 1)
+    assert all(line == "gpuenv: left out: another conda" for line in done.stderr.splitlines())
+
+
+STOPS = [
+    ("raise OSError(12, 'no memory')", "warn", "not checked: OSError: [Errno 12] no memory", 0),
+    ("raise OSError(12, 'no memory')", "strict", "not checked: OSError: [Errno 12] no memory", 0),
+    ("return [{}]", "strict", "not checked: KeyError: 'status'", 0),
+    (f"return [{FAILED}]", "off", None, 0),
+    (f"return [{FAILED}]", "warn", "PREFIX: 0 checks passed, 1 failed, 0 unknown", 0),
+    (f"return [{FAILED}]", "strict", "CondaVerificationError: gpuenv: PREFIX: 0 checks passed, 1 failed", 1),
+    (f"return [{FAILED | {'status': 'unknown'}}]", "strict", "PREFIX: 0 checks passed, 0 failed, 1 unknown", 0),
+    ("import conda.exceptions as e; raise e.CondaSignalInterrupt('ended')", "warn", "CondaSignalInterrupt", 1),
+]
+
+
+@pytest.mark.parametrize(("body", "mode", "says", "status"), STOPS)
+def test_only_a_failure_that_was_asked_for_stops_conda(
+    *, body: str, mode: str, says: str | None, status: int, stand_in: Path, tmp_path: Path
+) -> None:
+    code = f"def examine(prefix, timeout):\n    {body}\nplugin.examine = examine\n{TRANSACTION}"
+    done = child(code, stand_in, arguments=(str(tmp_path),), MODE=mode)
+    assert done.returncode == status
+    assert done.stdout == "None\n"
+    assert (says or "").replace("PREFIX", str(tmp_path)) in done.stderr
+    told = 0 if says is None else 1 if "0 failed" in says or "not checked" in says else 2
+    assert status == 1 or len(done.stderr.splitlines()) == told
+
+
+def test_another_platform_is_not_checked(stand_in: Path, tmp_path: Path) -> None:
+    path = stand_in / "conda" / "base" / "context.py"
+    path.write_text(path.read_text().replace('subdir="linux-64"', 'subdir="linux-aarch64"'))
+    done = child(TRANSACTION, stand_in, arguments=(str(tmp_path),))
+    assert done.stderr == "gpuenv: not checked: the environment is for another platform\n"
+
+
+def test_the_words_of_a_gpuenv_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "resolver"))
+    with pytest.raises(RuntimeError, match="has no interpreter"):
+        conda_plugin.asked(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
+
+
+def test_an_environment_without_python_is_read_by_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    for name in ("cuda-version-13.0-h1_3.json", "libcudnn-9.10.2.21-h0.json", "history", "odd.json"):
+        (tmp_path / "conda-meta" / name).touch()
+    (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(parents=True)
+    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
+    assert conda_plugin.records(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
+    checks = conda_plugin.examine(str(tmp_path), 60)
+    found = [(one["name"], one["subject"], one["status"]) for one in checks]
+    assert found == [("driver", "cuda-version", "fail"), ("owners", "cuDNN", "fail")]
+    assert all(set(one) == {"name", "subject", "status", "evidence", "seconds"} for one in checks)
+
+
+@pytest.mark.parametrize("case", CASES["cuda"], ids=str)
+def test_the_driver_gate(case: dict[str, Any]) -> None:
+    checks = conda_plugin.cuda_check(case["packages"], {"CONDA_OVERRIDE_CUDA": case["override"]})
+    assert [one["status"] for one in checks] == ([case["status"]] if case["status"] else [])
+    assert all(case["says"] in one["evidence"] for one in checks)
+
+
+@pytest.mark.parametrize("case", CASES["cudnn"], ids=str)
+def test_two_owners_of_cudnn(case: dict[str, Any]) -> None:
+    checks = conda_plugin.cudnn_check(case["packages"], {name: tuple(one) for name, one in case["wheels"].items()})
+    assert len(checks) == (case["says"] is not None)
+    assert all(text in one["evidence"] for one in checks for text in case["says"])
+
+
+@pytest.mark.parametrize("case", CASES["touched"], ids=str)
+def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    for name in case["left"]:
+        (tmp_path / "conda-meta" / f"{name}-1.0-0.json").touch()
+    linked, unlinked = ([SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked"))
+    assert conda_plugin.touched(linked, unlinked, str(tmp_path)) is case["touched"]
+
+
+@pytest.mark.parametrize("case", CASES["modes"], ids=str)
+def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
+    code = "from conda.base.context import context\ncontext.plugins.gpuenv_verify = eval(sys.argv[1])"
+    done = child(f"{code}\nprint(plugin._mode())", stand_in, arguments=(repr(case["value"]),))
+    assert done.stdout.strip() == case["mode"]
+    assert bool(done.stderr) is case["warned"]
+
+
+@pytest.mark.parametrize("case", CASES["hints"], ids=str)
+def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
+    base = type("UnsatisfiableError", (Exception,), {})
+    error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(case["text"])
+    found = conda_plugin.hints(error)
+    assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
+    assert all(text.endswith(case["hint"]) for text, _ in found)
+
+
+def test_a_summary_names_some_of_the_failures() -> None:
+    lines = conda_plugin.summary([FAILED] * 9, "/env")
+    assert lines[0] == "/env: 0 checks passed, 9 failed, 0 unknown"
+    assert lines[1] == "  FAIL torch import: ImportError"
+    assert len(lines) == conda_plugin.SHOWN + 2
+    assert lines[-1] == "  and 3 more: conda gpuenv verify --target /env"
