@@ -68,6 +68,7 @@ def sync(lock: Lock, target: str, *, progress: Callable[[str], None] | None = No
         solver.install(target, [_row(pin.wheel) for pin in lock.pins], subdir)
         _checked(lock, target)
     except BaseException:
+        solver.close()  # what it had begun it would go on writing
         if new:
             import shutil
 

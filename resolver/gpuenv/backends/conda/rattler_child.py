@@ -75,12 +75,14 @@ class Session:
     async def install(self, request: dict[str, Any]) -> dict[str, Any]:
         """Links the packages of a list into a prefix, and takes out what the list does not have."""
         api, prefix = self.rattler, request["prefix"]
+        for one in request["records"]:
+            check_file(one)
         paths = sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json")))
         await api.install(
             records=[self.record(one) for one in request["records"]],
             target_prefix=prefix,
             installed_packages=[api.PrefixRecord.from_path(path) for path in paths],
-            platform=request["subdir"],
+            platform=api.Subdir(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
@@ -92,13 +94,27 @@ class Session:
         package = api.PackageRecord(
             name=row["name"],
             version=row["version"],
-            build=row["build"],
+            build=api.BuildString(row["build"]),
             build_number=int(row.get("build_number", 0)),
             subdir=row["subdir"],
             depends=list(row.get("depends", ())),
             sha256=bytes.fromhex(row["sha256"]),
         )
         return api.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
+
+
+def check_file(row: dict[str, Any]) -> None:
+    """rattler compares the hashes of what it downloads, and not of files of a local channel. ValueError if it differs."""
+    from hashlib import file_digest
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    parts = urlsplit(row["url"])
+    if parts.scheme == "file":
+        with open(url2pathname(parts.path), "rb") as file:
+            have = file_digest(file, "sha256").hexdigest()
+        if have != row["sha256"]:
+            raise ValueError(f"hash mismatch of {row['fn']}: the lock says sha256 {row['sha256']}, the file has {have}")
 
 
 def plain(record: Any) -> dict[str, Any]:

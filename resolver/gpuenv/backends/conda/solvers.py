@@ -103,7 +103,7 @@ class RattlerSolver:
         if "missing" in found:
             raise InputError(f"conda environments need a solver: {found['missing']}", hint=NEEDED)
         if "failed" in found:
-            raise PackageIndexError(f"rattler: {found['failed']}")
+            raise PackageIndexError(f"rattler: {' '.join(str(found['failed']).split())}")
         return found
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:

@@ -138,10 +138,10 @@ def split(dependency: str) -> tuple[str, str, str]:
     found = re.match(r"[A-Za-z0-9_.-]+", text)
     if found is None:
         return text, "*", "*"
-    rest = text[found.end() :]
+    rest = text[found.end() :].strip()
     if rest[:1] in ("=", "<", ">", "!", "~"):
         ranged, _, build = re.sub(r"\s*,\s*", ",", rest).partition(" ")
-        one = re.fullmatch(r"=([^=,<>|]+)=([^=]+)", ranged)  # name=version=build
+        one = re.fullmatch(r"={1,2}([^=,<>|]+)=([^=]+)", ranged)  # name=version=build
         return (found.group(), one.group(1), one.group(2)) if one else (found.group(), ranged, build.strip() or "*")
     words = rest.split()
     return found.group(), words[0] if words else "*", words[1] if len(words) > 1 else "*"

@@ -1,0 +1,444 @@
+"""conda environments against a local channel of real records: solves, locks, installation, virtual packages."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+import gpuenv
+from gpuenv import facts
+from gpuenv.backends.conda import checking, installing, locks, rows, solvers, versions, virtual
+from gpuenv.cli import main
+from gpuenv.cli.conda import active_prefix, install, plan_for
+from gpuenv.errors import HostMismatchError, InputError, InstallError, NoSolutionError, TamperedError
+from gpuenv.model import Host, Lock, Plan, Request
+
+CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
+GOOD = [case for case in CASES if "codes" not in case]
+BAD = [case for case in CASES if "codes" in case]
+DATA = gpuenv.compatibility_data()
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return conda_channel.make(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATTLER_CACHE_DIR", str(tmp_path_factory.mktemp("rattler")))
+        for name in [name for name in os.environ if name.startswith("CONDA_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture(scope="session")
+def solver(channel: str) -> Iterator[solvers.Solver]:
+    one = solvers.RattlerSolver([channel], ["linux-64", "noarch"])
+    yield one
+    one.close()
+
+
+def host_of(case: dict[str, Any]) -> Host:
+    return gpuenv.describe(
+        gpus=case["gpu"],
+        driver=case.get("driver"),
+        python="3.12",
+        platform="linux-x86_64",
+        glibc=case.get("glibc", "2.35"),
+    )
+
+
+def planned(case: dict[str, Any], solver: solvers.Solver) -> Plan:
+    request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
+    python = case.get("asked_python")
+    return plan_for(request, host_of(case), solver, python=(3, int(python.partition(".")[2])) if python else None)
+
+
+@pytest.fixture(scope="session")
+def lock(solver: solvers.Solver, channel: str) -> Lock:
+    case = {"gpu": ["H100"], "driver": "570.86.10", "framework": ["torch"]}
+    return locks.lock(planned(case, solver), (channel,))
+
+
+# ---- solves ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
+def test_each_host_gets_its_variant(case: dict[str, Any], solver: solvers.Solver) -> None:
+    plan = planned(case, solver)
+    have = [f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices]
+    assert have == case.get("want", [])
+    pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    assert case.get("packages", {}).items() <= pinned.items()
+    if "python" in case:
+        assert pinned["python"].startswith(case["python"] + ".") and plan.needs.python == plan.host.python.version
+    if "floor" in case:
+        assert plan.needs.driver == case["floor"]
+    passed = {f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons}
+    assert set(case.get("skipped", ())) <= passed
+    mine = {gpu.compute_capability for gpu in plan.host.gpus}
+    assert mine <= set(plan.needs.compute_capabilities)
+
+
+@pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
+def test_no_plan_breaks_a_rule(case: dict[str, Any], solver: solvers.Solver) -> None:
+    """The rules over the finished plan, by the wheels' facts: not what the solve itself asked."""
+    plan = planned(case, solver)
+    pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    for choice in plan.choices:
+        if choice.cuda is not None:
+            assert not gpuenv.reasons_against([(f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])], plan.host)
+            assert f"{choice.cuda[0]}." in pinned["cuda-version"]
+    assert not [one for one in plan.warnings if not facts.is_doubt(one)]
+    assert [pin.wheel.name for pin in plan.pins] == sorted(pinned)
+
+
+@pytest.mark.parametrize("case", BAD, ids=[case["name"] for case in BAD])
+def test_a_refusal_says_why(case: dict[str, Any], solver: solvers.Solver) -> None:
+    with pytest.raises(NoSolutionError) as caught:
+        planned(case, solver)
+    explanation = caught.value.explanation
+    assert set(case["codes"]) <= {reason.code for reason in explanation.reasons}
+    assert [one.change for one in explanation.changes] == ([case["change"]] if "change" in case else [])
+
+
+class Careless:
+    """A solver that overlooks `constrains: __cuda`, as libmamba and classic do where nothing depends on __cuda."""
+
+    name = "careless"
+
+    def __init__(self, inner: solvers.Solver) -> None:
+        self.inner = inner
+
+    def records(self, names: Any) -> Any:
+        return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]
+
+    def solve(self, specs: Any, constraints: Any, virtual: Any) -> Any:
+        return self.inner.solve(specs, constraints, [*virtual[:1], ("__cuda", "99.0", "0"), *virtual[3:]])
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_driver_gate_does_not_trust_the_solver(solver: solvers.Solver) -> None:
+    case = {"gpu": ["H100"], "driver": "570.86.10", "requirements": ["cuda-version=13.0"]}
+    host = host_of(case)
+    loose = Careless(solver)
+    told = [one for one in virtual.of_host(host) if one[0] not in ("__cuda", "__cuda_arch")]
+    assert loose.inner.solve(["cuda-version 13.0.*"], [], [("__cuda", "99.0", "0"), *told])
+    with pytest.raises(NoSolutionError) as caught:
+        planned(case, loose)
+    (reason, *_) = [one for one in caught.value.explanation.reasons if one.code == "driver-floor"]
+    assert reason.subject == "cuda-version 13.0" and "580.65.06" in reason.need and reason.have == "driver 570.86.10"
+
+
+def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str) -> None:
+    texts = set()
+    for _ in range(3):
+        one = locks.lock(planned(GOOD[0], solver), (channel,))
+        texts.add((locks.dumps(one, "conda-explicit"), locks.dumps(one, "conda-lock")))
+    assert len(texts) == 1
+
+
+# ---- locks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+def test_a_lock_reads_back(form: str, lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / locks.FORMATS[form]
+    path.write_text(locks.dumps(lock, form))
+    back = locks.read(str(path))
+    assert locks.is_lock(str(path))
+    assert back.needs == lock.needs and back.host == lock.host and back.choices == lock.choices
+    assert [(pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in back.pins] == [
+        (pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in lock.pins
+    ]
+    assert "torch" in path.read_text() and len(back.pins) == len(lock.pins) > 80
+
+
+@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+def test_an_edited_lock_is_found(form: str, lock: Lock, tmp_path: Path) -> None:
+    path, digest = tmp_path / locks.FORMATS[form], str(lock.pins[0].wheel.sha256)
+    path.write_text(locks.dumps(lock, form).replace(digest, "0" * 64))
+    with pytest.raises(TamperedError):
+        locks.read(str(path))
+
+
+def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
+    """conda-lock.yml is written by hand here: py-rattler's sibling formats aside, any YAML reader must read it."""
+    from gpuenv.backends.conda import yaml
+
+    text = locks.dumps(lock, "conda-lock")
+    document = yaml.loads(text)
+    assert yaml.dumps(document) == text
+    assert document["version"] == 1 and document["metadata"]["platforms"] == ["linux-64"]
+    assert {one["manager"] for one in document["package"]} == {"conda"}
+    assert all(set(one) >= {"name", "version", "url", "hash", "dependencies"} for one in document["package"])
+
+
+YAML = {
+    "a: 1\nb:\n- x\n- y: 2\n  z: ''\nc: {}\n": {"a": 1, "b": ["x", {"y": 2, "z": ""}], "c": {}},
+    "a: '>=3.9,<4'\nb: \"q\\n\"\nc: null\nd: true # no\n": {"a": ">=3.9,<4", "b": "q\n", "c": None, "d": True},
+    "a:\n  b:\n    - c: http://x/y-1.conda\n      d: 1.0\n": {"a": {"b": [{"c": "http://x/y-1.conda", "d": "1.0"}]}},
+}
+
+
+@pytest.mark.parametrize("text", YAML)
+def test_the_subset_of_yaml(text: str) -> None:
+    from gpuenv.backends.conda import yaml
+
+    assert yaml.loads(text) == YAML[text]
+
+
+@pytest.mark.parametrize("text", ["a: &x 1\n", "a: |\n  b\n", "a: 'b\n  c'\n", "a: {b: 1}\n", "a\n"])
+def test_more_yaml_than_the_subset_is_refused(text: str) -> None:
+    from gpuenv.backends.conda import yaml
+
+    with pytest.raises(yaml.NotPlainError):
+        yaml.loads(text)
+
+
+# ---- installation ---------------------------------------------------------------------------------------------------
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """What is in a prefix, but for the records, which have the time of the installation in them."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file() and not name.startswith("conda-meta"):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+def test_solve_lock_install_verify_twice(form: str, channel: str, tmp_path: Path) -> None:
+    texts, trees = [], []
+    for turn in ("one", "two"):
+        path, target = tmp_path / f"{turn}-{locks.FORMATS[form]}", tmp_path / turn
+        command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
+        assert main([*command, *HOST, "-o", str(path)]) == 0
+        assert main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"]) == 0
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        again = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
+        done = subprocess.run(again, capture_output=True, text=True, env=env, check=False)
+        document = json.loads(done.stdout)
+        assert done.returncode == 0 and document["ok"], done.stdout + done.stderr
+        assert [one["status"] for one in document["checks"] if one["subject"] == "conda"] == ["pass"]
+        verify = [sys.executable, "-m", "gpuenv", "verify", "--target", str(target), "--no-device", "--json"]
+        assert json.loads(subprocess.run(verify, capture_output=True, text=True, env=env, check=True).stdout)["ok"]
+        texts.append(path.read_bytes())
+        trees.append(tree(target))
+    assert texts[0] == texts[1] and trees[0] == trees[1]
+    assert "share/stand-ins/pytorch" in trees[0]
+
+
+REFUSED = {
+    "no GPU": (["none"], None, "2.35", {"no-gpu"}),
+    "a driver of CUDA 11": (["H100"], "470.57.02", "2.35", {"driver-floor"}),
+    "a device without code": (["V100"], "570.86.10", "2.35", {"device", "no-code-for-device"}),
+    "an old glibc": (["H100"], "570.86.10", "2.17", {"glibc"}),
+}
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["a lock of gpuenv", "an explicit file of conda's"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
+    name: str, ours: bool, lock: Lock, tmp_path: Path
+) -> None:
+    gpus, driver, glibc, codes = REFUSED[name]
+    if not ours and name == "an old glibc":
+        codes = set()  # an explicit file of conda's has no word on it
+    path = tmp_path / "explicit.txt"
+    text = locks.dumps(lock, "conda-explicit")
+    path.write_text(text if ours else "".join(f"{one}\n" for one in text.splitlines() if not one.startswith("#")))
+    host = host_of({"gpu": gpus, "driver": driver, "glibc": glibc})
+    target = tmp_path / "prefix"
+    if not codes:
+        assert not installing.reasons(locks.read(str(path)), host, DATA, rows.Carriers(DATA.folder))
+        return
+    with pytest.raises(HostMismatchError) as caught:
+        install(locks.read(str(path)), str(target), host)
+    found = {reason.code for reason in caught.value.reasons}
+    assert codes & found or (not ours and found == {"cuda-build"})
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("served", ["file", "http"])
+def test_a_file_of_another_hash_is_not_installed(served: str, channel: str, lock: Lock, tmp_path: Path) -> None:
+    wrong = lock.pins[3].wheel.replace(sha256="0" * 64)
+    url, folder = channel, channel.removeprefix("file://")
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        handler.func.log_message = lambda *_: None  # type: ignore[method-assign]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        if served == "http":
+            url = f"http://127.0.0.1:{server.server_port}"
+        pins = [pin.replace(wheel=wrong) if pin.wheel.name == wrong.name else pin for pin in lock.pins]
+        pins = [pin.replace(wheel=pin.wheel.replace(url=pin.wheel.url.replace(channel, url))) for pin in pins]
+        target = tmp_path / "prefix"
+        with pytest.raises(InstallError, match="hash mismatch"):
+            installing.sync(lock.replace(pins=tuple(pins)), str(target))
+        server.shutdown()
+    assert not target.exists()
+
+
+def test_a_folder_that_is_no_conda_environment_is_left_alone(lock: Lock, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="no conda environment"):
+        installing.sync(lock, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_both_cudnn_in_one_prefix_are_named(lock: Lock, tmp_path: Path) -> None:
+    target = tmp_path / "prefix"
+    installing.sync(lock, str(target))
+    assert {check.status for check in installing.prefix_checks(str(target), lock)} == {"pass"}
+    (target / "lib" / "python3.13" / "site-packages" / "nvidia_cudnn_cu12-9.5.1.17.dist-info").mkdir(parents=True)
+    (check,) = [one for one in installing.prefix_checks(str(target), lock) if one.name == "owners"]
+    assert check.status == "fail" and check.subject == "cuDNN"
+    assert "of conda" in check.evidence and "nvidia-cudnn-cu12 9.5.1.17 of a wheel" in check.evidence
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+
+def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
+    assert active_prefix({}) is None and active_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
+    (tmp_path / "conda-meta").mkdir()
+    assert active_prefix({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path)
+
+
+def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f"#!/bin/sh\nexec '{sys.executable}' -S \"$@\"\n")
+    bare.chmod(0o755)
+    one = solvers.RattlerSolver(["x"], ["noarch"], python=str(bare))
+    with pytest.raises(InputError) as caught:
+        one.records(["pytorch"])
+    one.close()
+    assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
+
+
+@pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip  # noqa: E501
+def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "--framework", "torch", *HOST, *flags]) == 2
+    assert "--format" in capsys.readouterr().err
+
+
+def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
+    code = (
+        "import sys; from gpuenv.cli import main; main(sys.argv[1:]); "
+        "print(sorted(one for one in sys.modules if 'conda' in one or 'rattler' in one))"
+    )
+    command = [sys.executable, "-c", code, "solve", "--framework", "torch", *HOST, "--python", "3.12", "--json"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# ---- facts ----------------------------------------------------------------------------------------------------------
+
+
+def test_virtual_packages_are_those_of_conda() -> None:
+    host = host_of({"gpu": ["V100", "H100"], "driver": "570.86.10"})
+    known = {name: version for name, version, _ in virtual.of_host(host)}
+    assert known["__cuda"] == "12.8" and known["__cuda_arch"] == "7.0" and known["__glibc"] == "2.35"
+    assert {"__linux", "__unix", "__archspec"} <= set(known)
+    none = {name for name, _, _ in virtual.of_host(host_of({"gpu": ["none"]}))}
+    assert not {"__cuda", "__cuda_arch"} & none
+
+
+def test_overrides_stand_for_the_host() -> None:
+    host = host_of({"gpu": ["H100"], "driver": "570.86.10"})
+    other = virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"})
+    assert other.driver is None and other.driver_cuda == (11, 8)
+    assert [gpu.compute_capability for gpu in other.gpus] == [(7, 5)]
+    assert virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
+    (reason,) = checking.driver_reasons("pytorch", (12, 9), other, DATA)
+    assert reason.code == "driver-cuda" and reason.have == "a driver for CUDA 11.8"
+    with pytest.raises(InputError, match="CONDA_OVERRIDE_CUDA"):
+        virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
+
+
+ORDER = ["0.9", "1.0dev", "1.0a1", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.9", "1.10", "2.0", "1!0.1"]
+RANGES = [
+    (">=12.9,<13", "12.9", True), (">=12.9,<13.0a0", "13.0", False), ("10.1|10.1.*", "10.1.243", True),
+    ("3.13.*", "3.13.1", True), ("3.1.*", "3.13.1", False), ("=13.0", "13.0.1", True), ("==13.0", "13.0.1", False),
+    ("3.4.0", "3.4", True), ("!=1.2.*", "1.2.3", False), ("~=1.4.2", "1.4.9", True), ("~=1.4.2", "1.5", False),
+    ("*", "7", True), (">=1.13.1,!=1.13.2", "1.13.2", False),
+]  # fmt: skip
+
+
+def test_versions_are_in_the_order_of_conda() -> None:
+    assert versions.newest_first(ORDER[::2] + ORDER[1::2]) == ORDER[::-1]
+    assert versions.version("1.0") == versions.version("1.0.0")
+
+
+@pytest.mark.parametrize(("spec", "text", "inside"), RANGES)
+def test_ranges_hold_what_rattler_says_that_they_hold(spec: str, text: str, inside: bool) -> None:
+    from rattler import Version, VersionSpec
+
+    assert versions.contains(spec, text) is inside
+    assert VersionSpec(spec if spec[0] in "<>=!~*" or "|" in spec or "*" in spec else f"=={spec}").matches(Version(text)) is inside  # noqa: E501
+
+
+def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
+    from rattler import BuildString as Build
+    from rattler import MatchSpec, PackageRecord
+
+    data = conda_channel.records()
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for row in data:
+        by_name.setdefault(row["name"], []).append(row)
+    made = {row["file"]: PackageRecord(row["name"], row["version"], Build(row["build"]), row["build_number"], row["subdir"]) for row in data}  # fmt: skip  # noqa: E501
+    asked = {one for row in data for one in (*row["depends"], *row.get("constrains", ()))}
+    compared = 0
+    for dependency in sorted(asked):
+        for row in by_name.get(versions.split(dependency)[0], ()):
+            mine = versions.matches(dependency, row["name"], row["version"], row["build"])
+            assert MatchSpec(dependency).matches(made[row["file"]]) is mine, (dependency, row["file"])
+            compared += 1
+    assert compared > 400
+
+
+def test_rows_of_the_matrix_are_what_the_rules_read() -> None:
+    """A row as the data has it says the same as its record read anew; no row has code that carriers.json lacks."""
+    carriers = rows.Carriers(DATA.folder)
+    table = json.loads((Path(DATA.folder) / "conda" / "pytorch.json").read_text())["rows"]
+    known = [one for one in table if one["sass"]]
+    assert len(table) > 250 and len(known) > 50
+    for one in table:
+        channel = f"https://conda.anaconda.org/{one['channel']}"
+        record = {**one, "channel": channel, "depends": [], "build_number": 0}
+        if one["cuda"] is not None and rows.cuda_of(record)[0] is not None:
+            code = carriers.row(record, "torch").code
+            assert code.sass == (None if one["sass"] is None else tuple(one["sass"]))
+        assert one["file"].startswith(f"pytorch-{one['version']}-") and len(one["sha256"]) == 64
+
+
+def test_records_of_carriers_name_their_cuda() -> None:
+    carriers = rows.Carriers(DATA.folder)
+    found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip  # noqa: E501
+    assert {checking.variant(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
+    dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
+              "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
+    row = carriers.row(dotted, "torch")
+    assert (row.cuda, row.cudnn, row.bundled, row.python) == ((11, 7), "8.5.0", True, (3, 9))
+    assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
