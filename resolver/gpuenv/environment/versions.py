@@ -109,7 +109,9 @@ def _clause(text: str) -> tuple[str, Plain, int] | None:
         operator, version, whole = operator + "*", version[:-2], False
     bound = _plain(version)
     written = version.count(".") + 1
-    if bound is None or bound[2] >= 0 or (bound[3] and not whole) or (operator == "~=" and written < 2):
+    if bound is None or (operator == "~=" and written < 2):
+        return None
+    if not whole and (bound[2] >= 0 or bound[3]):
         return None
     if bound[1] != _FINAL and operator not in (">=", "<=", "==", "!="):
         return None  # the rules for pre-releases of the bound itself are packaging's business
@@ -197,6 +199,8 @@ def _is_name(text: str) -> bool:
 def _plain_requirement(text: str) -> Requirement | None:
     """Parses `name[extra,...]clause,...`, with no space and no marker; None for anything else."""
     name, extras, specifier = _split(text)
+    if " " in specifier:
+        return None
     clauses = specifier.split(",") if specifier else []
     if not (all(map(_is_name, (name, *extras))) and text.count("]") == bool(extras) and all(map(_clause, clauses))):
         return None
