@@ -21,6 +21,7 @@ FAKES = ("fake_arrays", "numpy", "torch")
 BROKEN = 'raise ImportError("libcudnn.so.9: cannot open shared object file: No such file or directory")\n'
 
 Files = Mapping[str, str]  # path in the prefix -> text, or "-> target" of a link
+Package = tuple[str, str, str, list[str], Files]  # name, version, build, depends
 
 
 def fake_torch() -> dict[str, str]:
@@ -32,36 +33,57 @@ def fake_torch() -> dict[str, str]:
     }
 
 
-def packages() -> list[tuple[str, str, list[str], Files]]:
-    """(name, version, depends, files): a Python, a cuDNN, a good pytorch and a newer one that does not load."""
-    python = {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"}
+PYTHON = ("python", f"{HERE}.0", "0", [], {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"})
+
+
+def packages() -> list[Package]:
+    """A Python, a cuDNN, a good pytorch and a newer one that does not load."""
     return [
-        ("python", f"{HERE}.0", [], python),
-        ("cudnn", "9.10.2.21", [], {"lib/libcudnn.so.9": "9.10.2"}),
-        ("cudnn", "9.14.0.64", [], {"lib/libcudnn.so.9": "9.14.0"}),
-        ("cudnn", "9.20.0.48", [], {"lib/libcudnn.so.9": "9.20.0"}),
-        ("cuda-version", "12.9", [], {"share/cuda-version": "12.9"}),
-        ("cuda-version", "13.0", [], {"share/cuda-version": "13.0"}),
-        ("pytorch", "2.12.0", ["python", "cudnn <9.20"], fake_torch()),
-        ("pytorch", "2.13.0", ["python", "cudnn >=9.20"], {f"{SITE}/torch/__init__.py": BROKEN, f"{SITE}/new": ""}),
-        ("cowsay", "1.0", [], {"share/cowsay": "moo"}),
+        PYTHON,
+        ("cudnn", "9.10.2.21", "0", [], {"lib/libcudnn.so.9": "9.10.2"}),
+        ("cudnn", "9.14.0.64", "0", [], {"lib/libcudnn.so.9": "9.14.0"}),
+        ("cudnn", "9.20.0.48", "0", [], {"lib/libcudnn.so.9": "9.20.0"}),
+        ("cuda-version", "12.9", "0", [], {"share/cuda-version": "12.9"}),
+        ("cuda-version", "13.0", "0", [], {"share/cuda-version": "13.0"}),
+        ("pytorch", "2.12.0", "0", ["python", "cudnn <9.20"], fake_torch()),
+        ("pytorch", "2.13.0", "0", ["python", "cudnn >=9.20"], {f"{SITE}/torch/__init__.py": BROKEN}),
+        ("cowsay", "1.0", "0", [], {"share/cowsay": "moo"}),
     ]
 
 
-def make_channel(folder: Path) -> None:
+def solvable() -> list[Package]:
+    """Builds as conda-forge's are called, for CUDA 12 and for CUDA 13, of which the second does not load."""
+    tag = HERE.replace(".", "")
+    python = f"python >={HERE},<{sys.version_info[0]}.{sys.version_info[1] + 1}.0a0"
+    old = ["__cuda", python, "cuda-version >=12.9,<13", "cudnn >=9.10.1.4,<10.0a0"]
+    new = ["__cuda", python, "cuda-version >=13.0,<14", "cudnn >=9.14.0.64,<10.0a0"]
+    return [
+        PYTHON,
+        ("cuda-version", "12.9", "h4f385c5_3", [], {"share/cuda-version": "12.9"}),
+        ("cuda-version", "13.0", "h4f385c5_3", [], {"share/cuda-version": "13.0"}),
+        ("cudnn", "9.10.2.21", "hbcb9cd8_0", ["cuda-version >=12,<13.0a0"], {"lib/libcudnn.so.9": "9.10.2"}),
+        ("cudnn", "9.14.0.64", "hbcb9cd8_0", ["cuda-version >=13,<14.0a0"], {"lib/libcudnn.so.9": "9.14.0"}),
+        ("pytorch", "2.7.1", f"cuda129_mkl_py{tag}_h0000000_300", old, fake_torch()),
+        ("pytorch", "2.9.1", f"cuda130_mkl_py{tag}_h0000000_300", new, {f"{SITE}/torch/__init__.py": BROKEN}),
+    ]
+
+
+def make_channel(folder: Path, rows: Sequence[Package]) -> None:
     """The channel: one subfolder a platform, each with its repodata.json."""
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True)
-        rows: dict[str, Any] = {}
-        for name, version, depends, files in packages() if subdir == "linux-64" else ():
-            row = {"name": name, "version": version, "build": "0", "build_number": 0, "depends": depends}
+        found: dict[str, Any] = {}
+        for name, version, build, depends, files in rows if subdir == "linux-64" else ():
+            row: dict[str, Any] = {"name": name, "version": version, "build": build, "depends": depends}
+            row["build_number"] = int(build.rsplit("_", maxsplit=1)[-1])
             row.update(subdir=subdir, arch="x86_64", platform="linux", license="MIT")
-            path = folder / subdir / f"{name}-{version}-0.tar.bz2"
+            path = folder / subdir / f"{name}-{version}-{build}.tar.bz2"
             path.write_bytes(archive(row, files))
             data = path.read_bytes()
-            hashes = {kind: getattr(hashlib, kind)(data).hexdigest() for kind in ("md5", "sha256")}
-            rows[path.name] = {**row, **hashes, "size": len(data)}
-        about = {"info": {"subdir": subdir}, "packages": rows, "packages.conda": {}, "repodata_version": 1}
+            hashes = {"md5": hashlib.md5(data, usedforsecurity=False).hexdigest()}
+            hashes["sha256"] = hashlib.sha256(data).hexdigest()
+            found[path.name] = {**row, **hashes, "size": len(data)}
+        about = {"info": {"subdir": subdir}, "packages": found, "packages.conda": {}, "repodata_version": 1}
         (folder / subdir / "repodata.json").write_text(json.dumps(about))
 
 
@@ -118,7 +140,8 @@ class Conda:
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\n")
         (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv.conda_plugin\n")
-        make_channel(folder / "channel")
+        make_channel(folder / "channel", packages())
+        make_channel(folder / "solvable", solvable())
         settings = [f"channels: ['file://{folder}/channel']", "notify_outdated_conda: false"]
         # The stand-in of Python needs no pip, as the classic solver would have it.
         settings.append("add_pip_as_python_dependency: false")

@@ -165,6 +165,26 @@ def test_doctor_changes_nothing_unasked(conda: Conda, prefix: Path) -> None:
         assert contents(prefix) == before
 
 
+def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
+    if conda.lacks("libmambapy") and conda.lacks("rattler"):
+        pytest.skip("conda's Python has neither libmambapy nor rattler to solve with")
+    condarc = conda.folder / "solvable.yml"
+    text = (conda.folder / "condarc").read_text()
+    condarc.write_text(text.replace("/channel'", "/solvable'"))
+    env = {"CONDARC": str(condarc), "CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}
+    done = conda.run("create", "--yes", "--name", "fixed", "pytorch=2.9.1", **env)
+    assert "FAIL driver cuda-version: CUDA 13.0" in done.stderr
+    prefix = conda.folder / "envs" / "fixed"
+    before = contents(prefix)
+    done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", "--dry-run", typed="y\n", **env)
+    assert "torch 2.7.1" in done.stdout and contents(prefix) == before
+    done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    have = conda_plugin.records(str(prefix))
+    assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
+    assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
+
+
 def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
     done = conda.run("create", "--yes", "--name", "none", "pytorch=99")
     assert done.returncode == 1
