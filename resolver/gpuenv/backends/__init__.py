@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from ..model import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Protocol
+else:
+    Protocol = object
 
 Progress = Callable[[str], None]
 

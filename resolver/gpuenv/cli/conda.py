@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import gpuenv
 
-from ..backends.conda import installing, locks, planning, rows, solvers, virtual
+# The solver is started before anything else is imported: it takes a tenth of a second to be there.
+from ..backends.conda import solvers, virtual
 from ..errors import HostMismatchError, InputError
 from ..model import Host, Lock, Plan, Request
 from .output import print_json, print_lines
@@ -22,12 +23,12 @@ DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
 def is_wanted(arguments: Namespace, env: Mapping[str, str] | None = None) -> bool:
     """Whether a solve is for conda: by its flags, or with --backend auto by the environment that is active."""
-    form = arguments.format in locks.FORMATS
+    form = str(arguments.format).startswith("conda-")
     if arguments.backend == "pip" and form:
         raise InputError(f"--format {arguments.format} needs --backend conda")
     if arguments.backend == "auto":
         return form or active_prefix(os.environ if env is None else env) is not None
-    return form or arguments.backend == "conda"
+    return form or bool(arguments.backend == "conda")
 
 
 def active_prefix(env: Mapping[str, str]) -> str | None:
@@ -38,14 +39,26 @@ def active_prefix(env: Mapping[str, str]) -> str | None:
 
 def solve(arguments: Namespace) -> int:
     """The command `gpuenv solve`, for conda."""
-    from .. import explanation
-
-    form = arguments.format if arguments.format in locks.FORMATS else "conda-explicit"
     if arguments.format == "requirements":
         raise InputError("--format requirements is for pip: conda takes conda-explicit or conda-lock")
-    path = _path(arguments.output or locks.FORMATS[form])
     channels = tuple(map(_channel, arguments.channel)) or DEFAULT_CHANNELS
-    plan = planned(arguments, channels)
+    solver = _started(arguments, channels)
+    try:
+        return _solve(arguments, channels, solver)
+    finally:
+        solver.close()
+
+
+def _solve(arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solver) -> int:
+    from .. import explanation
+    from ..backends.conda import locks
+    from .asking import asked
+
+    form = arguments.format if arguments.format in locks.FORMATS else "conda-explicit"
+    path = _path(arguments.output or locks.FORMATS[form])
+    request, _, host = asked(arguments, lambda: host_of(arguments))
+    plan = plan_for(request, host, solver, python=host.python.version if arguments.python else None)
+    solver.leave()
     text = locks.dumps(locks.lock(plan, channels), form)
     from ..writing import write_whole
 
@@ -57,27 +70,20 @@ def solve(arguments: Namespace) -> int:
     return 0
 
 
-def planned(arguments: Namespace, channels: Sequence[str]) -> Plan:
-    """The plan of a command line. The solver is started first: it imports while the data is read."""
+def _started(arguments: Namespace, channels: Sequence[str]) -> solvers.Solver:
     cache = "offline" if arguments.offline else "refresh" if arguments.refresh else "fetch"
-    subdir = rows.SUBDIRS.get(arguments.platform or _platform())
+    subdir = virtual.SUBDIRS.get(arguments.platform or _platform())
     if subdir is None:
         raise InputError(f"--platform {arguments.platform}: no conda subdirectory is known for it")
-    solver = solvers.solver(channels, (subdir, "noarch"), cache=cache)
-    try:
-        from .asking import asked
-
-        request, _, host = asked(arguments, lambda: host_of(arguments))
-        python = host.python.version if arguments.python else None
-        return plan_for(request, host, solver, python=python)
-    finally:
-        solver.close()
+    return solvers.solver(channels, (subdir, "noarch"), cache=cache)
 
 
 def plan_for(
     request: Request, host: Host, solver: solvers.Solver, *, python: tuple[int, int] | None = None
 ) -> Plan:
     """The plan of a request on a host, by a solver; `python` None leaves the Python to it. NoSolutionError."""
+    from ..backends.conda import planning, rows
+
     matrix = gpuenv.compatibility_data()
     return planning.plan(
         request,
@@ -113,10 +119,8 @@ def host_of(arguments: Namespace) -> Host:
 
 
 def _platform() -> str:
-    import platform
-
-    machine = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    return "win-amd64" if sys.platform == "win32" else f"linux-{machine}"
+    """This machine's, as --platform says it."""
+    return "win-amd64" if sys.platform == "win32" else f"linux-{os.uname().machine}"
 
 
 def _channel(text: str) -> str:
@@ -144,11 +148,14 @@ def _path(path: str) -> str:
 
 def is_lock(path: str) -> bool:
     """Whether a file is the lock of a conda environment."""
+    from ..backends.conda import locks
+
     return locks.is_lock(path)
 
 
 def sync(arguments: Namespace) -> int:
     """The command `gpuenv sync`, of a conda lock: checked, installed, verified."""
+    from ..backends.conda import installing, locks
     from . import host_of as of_flags
     from . import note
     from .verifying import end_by_exit, show
@@ -175,6 +182,7 @@ def install(lock: Lock, target: str, host: Host, *, progress: Callable[[str], No
     speak against one of its files; that holds for the locks of other tools, too.
     """
     from .. import lockfile
+    from ..backends.conda import installing, rows
 
     matrix = gpuenv.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)

@@ -13,7 +13,7 @@ import re
 from ...errors import InputError, TamperedError
 from ...model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Python, Wheel
 from ...plain import host_from_plain, to_plain
-from . import rows, yaml
+from . import virtual, yaml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
@@ -98,7 +98,7 @@ def _explicit(lock: Lock) -> str:
 
 
 def _subdir(lock: Lock) -> str:
-    return rows.SUBDIRS.get(lock.host.platform, lock.host.platform)
+    return virtual.SUBDIRS.get(lock.host.platform, lock.host.platform)
 
 
 def _conda_lock(lock: Lock) -> str:

@@ -104,7 +104,7 @@ class Session:
 
 
 def check_file(row: dict[str, Any]) -> None:
-    """rattler compares the hashes of what it downloads, and not of files of a local channel. ValueError if it differs."""
+    """rattler compares the hashes of what it downloads, not those of a local channel. ValueError if they differ."""
     from hashlib import file_digest
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

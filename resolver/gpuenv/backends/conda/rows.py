@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 
     Record = Mapping[str, Any]
 
-SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win-amd64": "win-64"}
 # Packages whose version is the CUDA that an environment has; `cudatoolkit` is the one of before CUDA 12.
 TOOLKITS = ("cuda-version", "cudatoolkit", "pytorch-cuda")
 CUDNN = ("libcudnn", "cudnn")

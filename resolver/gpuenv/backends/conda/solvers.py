@@ -43,8 +43,11 @@ class Solver(Protocol):
         RefusedError, PackageIndexError.
         """
 
+    def leave(self) -> None:
+        """Nothing more will be asked."""
+
     def close(self) -> None:
-        """Ends what was started."""
+        """Ends what was started, and waits for its end."""
 
 
 class RattlerSolver:
@@ -127,18 +130,22 @@ class RattlerSolver:
         except PackageIndexError as error:
             raise InstallError(f"installing failed ({error.message})") from None
 
+    def leave(self) -> None:
+        """Lets the child end while others work; `close` waits for it."""
+        if self._child is not None and self._child.stdin is not None:
+            try:
+                self._child.stdin.close()
+            except OSError:
+                pass
+
     def close(self) -> None:
         """As Solver.close."""
+        self.leave()
         child, self._child = self._child, None
-        if child is None:
-            return
-        for stream in (child.stdin, child.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    pass
-        child.wait()
+        if child is not None:
+            if child.stdout is not None:
+                child.stdout.close()
+            child.wait()
 
 
 class LibmambaSolver:
@@ -189,6 +196,9 @@ class LibmambaSolver:
             except (UnsatisfiableError, PackagesNotFoundError) as error:
                 raise RefusedError(str(error)) from None
         return [_of_conda(one) for one in found if not one.name.startswith("__")]
+
+    def leave(self) -> None:
+        """Nothing was started."""
 
     def close(self) -> None:
         """Nothing was started."""
@@ -246,9 +256,12 @@ def _of_conda(record: Any) -> Record:
 
 def inside_conda() -> bool:
     """Whether this interpreter has conda and its solver, as that of a base environment has."""
-    from importlib.util import find_spec
+    return _is_there("conda/plugins") and _is_there("libmambapy")
 
-    return find_spec("conda") is not None and find_spec("libmambapy") is not None
+
+def _is_there(package: str) -> bool:
+    """Whether a package could be imported; importlib.util would cost three milliseconds."""
+    return any(os.path.isdir(os.path.join(folder, package)) for folder in sys.path)
 
 
 def solver(channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch") -> Solver:
