@@ -48,7 +48,9 @@ from .model import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import BinaryIO
 
+    from .examination import Examination
     from .index.combined import CombinedIndex, Source
     from .index.direct import DirectFiles
     from .index.snapshot import Snapshot
@@ -89,6 +91,7 @@ __all__ = [
     "Wheel",
     "describe",
     "detect",
+    "examine",
     "lock",
     "lock_profile",
     "matrix_catalog",
@@ -342,6 +345,19 @@ def _host_checks(lock: Lock, host: Host, device: bool) -> list[Check]:
         )
         for reason in found
     ]
+
+
+def examine(
+    log: BinaryIO | None, host: Host, *, target: str | None = None, probe: bool = False, timeout: float = 300.0
+) -> Examination:
+    """What is wrong, by a log of bytes and by what is seen on this host and in the environment at `target`.
+
+    None leaves either out; without a log the devices are used, too. `probe` makes the tests
+    that tell causes apart. `Examination.diagnosis` has the verdicts, the best first. Changes no file.
+    """
+    from . import examination
+
+    return examination.examine(log, host, target=target, probe=probe, timeout=timeout)
 
 
 def matrix_catalog() -> Catalog:

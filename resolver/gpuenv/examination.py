@@ -7,12 +7,15 @@ compatibility, the variables of the process, and with `probe` the tests that a d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import gpuenv
 
 from . import doctor, survival
 from .doctor import evidence, trials
+from .doctor.catalogue import causes
+from .doctor.diagnosing import diagnose
+from .doctor.reading import read_log
 from .errors import GpuEnvError, NoSolutionError
 from .model import Build, Check, Choice, Framework, Host, IndexOptions, Request, Value
 from .running import Shadow, libraries, loader_variables
@@ -20,7 +23,7 @@ from .verification import probing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any, BinaryIO
+    from typing import BinaryIO
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 # Problems of the detection for which the device nodes may tell why.
@@ -90,7 +93,7 @@ def examine(
     said: tuple[doctor.Fact, ...] = ()
     if log is not None:
         step("reading the log")
-        said = tuple(doctor.read_log(log))
+        said = tuple(read_log(_chunks(log)))
     facts = [*evidence.host_facts(host, described=described), *evidence.variable_facts(variables)]
     if {problem.code for problem in host.problems} & _UNANSWERED and host.virtualization not in ("wsl2", "tegra"):
         facts += evidence.node_facts(_nodes(root))
@@ -103,17 +106,17 @@ def examine(
         facts += _environment(installed, host, checks)
     elsewhere = log is not None and not described and _elsewhere(said, host)
     facts = _heeding(said, _left(facts) if elsewhere else facts)
-    diagnosis = doctor.diagnose(said, facts)
+    diagnosis = diagnose(said, facts)
     shown: tuple[probing.Shown, ...] = ()
     if probe and installed is not None and not described:
         step("making the tests")
         shown = probing.tests(installed, host, timeout=timeout)
         rows = [(one.test, one.device, one.status, one.evidence) for one in shown]
         facts += trials.test_facts(rows)
-        diagnosis = doctor.diagnose(said, facts)
+        diagnosis = diagnose(said, facts)
     remedy = None
     first = diagnosis.verdicts[0].cause if diagnosis.verdicts else ""
-    if installed is not None and host.gpus and causes().get(first, {}).get("solve"):
+    if installed is not None and host.gpus and first and causes()[first].solve:
         step("solving")
         remedy = find_remedy(installed.distributions, host, target or "", flags)
     return Examination(
@@ -129,19 +132,15 @@ def examine(
     )
 
 
-def causes() -> dict[str, dict[str, Any]]:
-    """What is known of each cause: title, scope (what has to change), root, solve, proves, refutes, fix."""
-    import tomllib
-
-    path = os.path.join(gpuenv.compatibility_data().folder, "doctor", "causes.toml")
-    with open(path, "rb") as file:
-        return {row["id"]: row for row in tomllib.load(file)["cause"]}
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """A stream piece by piece, whatever the length of its lines; of a pipe as it comes."""
+    read = getattr(stream, "read1", stream.read)
+    while chunk := read(1 << 16):
+        yield chunk
 
 
 def _environment(installed: probing.Installed, host: Host, checks: Sequence[Check]) -> list[doctor.Fact]:
     """The facts of what is installed, and of its checks; what a framework's import said is read as a log is."""
-    import io
-
     builds = known_builds(installed.distributions, host)
     reasons = gpuenv.reasons_against(installed.distributions, host)
     facts = [
@@ -153,7 +152,7 @@ def _environment(installed: probing.Installed, host: Host, checks: Sequence[Chec
     for check in checks:
         if check.subject == "import" and check.status == "fail":
             where = f"host: check {check.name} import"
-            read = doctor.read_log(io.BytesIO(check.evidence.encode()))
+            read = read_log([check.evidence])
             facts += [fact.replace(where=where) for fact in read]
     return facts
 

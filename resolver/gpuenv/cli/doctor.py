@@ -38,6 +38,7 @@ def doctor(arguments: Namespace) -> int:
     """0 if no fault was found, 1 if one was."""
     from .. import doctor as stage
     from .. import examination
+    from ..doctor import catalogue
     from ..explanation import doctor as explanation
 
     target = _target(arguments)
@@ -58,7 +59,7 @@ def doctor(arguments: Namespace) -> int:
             timeout=arguments.timeout,
             flags=_host_words(arguments),
         )
-    causes = examination.causes()
+    causes = catalogue.causes()
     if arguments.json:
         print_json(explanation.doctor_json(found, causes))
     else:

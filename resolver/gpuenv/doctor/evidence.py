@@ -51,6 +51,7 @@ _PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "gpu-lost": (("status", "nvml", "NVML_ERROR_GPU_IS_LOST"), ("test", "health", "fail")),
     "gpu-reset-required": (("status", "nvml", "NVML_ERROR_RESET_REQUIRED"), ("test", "health", "fail")),
+    "compute-prohibited": (("says", "gpu_busy_or_exclusive", "compute-prohibited"),),
     "mig-no-instance": (("says", "gpu_busy_or_exclusive", "mig-no-instance"),),
     "devices-hidden": (("test", "visible-devices", "fail"),),
     "visible-device-missing": (("test", "visible-devices", "fail"),),

@@ -32,7 +32,8 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     elif any(one.name == "owners" and one.status == "fail" and ".so" in one.evidence for one in checks):
         first = "one-cuda-major"
     ordered = sorted(checks, key=lambda one: one.name not in ("loader", "owners"))
-    found = [_blamed(seen, first) for one in ordered for seen in _check(one)]
+    members = "".join(one.evidence for one in checks if (one.name, one.subject) == ("cudnn", "libraries"))
+    found = [_blamed(seen, first) for one in ordered for seen in _check(one, members)]
     runs = [one for one in checks if one.name == "cudnn convolution"]
     devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
     if runs and len(runs) == len(devices):
@@ -52,8 +53,8 @@ def _blamed(seen: Fact, first: str | None) -> Fact:
     return seen.replace(subject=first) if first is not None and follows else seen
 
 
-def _check(check: Check) -> Iterator[Fact]:
-    """Of one check."""
+def _check(check: Check, members: str) -> Iterator[Fact]:
+    """Of one check; `members` is the evidence of the one that opened cuDNN's libraries."""
     tests: list[tuple[str, str]] = []
     who, text = (check.name, check.subject), check.evidence
     if check.status == "unknown" and check.name not in ("device", "cudnn"):
@@ -63,7 +64,7 @@ def _check(check: Check) -> Iterator[Fact]:
     elif who == ("cudnn", "libraries"):
         tests = [(_library_test(text), check.status)] if check.status != "unknown" else []
     elif who in (("cudnn", "origin"), ("cudnn", "version")):
-        tests = _place_tests(check)
+        tests = _place_tests(check, members)
         loaded = re.search(r"^(\d+\.\d+\.\d+)|cudnnGetVersion gives (\d+\.\d+\.\d+)", text)
         if check.subject == "version" and loaded:
             yield fact("cudnn-loaded", "", loaded[1] or loaded[2], _where(check), text)
@@ -84,14 +85,22 @@ def _check(check: Check) -> Iterator[Fact]:
 
 
 def _library_test(evidence: str) -> str:
-    return "cudnn-present" if "no libcudnn is installed" in evidence else "cudnn-complete"
+    """No cuDNN at all, a member that is not there, or one that is of another release: its symbols are not found."""
+    if "no libcudnn is installed" in evidence:
+        return "cudnn-present"
+    return "one-folder" if "undefined symbol" in evidence and not _lacking(evidence) else "cudnn-complete"
 
 
-def _place_tests(check: Check) -> list[tuple[str, str]]:
-    """cuDNN's members from one folder and of one version."""
+def _lacking(members: str) -> bool:
+    return " is not in " in members or "cannot open shared object file" in members
+
+
+def _place_tests(check: Check, members: str) -> list[tuple[str, str]]:
+    """cuDNN's members from one folder and of one version; what a missing one brings about is the missing one's."""
     if check.status == "unknown":
         return []
-    if check.status == "fail" and "killed by" in check.evidence:
+    crashed = "killed by" in check.evidence and "undefined symbol" not in members
+    if check.status == "fail" and (crashed or _lacking(members)):
         return [("cudnn-complete", "fail")]
     return [("one-folder", check.status)]
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
 
     from ..doctor import Verdict
+    from ..doctor.catalogue import Cause
     from ..examination import Examination, Remedy
 
-    Causes = Mapping[str, Mapping[str, Any]]
+    Causes = Mapping[str, Cause]
 
 WIDTH = 110
 SHOWN = 6  # lines of evidence, and further causes
@@ -100,7 +101,7 @@ def _first_lines(verdict: Verdict, found: Examination, causes: Causes) -> Iterat
 
 
 def _title(cause: str, causes: Causes) -> str:
-    return str(causes.get(cause, {}).get("title", cause.replace("_", " ")))
+    return causes[cause].title
 
 
 def _cut(line: str) -> str:
@@ -136,10 +137,10 @@ def fix_text(verdict: Verdict, found: Examination, causes: Causes, *, first: boo
         parts.append(_loader_text(found))
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
-    about = causes.get(verdict.cause, {})
-    if about.get("root") and first and found.remedy is None:
+    about = causes[verdict.cause]
+    if about.root and first and found.remedy is None:
         parts.append("It needs root on the host; gpuenv changes nothing there.")
-    elif about.get("scope") == "program":
+    elif about.scope == "program":
         parts.append("It is the program or how it is started, not the environment.")
     return "\n".join(part for part in parts if part)
 

@@ -1,0 +1,209 @@
+"""The same fault without and with the host's evidence: stand-ins in C for the driver, and planted faults.
+
+Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor LOG` does.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+import planting
+from gpuenv import cli, doctor
+from gpuenv.doctor.catalogue import causes
+from gpuenv.doctor.diagnosing import diagnose
+from gpuenv.doctor.reading import read_log
+from test_host_conditions import variables_of
+from test_verification import file_name, install, member_file, place, site_of
+
+HERE = Path(__file__).parent
+RESOLVER = HERE.parent / "resolver"
+PAIRS = tomllib.loads((HERE / "data" / "doctor_host.toml").read_text())["pair"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels")
+
+EXAMINE = """
+import io, json, sys
+import gpuenv
+from gpuenv import examination
+from gpuenv.doctor.catalogue import causes
+from gpuenv.explanation import doctor as explanation
+root, target, log, probe = json.loads(sys.argv[1])
+host = gpuenv.detect(root=root, python="3.12")
+found = examination.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
+json.dump(explanation.doctor_json(found, causes()), sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Iterator[Path]:
+    target = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    yield target
+    shutil.rmtree(target)  # copies of half a gigabyte
+
+
+def fill(pair: dict[str, Any], site: Path, native: Path, request: pytest.FixtureRequest, outside: Path) -> list[str]:
+    """Makes the environment of a pair; the entries of LD_LIBRARY_PATH that it wants."""
+    entries = []
+    if "real" in pair:
+        published: dict[str, Path] = request.getfixturevalue("published")
+        release = pair["real"]
+        planting.install(published[release], site)
+        for name in planting.OF_MAJOR[planting.RELEASES[release]]:
+            planting.stand_in(site, name, native)
+        planter = planting.Planter(site, release, published, native, outside)
+        for step in pair.get("do", ()):
+            planter.do(step)
+        entries = [planting.place_of(entry, site, published, native, outside) for entry in pair.get("path", ())]
+    elif not pair.get("bare"):
+        install(site, native, [])
+    if "broken" in pair:
+        place(member_file(native, pair["broken"], defines=["CRASH"]), outside / file_name(pair["broken"], 92000))
+        entries.append(str(outside))
+    for name, version in pair.get("packages", {}).items():
+        planting.add(site, name, version, [])
+    return entries
+
+
+def first_cause(document: dict[str, Any]) -> str:
+    """The cause of the first verdict, or "abstain" where none is named."""
+    causes = [one["cause"] for one in document["verdicts"] if one["cause"] != "cudnn_init_failed_unknown"]
+    return "abstain" if document["abstained"] or not causes else str(causes[0])
+
+
+def without_host(log: str) -> dict[str, Any]:
+    found = diagnose(read_log([log]), ())
+    return {"abstained": found.abstained, "verdicts": [{"cause": one.cause} for one in found.verdicts]}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=[pair["name"] for pair in PAIRS])
+def test_the_evidence_settles_it(
+    pair: dict[str, Any], env: Path, native: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    assert first_cause(without_host(pair["log"])) == pair["without"]
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    for name, text in pair.get("files", {}).items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    entries = fill(pair, site_of(env), native, request, outside)
+    variables = variables_of(pair, native, tmp_path)
+    variables["LD_LIBRARY_PATH"] = ":".join([variables["LD_LIBRARY_PATH"], *entries])
+    arguments = [str(root), str(env), pair["log"], pair.get("probe", False)]
+    done = subprocess.run(
+        [sys.executable, "-c", EXAMINE, json.dumps(arguments)],
+        env=variables, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert list(document)[:2] == ["abstained", "verdicts"]
+    said = json.dumps({key: document[key] for key in ("abstained", "verdicts", "next_tests", "tests")}, indent=1)
+    said += "\n".join(" ".join(map(str, one.values())) for one in document["checks"])
+    assert first_cause(document) == pair["with"], said
+    assert not {one["cause"] for one in document["verdicts"]} & set(pair.get("never", ())), said
+    first = document["verdicts"][0] if document["verdicts"] else {"evidence": [], "fix": ""}
+    words = "\n".join([*first["evidence"], first["fix"]])
+    for text in pair.get("says", []):
+        assert text in words, said
+    if pair["with"] != "abstain":
+        assert any(line.startswith("host") for line in first["evidence"]), said
+    shown = {one["test"]: one["status"] for one in document["tests"]}
+    assert shown | pair.get("tests", {}) == shown, said
+    assert pair.get("solves", "") in " ".join((document["remedy"] or {}).get("gives", [])), document["remedy"]
+
+
+def test_there_are_enough_pairs() -> None:
+    assert len({pair["name"] for pair in PAIRS}) == len(PAIRS) >= 20
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
+DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]
+
+
+def run(args: list[str], folder: Path, *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """`gpuenv doctor` as users run it, with `text` piped in."""
+    dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    env = {key: value for key, value in os.environ.items() if key not in dropped} | {"PYTHONPATH": str(RESOLVER)}
+    source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+    command = [sys.executable, "-m", "gpuenv", "doctor", *args]
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False, **source
+    )
+
+
+def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env: Path, tmp_path: Path) -> None:
+    planting.add(site_of(env), "torch", "2.13.0", [])
+    (tmp_path / "train.log").write_text(LOG)
+    done = run(["train.log", "--target", "env", *DESCRIBED], tmp_path)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (1, "")
+    assert lines[0].startswith("The driver is too old for the build  [driver_too_old; proved]")
+    assert lines[1] == "how it is known:"
+    assert any("525.60.13" in line and "580.65.06" in line for line in lines[2:6])
+    assert "what to do:" in lines
+    (command,) = [line.strip() for line in lines if line.strip().startswith("gpuenv install")]
+    assert command.endswith("--framework torch==2.13.0 --gpu H100 --driver 525.60.13 --target env-new")
+    assert any("It gives torch 2.13.0 (cu126, CUDA 12.6, cuDNN" in line for line in lines)
+    assert len(lines) < 40 and max(map(len, lines)) <= 230
+
+
+def test_the_command_that_is_proposed_is_one(env: Path, tmp_path: Path) -> None:
+    planting.add(site_of(env), "torch", "2.13.0", [])
+    done = run(["-", "--target", "env", "--json", *DESCRIBED], tmp_path, text=LOG)
+    words = json.loads(done.stdout)["remedy"]["command"]
+    assert words[:2] == ["gpuenv", "install"]
+    asked = cli._parser([*words[1:], "--offline"])
+    host = cli.host_of(asked, solving=True)
+    (choice,) = gpuenv.solve(gpuenv.Request(frameworks=tuple(asked.framework)), host).choices
+    assert (choice.version, choice.variant) == ("2.13.0", "cu126")
+
+
+@pytest.mark.parametrize("words", [["-"], []])
+def test_a_log_comes_from_a_pipe(words: list[str], tmp_path: Path) -> None:
+    done = run([*words, "--json", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text=LOG)
+    document = json.loads(done.stdout)
+    assert done.returncode == 1 and document["abstained"] and document["next_tests"]
+    assert any("log line 2" in line for one in document["verdicts"] for line in one["evidence"])
+
+
+def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
+    done = run(["-", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text="epoch 1: loss 0.5\n" * 100)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("No fault of a GPU, of its driver or of its libraries is in the log.")
+
+
+def test_without_a_log_all_checks_are_on_one_page(env: Path, tmp_path: Path) -> None:
+    install(site_of(env), tmp_path / "native", [])
+    done = run(["--target", "env", "--gpu", "none"], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("Nothing is wrong that could be seen.")
+    assert "cudnn version" in done.stdout and "verified: " in done.stdout
+    install_over = site_of(env) / "nvidia" / "cudnn" / "lib" / "libcudnn_ops.so.9"
+    install_over.unlink()
+    done = run(["--target", "env", "--gpu", "none"], tmp_path)
+    assert done.returncode == 1
+    assert "[cudnn_sublib_missing; proved]" in done.stdout.splitlines()[0], done.stdout
+
+
+def test_every_cause_has_a_title_and_a_fix_that_are_sentences() -> None:
+    for one in causes().values():
+        assert (one.title[0].isupper() or one.title.startswith("cuDNN")) and not one.title.endswith("."), one.id
+        assert one.fix.endswith("."), one.id
+        assert {*one.fails, *one.passes} <= {*doctor.TESTS}, one.id
