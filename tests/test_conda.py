@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from functools import partial
@@ -23,6 +24,8 @@ from gpuenv.cli import main
 from gpuenv.cli.conda import active_prefix, install, plan_for
 from gpuenv.errors import HostMismatchError, InputError, InstallError, NoSolutionError, TamperedError
 from gpuenv.model import Host, Lock, Plan, Request
+from gpuenv.verification.children import Children
+from gpuenv.verification.installed import file_checks
 
 CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
 GOOD = [case for case in CASES if "codes" not in case]
@@ -314,6 +317,40 @@ def test_both_cudnn_in_one_prefix_are_named(lock: Lock, tmp_path: Path) -> None:
     (check,) = [one for one in installing.prefix_checks(str(target), lock) if one.name == "owners"]
     assert check.status == "fail" and check.subject == "cuDNN"
     assert "of conda" in check.evidence and "nvidia-cudnn-cu12 9.5.1.17 of a wheel" in check.evidence
+
+
+def survey_of(target: Path) -> tuple[dict[str, Any], list[gpuenv.Check]]:
+    with Children(str(target / "bin" / "python"), {}, time.monotonic() + 60) as children:
+        survey = children.run("installed", {"mode": "survey"}).answer
+        assert survey is not None
+        return survey, file_checks(survey, children.run("installed", {"mode": "files"}))
+
+
+def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_path: Path) -> None:
+    """A prefix with libcudnn.so.9 of a conda package, and then with that of a wheel beside it."""
+    target = tmp_path / "prefix"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    (target / "conda-meta").mkdir()
+    record = {"name": "libcudnn", "version": "9.10.2.21", "files": ["lib/libcudnn.so.9", "include/cudnn.h"]}
+    (target / "conda-meta" / "libcudnn-9.10.2.21-hf7e9902_0.json").write_text(json.dumps(record))
+    (target / "conda-meta" / "history").write_text("")
+    (target / "lib" / "libcudnn.so.9").write_text("conda's")
+    survey, (owners, _) = survey_of(target)
+    assert survey["conda"] == {"libcudnn": "9.10.2.21"} and owners.status == "pass"
+    assert [str(target / "lib" / "libcudnn.so.9"), "libcudnn"] in survey["libraries"]
+    (site,) = (target / "lib").glob("python3*/site-packages")
+    info = site / "nvidia_cudnn_cu12-9.5.1.17.dist-info"
+    for path, text in (
+        (info / "METADATA", "Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.5.1.17\n"),
+        (info / "RECORD", "nvidia/cudnn/lib/libcudnn.so.9,,\n"),
+        (site / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9", "the wheel's"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    owners = survey_of(target)[1][0]
+    assert owners.status == "fail"
+    assert "libcudnn 9.10.2.21 of conda" in owners.evidence
+    assert "nvidia-cudnn-cu12 9.5.1.17 of a wheel" in owners.evidence
 
 
 # ---- the command line -----------------------------------------------------------------------------------------------

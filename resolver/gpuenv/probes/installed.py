@@ -4,7 +4,8 @@ Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "seconds": l
 
 survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer", "requires": [name]}],
            "twice": [[name, [versions in one folder]]], "imports": {NAME: file or null},
-           "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]]}
+           "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]],
+           "conda": {package: version}}
 files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
            "changed": [[dist, path, why]], "other": [[dist, path, why]], "extra": [path], "links": [path],
            "no_record": [dist], "distributions": [..]}
@@ -14,7 +15,7 @@ and what two distributions claim. "other" are files that are missing or changed 
 which administrators add to) and tests, unless NVIDIA's. Not compared: bytecode, which RECORD has no hash of; files
 outside of the packages' folder (scripts, configuration), which users and installers write anew; distributions of conda
 and of Debian, which change files when they build or install and keep records of their own. "requires" leaves out
-extras.
+extras. "conda" is what conda-meta of the prefix records; the CUDA libraries of those packages are in "libraries" too.
 
 Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
 """
@@ -37,6 +38,10 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 CHUNK = 1 << 20
+CUDA_LIBRARIES = (
+    "libcudnn", "libcublas", "libcudart", "libnccl", "libnvrtc", "libnvJitLink", "libcufft", "libcurand",
+    "libcusolver", "libcusparse", "libcupti",
+)  # fmt: skip
 
 
 Rows = list[list[str]]
@@ -122,10 +127,32 @@ def survey(imports: list[str]) -> dict[str, Any]:
             owners.setdefault(full, []).append([name, digest])
             if is_library(path):
                 libraries.append([full, name])
+    packages, theirs = conda_packages(sys.prefix)
+    libraries += [[path, name] for path, name in theirs if path not in owners]
     shared = [[path, claims] for path, claims in sorted(owners.items()) if len(claims) > 1]
     answer: dict[str, Any] = {"interpreter": interpreter(), "distributions": listed, "libraries": libraries}
-    answer.update(shared=shared, twice=twice, imports={name: find(name) for name in imports})
+    answer.update(conda=packages, shared=shared, twice=twice, imports={name: find(name) for name in imports})
     return answer
+
+
+def conda_packages(prefix: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """(version by name of what conda-meta records, CUDA libraries of these packages with the package's name)."""
+    packages: dict[str, str] = {}
+    found: list[tuple[str, str]] = []
+    folder = os.path.join(prefix, "conda-meta")
+    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if not entry.endswith(".json"):
+            continue
+        try:
+            with open(os.path.join(folder, entry), encoding="utf-8") as stream:
+                record = json.load(stream)
+            name, paths = str(record["name"]), [str(path) for path in record.get("files", ())]
+            packages[name] = str(record["version"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        cuda = [path for path in paths if is_library(path) and os.path.basename(path).startswith(CUDA_LIBRARIES)]
+        found += [(os.path.normpath(os.path.join(prefix, path)), name) for path in cuda]
+    return packages, found
 
 
 def sha256(path: str, deadline: float) -> str | None:

@@ -84,12 +84,29 @@ def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
         (wrong if library or any(name.startswith("nvidia-") for name in names) else notes).append(text)
     for name, versions in survey["twice"]:
         wrong.append(f"{name} is there twice, as {' and '.join(versions)}")
+    wrong += _two_cudnn(survey)
     if wrong:
         # The libraries first: they are what breaks.
         wrong.sort(key=lambda text: ".so" not in text)
         return Check(name="owners", subject="", status="fail", evidence="; ".join(wrong[:3]) + _rest(wrong, 3))
     evidence = "; ".join(["no library and no file of NVIDIA's has two owners", *notes[:3]]) if notes else ""
     return Check(name="owners", subject="", status="pass", evidence=evidence or "no file has two owners")
+
+
+def _two_cudnn(survey: dict[str, Any]) -> list[str]:
+    """conda's cuDNN and a wheel's in one prefix: which of them a process gets depends on what it imports first."""
+    conda = survey.get("conda", {})
+    named = {row["name"]: row["version"] for row in survey["distributions"] if row["installer"] != "conda"}
+    ours: dict[str, str] = {}
+    theirs: dict[str, str] = {}
+    for path, name in survey["libraries"]:
+        if os.path.basename(path).startswith("libcudnn.so"):
+            folder = os.path.dirname(path)
+            if name in named:
+                theirs.setdefault(name, f"{name} {named[name]} of a wheel in {folder}")
+            elif name in conda:
+                ours.setdefault(name, f"{name} {conda[name]} of conda in {folder}")
+    return [f"two libcudnn.so: {' and '.join([*ours.values(), *theirs.values()])}"] if ours and theirs else []
 
 
 def _whose(path: str, claims: list[list[str]], changed: set[tuple[str, str]] | None) -> str:
