@@ -40,9 +40,9 @@ def packages() -> list[Package]:
     """A Python, a cuDNN, a good pytorch and a newer one that does not load."""
     return [
         PYTHON,
-        ("cudnn", "9.10.2.21", "0", [], {"lib/libcudnn.so.9": "9.10.2"}),
-        ("cudnn", "9.14.0.64", "0", [], {"lib/libcudnn.so.9": "9.14.0"}),
-        ("cudnn", "9.20.0.48", "0", [], {"lib/libcudnn.so.9": "9.20.0"}),
+        ("cudnn", "9.10.2.21", "0", [], {"share/cudnn": "9.10.2"}),
+        ("cudnn", "9.14.0.64", "0", [], {"share/cudnn": "9.14.0"}),
+        ("cudnn", "9.20.0.48", "0", [], {"share/cudnn": "9.20.0"}),
         ("cuda-version", "12.9", "0", [], {"share/cuda-version": "12.9"}),
         ("cuda-version", "13.0", "0", [], {"share/cuda-version": "13.0"}),
         ("pytorch", "2.12.0", "0", ["python", "cudnn <9.20"], fake_torch()),
@@ -61,8 +61,8 @@ def solvable() -> list[Package]:
         PYTHON,
         ("cuda-version", "12.9", "h4f385c5_3", [], {"share/cuda-version": "12.9"}),
         ("cuda-version", "13.0", "h4f385c5_3", [], {"share/cuda-version": "13.0"}),
-        ("cudnn", "9.10.2.21", "hbcb9cd8_0", ["cuda-version >=12,<13.0a0"], {"lib/libcudnn.so.9": "9.10.2"}),
-        ("cudnn", "9.14.0.64", "hbcb9cd8_0", ["cuda-version >=13,<14.0a0"], {"lib/libcudnn.so.9": "9.14.0"}),
+        ("cudnn", "9.10.2.21", "hbcb9cd8_0", ["cuda-version >=12,<13.0a0"], {"share/cudnn": "9.10.2"}),
+        ("cudnn", "9.14.0.64", "hbcb9cd8_0", ["cuda-version >=13,<14.0a0"], {"share/cudnn": "9.14.0"}),
         ("pytorch", "2.7.1", f"cuda129_mkl_py{tag}_h0000000_300", old, fake_torch()),
         ("pytorch", "2.9.1", f"cuda130_mkl_py{tag}_h0000000_300", new, {f"{SITE}/torch/__init__.py": BROKEN}),
     ]

@@ -176,11 +176,33 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _ready(action: Any) -> None:
+    """Before anything is changed."""
     action._verified = True
+    action.history = None
+    try:
+        with open(_history(action), "rb") as file:
+            action.history = file.read()
+    except OSError:  # a new environment has none
+        pass
 
 
 def _nothing(action: Any) -> None:
     """Checking changes nothing that would have to be reversed."""
+
+
+def _history(action: Any) -> str:
+    return os.path.join(action.target_prefix, "conda-meta", "history")
+
+
+def _restore(path: str, history: bytes) -> None:
+    """Writes the history that conda before 26.7.0 loses in a rollback: without it a folder is no environment to it."""
+    if os.path.exists(path):
+        return
+    try:
+        with open(path, "xb") as file:
+            file.write(history)
+    except OSError as error:
+        _warn(f"{path} was lost in the rollback and cannot be written again: {_line(error)}")
 
 
 def _execute(action: Any) -> None:
@@ -193,6 +215,10 @@ def _execute(action: Any) -> None:
             raise
         action.told = [f"not checked: {_line(error)}"]
     if refusal is not None:
+        if getattr(action, "history", None) is not None:
+            import atexit  # conda reverses this action first, and the one that loses the history later
+
+            atexit.register(_restore, _history(action), action.history)
         raise refusal
 
 
