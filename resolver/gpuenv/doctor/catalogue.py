@@ -50,10 +50,10 @@ class Message(Value):
 
     def compiled(self) -> re.Pattern[str]:
         """Its pattern; compiled when a line is looked at for the first time."""
-        found = _KEPT.get(self.name)
+        found: re.Pattern[str] | None = _KEPT.get(self.name)
         if found is None:
             found = _KEPT[self.name] = re.compile(self.pattern, re.IGNORECASE)
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def _folder() -> str:
@@ -76,10 +76,10 @@ def causes() -> dict[str, Cause]:
     """The causes by their ids, in the order of the file. Read once."""
     if "causes" not in _KEPT:
         rows = _read("doctor", "causes.toml")["cause"]
-        _KEPT["causes"] = {
-            row["id"]: Cause(**{name: tuple(at) if isinstance(at, list) else at for name, at in row.items()})
-            for row in rows
-        }
+        plain: list[dict[str, Any]] = [
+            {name: tuple(at) if isinstance(at, list) else at for name, at in row.items()} for row in rows
+        ]
+        _KEPT["causes"] = {row["id"]: Cause(**row) for row in plain}
     return _KEPT["causes"]  # type: ignore[no-any-return]
 
 

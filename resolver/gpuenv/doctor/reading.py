@@ -9,7 +9,7 @@ what the pattern reads. Lines that repeat but for their digits are read a few ti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .catalogue import Message, messages
 from .model import Fact
@@ -129,8 +129,8 @@ class _Reader:
             for message in self.needles[needle]:
                 raw = window
                 if message.lines:
-                    raw = b" ".join((block[begin : end + AHEAD] + more).split(b"\n", message.lines + 1)[:-1] or [window])
-                    raw = raw[: BEFORE + AFTER]
+                    following = (block[begin : end + AHEAD] + more[:AHEAD]).split(b"\n", message.lines + 1)
+                    raw = b" ".join(following[: message.lines + 1])[: BEFORE + AFTER]
                 self._match(message, _NOISE.sub(" ", raw.decode("utf-8", "replace")), line)
 
     def _match(self, message: Message, text: str, line: int) -> None:
@@ -160,25 +160,29 @@ def _fill(template: str, found: re.Match[str]) -> str:
     return _FIELD.sub(lambda field: _form(field[2], (found[int(field[1])] or "").strip()), template)
 
 
+def _bytes_of(text: str) -> str:
+    number, _, unit = text.partition(" ")
+    try:
+        return str(int(float(number) * _SIZES.get(unit[:1], 1)))
+    except ValueError:
+        return ""
+
+
+_FORMS: dict[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "cudnn": cudnn_of,
+    "cuda": cuda_of,
+    "name": lambda text: text.rpartition("/")[2],
+    "distribution": lambda text: text.lower().replace("_", "-"),
+    "bytes": _bytes_of,
+}
+
+
 def _form(form: str | None, text: str) -> str:
     """A group's text in one of the forms of messages.toml; "" where it is not of that form."""
     if not text or form is None:
         return text
-    if form == "lower":
-        return text.lower()
-    if form == "cudnn":
-        return cudnn_of(text)
-    if form == "cuda":
-        return cuda_of(text)
-    if form == "name":
-        return text.rpartition("/")[2]
-    if form == "distribution":
-        return text.lower().replace("_", "-")
-    if form == "bytes":
-        number, _, unit = text.partition(" ")
-        try:
-            return str(int(float(number) * _SIZES.get(unit[:1], 1)))
-        except ValueError:
-            return ""
+    if form in _FORMS:
+        return _FORMS[form](text)
     digits = re.findall(r"\d{2,3}", text)  # capability, capabilities
     return " ".join(f"{one[:-1]}.{one[-1]}" for one in digits)

@@ -33,10 +33,11 @@ CUDNN9 = {
 }  # fmt: skip
 # What a number of CUDA's driver (and, since CUDA 10.1, of its runtime) says of the cause by itself.
 CUDA_CAUSES = {
-    2: "out_of_memory_masked", 35: "driver_too_old", 46: "gpu_busy_or_exclusive", 100: "visible_devices_wrong",
-    101: "visible_devices_wrong", 209: "architecture", 214: "gpu_hardware_fault", 220: "gpu_hardware_fault",
-    222: "driver_too_old", 802: "fabric_manager_not_running", 803: "driver_userspace_kernel_mismatch",
-    804: "compat_libcuda_misuse",
+    2: "out_of_memory_masked", 30: "uvm_or_driver_state_broken", 34: "lib_shadowing", 35: "driver_too_old",
+    36: "driver_too_old", 38: "visible_devices_wrong", 46: "gpu_busy_or_exclusive", 100: "visible_devices_wrong",
+    101: "visible_devices_wrong", 214: "gpu_hardware_fault", 220: "gpu_hardware_fault", 222: "driver_too_old",
+    303: "driver_not_found", 802: "fabric_manager_not_running", 803: "driver_userspace_kernel_mismatch",
+    804: "compat_libcuda_misuse", 999: "uvm_or_driver_state_broken",
 }  # fmt: skip
 NVML_CAUSES = {
     9: "driver_not_loaded", 12: "driver_not_found", 15: "gpu_hardware_fault",
@@ -48,7 +49,7 @@ XID_HARDWARE = frozenset({48, 54, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 
 
 def cudnn_of(text: str) -> str:
     """A cuDNN version as dotted digits, of "9.1.0", "(8, 3, 2)", "7605", "8907" or "90100"; "" for anything else."""
-    parts = [part for part in text.replace("(", " ").replace(")", " ").replace(",", ".").replace(" ", "").split(".")]
+    parts = text.translate({40: None, 41: None, 32: None, 44: "."}).split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 6 for part in parts if part):
         return ""
     parts = [part for part in parts if part]
