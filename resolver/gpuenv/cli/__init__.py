@@ -13,7 +13,7 @@ import sys
 import gpuenv
 
 from ..errors import GpuEnvError, InputError
-from ..model import Host, Lock, Plan
+from ..model import Host
 from ..plain import to_plain
 from .glance import Flags
 from .output import print_json, print_lines
@@ -29,7 +29,6 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a bug of ours, none of the contract's cases
-FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,96 +136,9 @@ def host_flags(parser: ArgumentParser) -> None:
     group.add_argument("--glibc", metavar="X.Y", help="glibc of the target, such as 2.28")
 
 
-def _request_flags(parser: ArgumentParser) -> None:
-    from .asking import request_flags
-
-    request_flags(parser)
-
-
-def _solve_flags(parser: ArgumentParser) -> None:
-    _request_flags(parser)
-    parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
-    conda = "conda; auto is conda where a conda environment is active"
-    parser.add_argument("--backend", choices=("pip", "conda", "auto"), help=f"pip (default) or {conda}")
-    parser.add_argument("--channel", metavar="URL", action="append", default=[], help="conda: its name, URL or folder")
-    host_flags(parser)
-
-
-def _install_flags(parser: ArgumentParser) -> None:
-    _request_flags(parser)
-    host_flags(parser)
-    _sync_flags_only(parser)
-
-
-def _sync_flags(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "lock", metavar="LOCK", nargs="?", help="default: that of the fitting profile of pyproject.toml, or pylock.toml"
-    )
-    host_flags(parser)
-    _sync_flags_only(parser)
-
-
-def _sync_flags_only(parser: ArgumentParser) -> None:
-    from .verifying import seconds
-
-    parser.add_argument("--target", metavar="DIR", required=True, help="the environment: a new or an existing one")
-    parser.add_argument("--installer", choices=("auto", "uv", "pip"), default="auto")
-    parser.add_argument("--no-verify", action="store_true")
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=300.0, help="of the verification")
-
-
-def _verify_flags(parser: ArgumentParser) -> None:
-    from .verifying import verify_flags
-
-    verify_flags(parser)
-
-
 def _detect_flags(parser: ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the host to a file for --host")
     host_flags(parser)
-
-
-def _init_flags(parser: ArgumentParser) -> None:
-    from .project import init_flags
-
-    init_flags(parser)
-
-
-def _lock_flags(parser: ArgumentParser) -> None:
-    from .project import lock_flags
-
-    lock_flags(parser)
-
-
-def _explain_flags(parser: ArgumentParser) -> None:
-    from .asking import request_flags
-
-    request_flags(parser, output=False)
-    host_flags(parser)
-
-
-def _pip_flags(parser: ArgumentParser) -> None:
-    from .pip import COMMANDS
-
-    _add_commands(parser, COMMANDS)
-
-
-def _run_flags(parser: ArgumentParser) -> None:
-    from .run import run_flags
-
-    run_flags(parser)
-
-
-def _doctor_flags(parser: ArgumentParser) -> None:
-    from .doctor import doctor_flags
-
-    doctor_flags(parser)
-
-
-def _matrix_flags(parser: ArgumentParser) -> None:
-    from .matrix import COMMANDS
-
-    _add_commands(parser, COMMANDS)
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -245,134 +157,6 @@ def _detect(arguments: Namespace) -> int:
         if arguments.output:
             print_lines([f"wrote {arguments.output}"])
     return 0
-
-
-def _solve(arguments: Namespace) -> int:
-    from .. import explanation, lockfile
-
-    if arguments.backend is not None or arguments.format.startswith("conda"):
-        from . import conda
-
-        if conda.is_wanted(arguments):
-            return conda.solve(arguments)
-    path = _lock_path(arguments)
-    plan = _planned(arguments)
-    lock = gpuenv.lock(plan)
-    text = lockfile.dumps(lock) if arguments.format == "pylock" else lockfile.requirements_text(lock)
-    if path is not None:
-        lockfile.write(path, text)
-    if arguments.json:
-        print_json(explanation.plan_json(plan, path))
-    elif path is None:
-        sys.stdout.write(text)
-    else:
-        lines = explanation.plan_lines(plan, path)
-        print_lines(lines)
-        sys.stdout.flush()
-        from ..memo import remember
-
-        remember(arguments.argv, "\n".join(lines) + "\n", path, text)
-    return 0
-
-
-def _install(arguments: Namespace) -> int:
-    from .. import explanation, lockfile
-    from ..backends import wheels
-
-    arguments.format = "pylock"
-    path = _lock_path(arguments)
-    plan = _planned(arguments)
-    lock = gpuenv.lock(plan)
-    # A target that cannot be used is bad input: not even the lock is written then.
-    wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
-    lockfile.write(path or "pylock.toml", lockfile.dumps(lock))
-    if not arguments.json:
-        print_lines(explanation.plan_lines(plan, path or "pylock.toml"))
-    return _sync_and_verify(arguments, lock, plan)
-
-
-def _init(arguments: Namespace) -> int:
-    from .project import init
-
-    return init(arguments)
-
-
-def _lock(arguments: Namespace) -> int:
-    from .project import lock
-
-    return lock(arguments)
-
-
-def _explain(arguments: Namespace) -> int:
-    from .explain import explain
-
-    return explain(arguments)
-
-
-def _run(arguments: Namespace) -> int:
-    from .run import run
-
-    return run(arguments)
-
-
-def _doctor(arguments: Namespace) -> int:
-    from .doctor import doctor
-
-    return doctor(arguments)
-
-
-def _sync(arguments: Namespace) -> int:
-    if arguments.lock is None:
-        from .project import fitting_lock, has_profiles
-
-        if has_profiles(""):
-            host = host_of(arguments, solving=False, python=False)
-            arguments.lock, lock, said = fitting_lock("", host)
-            note(arguments)("\n".join(said))
-            return _sync_and_verify(arguments, lock, None, host)
-    elif not arguments.lock.endswith(".toml"):
-        from . import conda
-
-        if conda.is_lock(arguments.lock):
-            return conda.sync(arguments)
-    return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock or "pylock.toml"), None)
-
-
-def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: Host | None = None) -> int:
-    from .verifying import end_by_exit, show
-
-    described = bool(arguments.gpu or arguments.host)
-    if host is None:
-        host = plan.host if plan is not None else host_of(arguments, solving=False, python=False)
-    if plan is None and lock.needs.python is not None and arguments.python is None:
-        # The target's interpreter is the lock's: what starts gpuenv says nothing about it.
-        host = host.replace(python=lock.host.python)
-    try:
-        python = gpuenv.sync(
-            lock,
-            arguments.target,
-            host=host,
-            python=arguments.python,
-            installer=arguments.installer,
-            progress=note(arguments),
-        )
-    except gpuenv.HostMismatchError as error:
-        if not described and not host.gpus:
-            error.hint = "to install for another host (an image, a login node) name it: --gpu and --driver, or --host"
-        raise
-    if arguments.no_verify:
-        if arguments.json:
-            print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
-        return 0
-    # A host that was described is elsewhere: only what needs no device can be proved here.
-    end_by_exit()
-    return show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
-
-
-def _verify(arguments: Namespace) -> int:
-    from .verifying import verify
-
-    return verify(arguments)
 
 
 # ---- what commands share ------------------------------------------------------------------------------------------
@@ -402,31 +186,6 @@ def host_of(arguments: Namespace, *, solving: bool, python: bool = True) -> Host
     return host
 
 
-def _planned(arguments: Namespace) -> Plan:
-    from .asking import asked
-
-    request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
-    return gpuenv.solve(request, host, options)
-
-
-def _lock_path(arguments: Namespace) -> str | None:
-    """Where the lock goes, checked before anything is solved; None is stdout (requirements without -o)."""
-    path: str | None = arguments.output
-    if arguments.format == "requirements":
-        return path
-    path = path or "pylock.toml"
-    name = os.path.basename(path)
-    middle = name.removeprefix("pylock.").removesuffix(".toml")
-    if name != "pylock.toml" and not (name == f"pylock.{middle}.toml" and middle and "." not in middle):
-        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        raise InputError(f"{path}: the folder {folder} does not exist", hint="make it, or give another -o")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{path}: the folder {folder} cannot be written", hint="give another -o")
-    return path
-
-
 def _say(line: str) -> None:
     print_lines([line])
 
@@ -436,17 +195,58 @@ def note(arguments: Namespace) -> Callable[[str], None]:
     return (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
 
 
+def _late(module: str, name: str) -> Callable[[Any], Any]:
+    """A function of a module of this package, which is imported when the function is called."""
+
+    def call(argument: Any) -> Any:
+        return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)(argument)
+
+    return call
+
+
+def _parts(module: str) -> Callable[[ArgumentParser], None]:
+    """The flags of a command that only holds further ones: COMMANDS of a module."""
+
+    def add(parser: ArgumentParser) -> None:
+        _add_commands(parser, __import__(f"{__name__}.{module}", fromlist=["COMMANDS"]).COMMANDS)
+
+    return add
+
+
 _COMMANDS: Commands = {
-    "init": ("write a first [tool.gpuenv] into pyproject.toml", _init_flags, _init),
-    "lock": ("lock the profiles of pyproject.toml, or check their locks", _lock_flags, _lock),
+    "init": (
+        "write a first [tool.gpuenv] into pyproject.toml", _late("project", "init_flags"), _late("project", "init")
+    ),
+    "lock": (
+        "lock the profiles of pyproject.toml, or check their locks", _late("project", "lock_flags"),
+        _late("project", "lock"),
+    ),
     "detect": ("what this host is: GPUs, driver, platform", _detect_flags, _detect),
-    "solve": ("choose an environment for this host and lock it", _solve_flags, _solve),
-    "install": ("solve, sync and verify in one step", _install_flags, _install),
-    "sync": ("install a lock into an environment, and verify it", _sync_flags, _sync),
-    "verify": ("prove that an environment works on this host", _verify_flags, _verify),
-    "doctor": ("what is wrong, by a log and by what is seen here, and the one thing to do", _doctor_flags, _doctor),
-    "pip": ("pip install, by gpuenv's rules, and verified", _pip_flags, None),
-    "run": ("start a command in an environment, nothing standing before its libraries", _run_flags, _run),
-    "explain": ("why not here, and what would help; or what a lock says to another host", _explain_flags, _explain),
-    "matrix": ("what is known about releases and the GPUs that they run on", _matrix_flags, None),
-}
+    "solve": (
+        "choose an environment for this host and lock it", _late("solving", "solve_flags"), _late("solving", "solve")
+    ),
+    "install": (
+        "solve, sync and verify in one step", _late("solving", "install_flags"), _late("solving", "install")
+    ),
+    "sync": (
+        "install a lock into an environment, and verify it", _late("solving", "sync_flags"), _late("solving", "sync")
+    ),
+    "verify": (
+        "prove that an environment works on this host", _late("verifying", "verify_flags"),
+        _late("verifying", "verify"),
+    ),
+    "doctor": (
+        "what is wrong, by a log and by what is seen here, and the one thing to do", _late("doctor", "doctor_flags"),
+        _late("doctor", "doctor"),
+    ),
+    "pip": ("pip install, by gpuenv's rules, and verified", _parts("pip"), None),
+    "run": (
+        "start a command in an environment, nothing standing before its libraries", _late("run", "run_flags"),
+        _late("run", "run"),
+    ),
+    "explain": (
+        "why not here, and what would help; or what a lock says to another host", _late("explain", "explain_flags"),
+        _late("explain", "explain"),
+    ),
+    "matrix": ("what is known about releases and the GPUs that they run on", _parts("matrix"), None),
+}  # fmt: skip

@@ -9,15 +9,22 @@ import gpuenv
 from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, TamperedError
 from ..facts import is_doubt
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request
-from . import host_of
+from . import host_flags, host_of
+from .asking import request_flags
 from .output import print_json, print_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
-    from argparse import Namespace
+    from argparse import ArgumentParser, Namespace
 
 _PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
 _CHANGES = ("gpu", "driver", "python", "platform", "glibc")
+
+
+def explain_flags(parser: ArgumentParser) -> None:
+    """Flags of `gpuenv explain`."""
+    request_flags(parser, output=False)
+    host_flags(parser)
 
 
 def explain(arguments: Namespace) -> int:

@@ -1,0 +1,174 @@
+"""`gpuenv solve`, `install` and `sync`: from a request to a lock, and from a lock to an environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import gpuenv
+
+from ..errors import InputError
+from . import host_flags, host_of, note
+from .asking import asked, request_flags
+from .output import print_json, print_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from argparse import ArgumentParser, Namespace
+
+    from ..model import Host, Lock, Plan
+
+FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
+
+
+def solve_flags(parser: ArgumentParser) -> None:
+    """Flags of `gpuenv solve`."""
+    request_flags(parser)
+    parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
+    conda = "conda; auto is conda where a conda environment is active"
+    parser.add_argument("--backend", choices=("pip", "conda", "auto"), help=f"pip (default) or {conda}")
+    parser.add_argument("--channel", metavar="URL", action="append", default=[], help="conda: its name, URL or folder")
+    host_flags(parser)
+
+
+def install_flags(parser: ArgumentParser) -> None:
+    """Flags of `gpuenv install`."""
+    request_flags(parser)
+    host_flags(parser)
+    _sync_flags_only(parser)
+
+
+def sync_flags(parser: ArgumentParser) -> None:
+    """Flags of `gpuenv sync`."""
+    parser.add_argument(
+        "lock", metavar="LOCK", nargs="?", help="default: that of the fitting profile of pyproject.toml, or pylock.toml"
+    )
+    host_flags(parser)
+    _sync_flags_only(parser)
+
+
+def _sync_flags_only(parser: ArgumentParser) -> None:
+    from .verifying import seconds
+
+    parser.add_argument("--target", metavar="DIR", required=True, help="the environment: a new or an existing one")
+    parser.add_argument("--installer", choices=("auto", "uv", "pip"), default="auto")
+    parser.add_argument("--no-verify", action="store_true")
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=300.0, help="of the verification")
+
+
+def solve(arguments: Namespace) -> int:
+    """Chooses an environment and writes its lock."""
+    from .. import explanation, lockfile
+
+    if arguments.backend is not None or arguments.format.startswith("conda"):
+        from . import conda
+
+        if conda.is_wanted(arguments):
+            return conda.solve(arguments)
+    path = _lock_path(arguments)
+    plan = _planned(arguments)
+    lock = gpuenv.lock(plan)
+    text = lockfile.dumps(lock) if arguments.format == "pylock" else lockfile.requirements_text(lock)
+    if path is not None:
+        lockfile.write(path, text)
+    if arguments.json:
+        print_json(explanation.plan_json(plan, path))
+    elif path is None:
+        sys.stdout.write(text)
+    else:
+        lines = explanation.plan_lines(plan, path)
+        print_lines(lines)
+        sys.stdout.flush()
+        from ..memo import remember
+
+        remember(arguments.argv, "\n".join(lines) + "\n", path, text)
+    return 0
+
+
+def install(arguments: Namespace) -> int:
+    """Solves, installs and verifies."""
+    from .. import explanation, lockfile
+    from ..backends import wheels
+
+    arguments.format = "pylock"
+    path = _lock_path(arguments)
+    plan = _planned(arguments)
+    lock = gpuenv.lock(plan)
+    # A target that cannot be used is bad input: not even the lock is written then.
+    wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
+    lockfile.write(path or "pylock.toml", lockfile.dumps(lock))
+    if not arguments.json:
+        print_lines(explanation.plan_lines(plan, path or "pylock.toml"))
+    return _sync_and_verify(arguments, lock, plan)
+
+
+def sync(arguments: Namespace) -> int:
+    """Installs a lock, and verifies it; with none named that of the profile that fits this host."""
+    if arguments.lock is None:
+        from .project import fitting_lock, has_profiles
+
+        if has_profiles(""):
+            host = host_of(arguments, solving=False, python=False)
+            arguments.lock, lock, said = fitting_lock("", host)
+            note(arguments)("\n".join(said))
+            return _sync_and_verify(arguments, lock, None, host)
+    elif not arguments.lock.endswith(".toml"):
+        from . import conda
+
+        if conda.is_lock(arguments.lock):
+            return conda.sync(arguments)
+    return _sync_and_verify(arguments, gpuenv.read_lock(arguments.lock or "pylock.toml"), None)
+
+
+def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: Host | None = None) -> int:
+    from .verifying import end_by_exit, show
+
+    described = bool(arguments.gpu or arguments.host)
+    if host is None:
+        host = plan.host if plan is not None else host_of(arguments, solving=False, python=False)
+    if plan is None and lock.needs.python is not None and arguments.python is None:
+        # The target's interpreter is the lock's: what starts gpuenv says nothing about it.
+        host = host.replace(python=lock.host.python)
+    try:
+        python = gpuenv.sync(
+            lock,
+            arguments.target,
+            host=host,
+            python=arguments.python,
+            installer=arguments.installer,
+            progress=note(arguments),
+        )
+    except gpuenv.HostMismatchError as error:
+        if not described and not host.gpus:
+            error.hint = "to install for another host (an image, a login node) name it: --gpu and --driver, or --host"
+        raise
+    if arguments.no_verify:
+        if arguments.json:
+            print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
+        return 0
+    # A host that was described is elsewhere: only what needs no device can be proved here.
+    end_by_exit()
+    return show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
+
+
+def _planned(arguments: Namespace) -> Plan:
+    request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
+    return gpuenv.solve(request, host, options)
+
+
+def _lock_path(arguments: Namespace) -> str | None:
+    """Where the lock goes, checked before anything is solved; None is stdout (requirements without -o)."""
+    path: str | None = arguments.output
+    if arguments.format == "requirements":
+        return path
+    path = path or "pylock.toml"
+    name = os.path.basename(path)
+    middle = name.removeprefix("pylock.").removesuffix(".toml")
+    if name != "pylock.toml" and not (name == f"pylock.{middle}.toml" and middle and "." not in middle):
+        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise InputError(f"{path}: the folder {folder} does not exist", hint="make it, or give another -o")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: the folder {folder} cannot be written", hint="give another -o")
+    return path
