@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 
 NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
 # Problems of the detection for which the device nodes may tell why.
-_UNANSWERED = frozenset({"no-gpu", "driver-libraries-missing", "driver-libraries-broken", "nvml-unknown-error",
+_UNANSWERED = frozenset({"driver-libraries-missing", "driver-libraries-broken", "nvml-unknown-error",
                          "no-permission", "nvml-error", "nvml-library-not-found"})  # fmt: skip
 # Kinds of facts of a log that only a process which had a GPU can have written.
 _HAD_GPU = frozenset({"gpu", "capability", "free-bytes", "total-bytes", "out-of-memory", "xid", "ecc"})
@@ -147,7 +147,7 @@ def _environment(installed: probing.Installed, host: Host, checks: Sequence[Chec
         *evidence.package_facts(installed.distributions, installed.libraries, builds),
         *evidence.reason_facts(reasons, host, builds, installed.distributions),
         *trials.check_facts(checks),
-        *evidence.presence_facts(installed.libraries, probing.system_cudnn()),
+        *evidence.presence_facts(installed.libraries, probing.system_cudnn(), installed.distributions),
     ]
     for check in checks:
         if check.subject == "import" and check.status == "fail":

@@ -24,7 +24,7 @@ _VARIABLES = re.compile(
 )
 # Problem of the detection -> what it shows: (kind, subject, value); a "test" fact fails.
 _PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "no-gpu": (("pci-gpu", "", "0"), ("test", "nvml", "fail"), ("test", "libcuda", "fail")),
+    "no-gpu": (("pci-gpu", "", "0"),),  # no fault of a machine that is meant to have none
     "driver-not-installed": (
         ("pci-gpu", "", "1"), ("module", "nvidia", "missing"), ("test", "nvml", "fail"), ("test", "libcuda", "fail"),
     ),
@@ -251,16 +251,20 @@ def _about(reason: Reason, text: str) -> Iterator[Fact]:
         yield fact("cuda-built", reason.subject.partition(" ")[0], "none", "host: rules of compatibility", text)
 
 
-def presence_facts(libraries: Sequence[str], system: Sequence[str]) -> tuple[Fact, ...]:
+def presence_facts(
+    libraries: Sequence[str], system: Sequence[str], distributions: Iterable[tuple[str, str]]
+) -> tuple[Fact, ...]:
     """Whether there is any cuDNN: among the packages' libraries, or where the system's loader looks."""
     own = [path for path in libraries if os.path.basename(path).startswith("libcudnn")]
     where = "host: the loader's cache and path"
-    facts = [fact("library-present", os.path.basename(path), path, where, f"{path} is there") for path in system]
+    facts = tuple(fact("library-present", os.path.basename(path), path, where, f"{path} is there") for path in system)
     if own or system:
         text = f"{len(own)} libraries of cuDNN are in the environment, {len(system)} on the system's paths"
         return (*facts, fact("test", "cudnn-present", "pass", where, text))
+    if any(name.startswith("nvidia-cudnn") for name, _ in distributions):
+        return facts  # one is installed and has no library: the checks say why
     text = "no libcudnn is in the environment, in the loader's cache or on LD_LIBRARY_PATH"
-    return (fact("test", "cudnn-present", "fail", where, text),)
+    return (*facts, fact("test", "cudnn-present", "fail", where, text))
 
 
 def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:

@@ -19,20 +19,17 @@ _RESULTS = {
     220: ("test", "health", "fail"),
 }
 # What fails, too, where a variable or a second package has put other libraries in the environment's place.
-_FOLLOWING = frozenset({"one-folder", "cudnn-complete", "libraries-resolve", "environment"})
+_FOLLOWING = frozenset({"one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment"})
 _GAVE = re.compile(r"\b(cu\w+) gave (\d+) ?([A-Z][A-Z0-9_]+)?")
 
 
 def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     """Of the checks of a verification. What follows from another fault is told as that one: a variable that leads
     to another cuDNN, or packages that overwrote one another's libraries, make the checks after them fail, too."""
-    first = None
-    if any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks):
-        first = "loader-path"
-    elif any(one.name == "owners" and one.status == "fail" and ".so" in one.evidence for one in checks):
-        first = "one-cuda-major"
+    first = _first(checks)
     ordered = sorted(checks, key=lambda one: one.name not in ("loader", "owners"))
-    members = "".join(one.evidence for one in checks if (one.name, one.subject) == ("cudnn", "libraries"))
+    opened = [one for one in checks if (one.name, one.subject, one.status) == ("cudnn", "libraries", "fail")]
+    members = "".join(one.evidence for one in opened)
     found = [_blamed(seen, first) for one in ordered for seen in _check(one, members)]
     runs = [one for one in checks if one.name == "cudnn convolution"]
     devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
@@ -45,6 +42,18 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
         text = "no library has two owners, and NVIDIA's files are as recorded"
         found.append(fact("test", "one-cuda-major", "pass", "host: checks owners, files and closure", text))
     return tuple(found)
+
+
+def _first(checks: Sequence[Check]) -> str | None:
+    """The test whose failure makes others fail, if there is one."""
+    if any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks):
+        return "loader-path"
+    owners = "".join(one.evidence for one in checks if one.name == "owners" and one.status == "fail")
+    if re.search(r"nvidia-\S+ and nvidia-\S+ both own ", owners) or ".so" in owners:
+        return "one-cuda-major"
+    # Without its list of files a distribution has none that the other checks would find.
+    lost = any(one.name == "files" and "has no RECORD" in one.evidence for one in checks)
+    return "environment" if lost or " is there twice" in owners else None
 
 
 def _blamed(seen: Fact, first: str | None) -> Fact:
@@ -92,7 +101,7 @@ def _library_test(evidence: str) -> str:
 
 
 def _lacking(members: str) -> bool:
-    return " is not in " in members or "cannot open shared object file" in members
+    return " is not in " in members or re.search(r"libcudnn[\w.]*: cannot open shared object", members) is not None
 
 
 def _place_tests(check: Check, members: str) -> list[tuple[str, str]]:
@@ -122,8 +131,8 @@ def _closure(check: Check) -> tuple[list[tuple[str, str]], list[Fact]]:
             tests["one-cuda-major", "fail"] = None
         elif kind == "broken":
             tests["environment", "fail"] = None
-        elif kind == "outside" and name.startswith("libcudnn"):
-            tests["one-folder", "fail"] = None
+        elif kind == "outside":
+            tests["one-folder" if name.startswith("libcudnn") else "libraries-resolve", "fail"] = None
     return list(tests), facts
 
 

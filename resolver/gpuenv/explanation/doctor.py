@@ -47,9 +47,16 @@ def doctor_lines(found: Examination, causes: Causes, tests: Mapping[str, str], n
     if found.target is None:
         lines += ["", "No environment was looked at: --target DIR names it."]
     if found.elsewhere:
-        lines += ["", "This machine has no GPU and the log is of one that has: nothing was concluded from this one's "
-                  "driver and devices. --gpu and --driver describe the other."]  # fmt: skip
+        lines += ["", "This machine has no GPU and the log is of one that has: nothing was concluded from its driver.",
+                  "--gpu and --driver describe the other."]  # fmt: skip
+    elif not found.host.gpus and not found.log and not diagnosis_names(found):
+        lines += ["", "No GPU is visible here: nothing was tried on one."]
     return lines
+
+
+def diagnosis_names(found: Examination) -> bool:
+    """Whether a cause is named."""
+    return any(not unsettled(one) for one in found.diagnosis.verdicts)
 
 
 def _verdict_lines(
