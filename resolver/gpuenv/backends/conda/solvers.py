@@ -148,7 +148,7 @@ class RattlerSolver:
             child.wait()
 
 
-class LibmambaSolver:
+class CondaSolver:
     """The conda that this interpreter has, through its API: its solver back end, its channels' caches."""
 
     name = "libmamba"
@@ -158,15 +158,16 @@ class LibmambaSolver:
     ) -> None:
         """`backend` is a name of conda's solver plug-ins: libmamba, classic, rattler."""
         self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
-        self._offline = cache == "offline"
+        self._settings = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """As Solver.records."""
         from conda.core.subdir_data import SubdirData  # type: ignore[import-not-found,unused-ignore]
 
         found = []
-        for name in names:
-            found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
+        with _Overrides(self._settings):
+            for name in names:
+                found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
         return [_of_conda(one) for one in found]
 
     def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
@@ -183,7 +184,8 @@ class LibmambaSolver:
         from conda.models.match_spec import MatchSpec  # type: ignore[import-not-found,unused-ignore]
 
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
-        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _Overrides(virtual):
+        settings = {**self._settings, **_overrides(virtual)}
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _Overrides(settings):
             solver = backend(
                 prefix=os.path.join(folder, "prefix"),
                 channels=self._channels,
@@ -204,22 +206,28 @@ class LibmambaSolver:
         """Nothing was started."""
 
 
-class _Overrides:
-    """conda's own variables while it solves, so that it sees the host that was asked for."""
+def _overrides(virtual: Sequence[Virtual]) -> dict[str, str]:
+    """The host that was asked for, as conda's variables say it; "" is what it does not have."""
+    values = {name: text for name, text, _ in virtual}
+    found = {f"CONDA_OVERRIDE_{name[2:].upper()}": values.get(name, "") for name in ("__cuda", "__cuda_arch")}
+    return found | ({"CONDA_OVERRIDE_GLIBC": values["__glibc"]} if "__glibc" in values else {})
 
-    def __init__(self, virtual: Sequence[Virtual]) -> None:
-        values = {name: text for name, text, _ in virtual}
-        names = ("__cuda", "__cuda_arch")
-        self._wanted = {f"CONDA_OVERRIDE_{name[2:].upper()}": values.get(name, "") for name in names}
-        if "__glibc" in values:
-            self._wanted["CONDA_OVERRIDE_GLIBC"] = values["__glibc"]
+
+class _Overrides:
+    """conda's own variables while it works."""
+
+    def __init__(self, wanted: Mapping[str, str]) -> None:
+        self._wanted = wanted
 
     def __enter__(self) -> None:
+        # Its progress goes to stdout, where a command of ours has its answer.
+        self._stdout, sys.stdout = sys.stdout, sys.stderr
         self._before = {name: os.environ.get(name) for name in self._wanted}
         os.environ.update(self._wanted)
         _forget()
 
     def __exit__(self, *_: object) -> None:
+        sys.stdout = self._stdout
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -254,9 +262,14 @@ def _of_conda(record: Any) -> Record:
     return row
 
 
-def inside_conda() -> bool:
-    """Whether this interpreter has conda and its solver, as that of a base environment has."""
-    return _is_there("conda/plugins") and _is_there("libmambapy")
+def inside_conda() -> str | None:
+    """The solver of the conda that this interpreter has, as that of a base environment has one; None without conda.
+
+    It is libmamba, or classic where libmamba's library is missing.
+    """
+    if not _is_there("conda/plugins"):
+        return None
+    return "libmamba" if _is_there("libmambapy") else "classic"
 
 
 def _is_there(package: str) -> bool:
@@ -265,7 +278,8 @@ def _is_there(package: str) -> bool:
 
 
 def solver(channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch") -> Solver:
-    """The solver of that name: libmamba, rattler; auto is the conda that runs gpuenv, else rattler."""
-    if name == "libmamba" or (name == "auto" and inside_conda()):
-        return LibmambaSolver(channels, subdirs, cache=cache)
-    return RattlerSolver(channels, subdirs, cache=cache)
+    """The solver of that name: libmamba, classic, rattler; auto is that of the conda that runs gpuenv, else rattler."""
+    backend = inside_conda() if name == "auto" else name
+    if backend in (None, "rattler"):
+        return RattlerSolver(channels, subdirs, cache=cache)
+    return CondaSolver(channels, subdirs, cache=cache, backend=backend)

@@ -63,12 +63,3 @@ def of_host(host: Host) -> tuple[Virtual, ...]:
     if host.glibc is not None:
         found.append(("__glibc", show_pair(host.glibc), "0"))
     return (*found, ("__linux", "0", "0"), ("__unix", "0", "0"))
-
-
-def variables(host: Host) -> dict[str, str]:
-    """The same for a conda that detects by itself: the values of CONDA_OVERRIDE_*, "" for what is not there."""
-    values = {name: text for name, text, _ in of_host(host)}
-    found = {"CONDA_OVERRIDE_CUDA": values.get("__cuda", ""), "CONDA_OVERRIDE_CUDA_ARCH": values.get("__cuda_arch", "")}
-    if "__glibc" in values:
-        found["CONDA_OVERRIDE_GLIBC"] = values["__glibc"]
-    return found
