@@ -119,6 +119,11 @@ def test_a_refusal_says_why(case: dict[str, Any], solver: solvers.Solver) -> Non
     assert [one.change for one in explanation.changes] == ([case["change"]] if "change" in case else [])
 
 
+def test_what_is_no_spec_is_bad_input(solver: solvers.Solver) -> None:
+    with pytest.raises(InputError, match="not a conda package"):
+        planned({"gpu": ["none"], "requirements": ["numpy >>2"]}, solver)
+
+
 class Careless:
     """A solver that overlooks `constrains: __cuda`, as libmamba and classic do where nothing depends on __cuda."""
 

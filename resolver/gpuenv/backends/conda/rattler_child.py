@@ -5,7 +5,7 @@ One JSON request a line on stdin, one JSON answer a line on stdout:
 {"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}   -> {"rattler": version}
 {"do": "records", "names": [..]}                              -> {"records": [record]}
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
-                                                              -> {"records": [record]} or {"refused": text}
+                                        -> {"records": [record]}, {"refused": text} or {"unreadable": text}
 {"do": "install", "prefix": .., "records": [record], "subdir": ..}     -> {"installed": n}
 
 A failure is {"failed": text}. A record is that of repodata.json with "url", "channel" and "fn" beside.
@@ -70,6 +70,8 @@ class Session:
             )
         except api.exceptions.SolverError as error:
             return {"refused": str(error)}
+        except api.exceptions.InvalidMatchSpecError as error:
+            return {"unreadable": str(error)}
         return {"records": [plain(one) for one in found]}
 
     async def install(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -120,6 +120,8 @@ class RattlerSolver:
         found = self._ask(request)
         if "refused" in found:
             raise RefusedError(str(found["refused"]))
+        if "unreadable" in found:
+            raise InputError(f"not a conda package and its version: {found['unreadable']}", hint="numpy, or numpy>=2")
         records: Sequence[Record] = found["records"]
         return records
 
