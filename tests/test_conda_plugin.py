@@ -388,7 +388,8 @@ def test_a_history_that_a_rollback_loses_is_written_again(
     history.parent.mkdir()
     history.write_bytes(b"==> 1 <==\n")
     ends = f"import os; path = sys.argv[2]\ntry: action.execute()\nexcept Exception: {later}"
-    code = f"plugin.examine = lambda *both: [{FAILED}]\n{TRANSACTION.replace('action.execute()', ends).replace('action.cleanup()', '')}"
+    rolled = TRANSACTION.replace("action.execute()", ends).replace("action.cleanup()", "")
+    code = f"plugin.examine = lambda *both: [{FAILED}]\n{rolled}"
     done = child(code, stand_in, arguments=(str(tmp_path), str(history)), MODE="strict")
     assert (done.returncode, done.stderr) == (0, "")
     assert history.read_bytes() == left

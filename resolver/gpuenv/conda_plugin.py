@@ -105,14 +105,15 @@ def conda_health_checks() -> list[Any]:
     """`conda doctor gpuenv`, `conda doctor --fix gpuenv`."""
 
     def offer(types: Any) -> list[Any]:
-        check = types.CondaHealthCheck(
-            name="gpuenv",
-            action=health,
-            fixer=fix,
-            summary="Prove that CUDA, cuDNN and the frameworks fit this host's GPUs and driver",
-            fix="Install the builds that gpuenv solves for this host",
-        )
-        return [check]
+        more = {
+            "fixer": fix,
+            "summary": "Prove that CUDA, cuDNN and the frameworks fit this host's GPUs and driver",
+            "fix": "Install the builds that gpuenv solves for this host",
+        }
+        try:
+            return [types.CondaHealthCheck(name="gpuenv", action=health, **more)]
+        except TypeError:  # before 26.1 a health check could only look
+            return [types.CondaHealthCheck(name="gpuenv", action=health)]
 
     return _offered(offer)
 
