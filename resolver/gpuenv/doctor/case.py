@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from .model import TESTS, Fact
 
 MEASURED_FREE = 4  # memory is not what is short where more than one part in so many is free
 SHORT = 600 << 20  # bytes below which cuDNN's first allocations fail
+_OURS = re.compile(r"(?:lib)?(?:cu|nv|nccl)")  # libraries whose absence is a fault here
 # Told to explain a failure; these alone are none.
 SETTING = frozenset({"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth"})
 
@@ -69,6 +71,7 @@ class Case:
         kinds = ("status", "says", "hints", "maybe", "library-missing", "symbol-missing", "architecture-missing",
                  "out-of-memory", "libc-wanted", "xid", "cudnn-reason")  # fmt: skip
         found = [each for each in self.every(*kinds) if each.from_log]
+        found = [each for each in found if each.kind != "library-missing" or _OURS.match(each.subject)]
         found += [each for each in self.every("symptom") if each.subject not in SETTING and each.from_log]
         return found + [each for each in self.host if each.kind == "test" and each.value == "fail"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from .case import Case
 from .catalogue import causes
-from .causes import Finding, findings
+from .findings import Finding, findings
 from .model import Diagnosis, Fact, Verdict
 
 LINES = 4  # of evidence of one verdict

@@ -26,6 +26,7 @@ MOST = 2000  # facts of one log
 SHOWN = 300  # characters of a fact's text
 
 _LETTERS = bytes((c | 32) if 65 <= c <= 90 else c if 97 <= c <= 122 or c == 10 else 32 for c in range(256))
+_WHOLE = re.compile(rb"(?<= )[a-z]+(?= )")  # a needle's words that it holds with what stands around them
 _DIGITS = b"0123456789"
 _COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
 _NOISE = re.compile(r"[\x00-\x1f\x7f]+")
@@ -82,11 +83,13 @@ class _Reader:
         self.seen: dict[bytes, int] = {}
         self.needles: dict[bytes, list[Message]] = {}
         self.words: dict[bytes, set[bytes]] = {}
+        self.whole: dict[bytes, frozenset[bytes]] = {}
         for message in messages():
             for needle in message.needles:
                 self.needles.setdefault(needle, []).append(message)
-            for word in message.words:
-                self.words.setdefault(word, set()).update(message.needles)
+                self.whole[needle] = whole = frozenset(_WHOLE.findall(needle.translate(_LETTERS)))
+                for word in [max(whole, key=len)] if whole else message.words:
+                    self.words.setdefault(word, set()).add(needle)
         self.known = frozenset(self.words)
 
     def read(self, block: bytes, more: bytes) -> None:
@@ -95,13 +98,15 @@ class _Reader:
             block = _COLOUR.sub(b"", block)
         words = block.translate(_LETTERS).split()
         if not self.known.isdisjoint(words):
-            self._look(block, more, self.known.intersection(words))
+            self._look(block, more, frozenset(words))
         self.line += lines
 
     def _look(self, block: bytes, more: bytes, words: frozenset[bytes]) -> None:
         """Finds the needles of these words, and reads the lines that hold them, in their order."""
         hits: dict[int, set[bytes]] = {}
-        for needle in set().union(*(self.words[word] for word in words)):
+        for needle in set().union(*(self.words[word] for word in words.intersection(self.known))):
+            if not self.whole[needle] <= words:
+                continue
             at, count = block.find(needle), 0
             while at >= 0 and count < HITS:
                 hits.setdefault(at, set()).add(needle)

@@ -86,7 +86,7 @@ def cudnn_libraries(case: Case) -> Iterator[Finding]:
             continue
         wanted = found[1] or found[2]
         others = [one for major, one in present.items() if major != wanted]
-        whole = re.match(r"(?:lib)?cudnn(?:64)?[._]", each.subject)
+        whole = re.match(r"(?:lib)?cudnn(?:\.|64_)", each.subject)
         if wanted in present and not whole:
             yield "cudnn_sublib_missing", "likely", [each, present[wanted]]
         elif wanted in present:
@@ -188,10 +188,12 @@ def devices(case: Case) -> Iterator[Finding]:
     for each in case.every("ecc"):
         if each.value.isdigit() and int(each.value) > 0:
             yield "gpu_hardware_fault", "likely", [each]
-    gpus = [one for one in case.every("gpu") if one.from_log or case.log]
+    seen = case.symptom("cuda-unavailable")
     for each in case.every("cuda-built"):
-        if each.value == "none" and each.from_log and (gpus or case.symptom("cuda-unavailable")):
-            yield "cpu_only_build", "likely", [each, *gpus[:1], *case.symptom("cuda-unavailable")[:1]]
+        if each.value == "none" and each.from_log:  # that a build is for the CPU is a fault where it was not meant
+            unmeant = seen or (case.every("gpu") if each.subject == "jax" else [])
+            if unmeant:
+                yield "cpu_only_build", "likely", [each, unmeant[0]]
 
 
 def architectures(case: Case) -> Iterator[Finding]:

@@ -1,0 +1,97 @@
+"""From messages in their general form, with and without the host's facts, to the first verdict."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.doctor import KINDS, TESTS, Fact, causes, diagnose, read_log
+from gpuenv.doctor.catalogue import capability_of, messages
+from gpuenv.doctor.statuses import CUDA_CAUSES, NVML_CAUSES, cuda_of, cudnn_of
+
+CASES: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text(encoding="utf-8")
+)["case"]
+
+
+def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
+    return tuple(
+        Fact(kind=kind, subject=subject, value=value, where="host: a test", text=f"{kind} {subject} is {value}")
+        for kind, subject, value in case.get("host", ())
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["log"][:50])
+def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
+    found = diagnose(read_log([case["log"]]), of_host(case))
+    names = [verdict.cause for verdict in found.verdicts]
+    assert (names[:1] or [""])[0] == case["first"], names
+    assert case.get("not") not in names
+    if "sure" in case:
+        assert found.verdicts[0].confidence == case["sure"]
+    if "abstained" in case:
+        assert found.abstained is case["abstained"]
+    assert bool(found.next_tests) is found.abstained
+    for verdict in found.verdicts:
+        assert verdict.evidence and verdict.fix
+        assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
+
+
+@pytest.mark.parametrize("prefix", ["", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '{"log":"'])
+@pytest.mark.parametrize("case", [case for case in CASES if "\n" not in case["log"]], ids=lambda case: case["log"][:40])
+def test_prefixes_change_no_verdict(case: dict[str, Any], prefix: str) -> None:
+    plain = diagnose(read_log([case["log"]]), of_host(case))
+    found = diagnose(read_log([f"begin\n{prefix}{case['log']}\x1b[0m\nend"]), of_host(case))
+    assert [verdict.cause for verdict in found.verdicts] == [verdict.cause for verdict in plain.verdicts]
+
+
+def test_every_refutation_holds() -> None:
+    """A cause that a test of the host rules out is no verdict, whatever the log says."""
+    for cause in causes().values():
+        said = Fact(kind="says", subject=cause.id, value="x", where="log line 1", text="it is so")
+        assert diagnose([said], ()).verdicts[0].cause == cause.id
+        for name in cause.passes:
+            passed = Fact(kind="test", subject=name, value="pass", where="host: a test", text="it passed")
+            assert cause.id not in {verdict.cause for verdict in diagnose([said], [passed]).verdicts}
+
+
+def test_every_failed_test_proves_its_cause() -> None:
+    for cause in causes().values():
+        for name in cause.fails:
+            failed = Fact(kind="test", subject=name, value="fail", where="host: a test", text="it failed")
+            assert cause.id in {verdict.cause for verdict in diagnose((), [failed]).verdicts}
+
+
+def test_the_data_speak_the_vocabulary() -> None:
+    known = causes()
+    for cause in known.values():
+        assert {*cause.fails, *cause.passes} <= set(TESTS)
+        assert cause.scope in ("environment", "host", "program")
+        assert cause.fix.isascii() and cause.proves
+    assert {*CUDA_CAUSES.values(), *NVML_CAUSES.values()} <= set(known)
+    for message in messages():
+        assert message.compiled() and message.needles and message.words
+        assert bool(message.cause) != bool(message.facts), message.name
+        assert not message.cause or (message.cause in known and message.sure in ("says", "hints", "maybe"))
+        assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
+        assert all(word.isalpha() and word.islower() for word in message.words), message.name
+
+
+def test_every_pattern_is_bounded() -> None:
+    """No quantifier without an end: a pattern's time is that of its window."""
+    for message in messages():
+        bare = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", message.pattern))
+        assert not set(bare) & {"*", "+"}, message.name
+        assert not re.search(r"\{\d*,\}", bare), message.name
+
+
+def test_numbers_are_read() -> None:
+    assert [cudnn_of(text) for text in ("9.1.0", "8, 3, 2", "7605", "8907", "90100", "x", "")] == [
+        "9.1.0", "8.3.2", "7.6.5", "8.9.7", "9.1.0", "", "",
+    ]  # fmt: skip
+    assert cuda_of("12040") == "12.4"
+    assert capability_of("NVIDIA GeForce RTX 3090") == (8, 6)
+    assert capability_of("rtx 3090") == (8, 6)
+    assert capability_of("a toaster") is None
