@@ -22,8 +22,8 @@ CUDNN = (
     "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9}", "!a.b::c->d()", "_status_x", "I! ",
 )  # fmt: skip
 NOISE = (
-    "\n", "\r\n", " ", "\t", "\x1b[1;31m", "\\u001b[0m", "'", '"', "(", "((", ")", "{", ".so.9", "/", "9.1.0", "::", "->",
-    "undefined symbol: ", "0" * 30, "A" * 300, " " * 300, "lib" * 50, "a.b" * 60, "\0", "\ufffd",
+    "\n", "\r\n", " ", "\t", "\x1b[1;31m", "\\u001b[0m", "'", '"', "(", "((", ")", "{", ".so.9", "/", "9.1.0", "::",
+    "->", "undefined symbol: ", "0" * 30, "A" * 300, " " * 300, "lib" * 50, "a.b" * 60, "\0", "\ufffd",
 )  # fmt: skip
 
 
