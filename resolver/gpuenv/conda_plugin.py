@@ -385,14 +385,15 @@ def check_line(check: Check) -> str:
 
 def health(prefix: str, verbose: bool) -> None:
     """The health check: prints what gpuenv finds in the environment."""
-    constants = _conda("base.constants")
+    constants = _conda("base.constants")  # before 26.1 the marks were elsewhere
+    good, wrong = getattr(constants, "OK_MARK", "ok"), getattr(constants, "X_MARK", "FAIL")
     if not WATCHED.keys() & records(prefix).keys() and not wheels(prefix):
-        print(f"{constants.OK_MARK} gpuenv: no CUDA, cuDNN or framework of a GPU is in the environment.\n")
+        print(f"{good} gpuenv: no CUDA, cuDNN or framework of a GPU is in the environment.\n")
         return
     checks = examine(prefix, TIMEOUT)
     lines = summary(checks, prefix)
     bad = any(one["status"] == "fail" for one in checks)
-    print(f"{constants.X_MARK if bad else constants.OK_MARK} gpuenv: {lines[0].removeprefix(prefix + ': ')}")
+    print(f"{wrong if bad else good} gpuenv: {lines[0].removeprefix(prefix + ': ')}")
     print("\n".join([check_line(one) for one in checks] if verbose else lines[1:]) + "\n")
 
 
