@@ -17,7 +17,8 @@ import pytest
 
 import gpuenv
 import planting
-from gpuenv import cli, doctor
+from gpuenv import cli, doctor, examination
+from gpuenv.doctor import evidence
 from gpuenv.doctor.catalogue import causes
 from gpuenv.doctor.diagnosing import diagnose
 from gpuenv.doctor.reading import read_log
@@ -34,6 +35,7 @@ EXAMINE = """
 import io, json, sys
 import gpuenv
 from gpuenv import examination
+from gpuenv.doctor import evidence
 from gpuenv.doctor.catalogue import causes
 from gpuenv.explanation import doctor as explanation
 root, target, log, probe = json.loads(sys.argv[1])
@@ -207,3 +209,17 @@ def test_every_cause_has_a_title_and_a_fix_that_are_sentences() -> None:
         assert (one.title[0].isupper() or one.title.startswith("cuDNN")) and not one.title.endswith("."), one.id
         assert one.fix.endswith("."), one.id
         assert {*one.fails, *one.passes} <= {*doctor.TESTS}, one.id
+
+
+def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
+    """ONNX Runtime for the CPU in an environment with torch for CUDA: neither alone nor under another's log."""
+    host = gpuenv.describe(gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64")
+    alone = [("onnxruntime", "1.30.0")]
+    both = [*alone, ("torch", "2.11.0"), ("nvidia-cudnn-cu13", "9.19.0.56")]
+    for pins, fails in ((alone, True), (both, False)):
+        builds = examination.known_builds(pins, host)
+        facts = evidence.reason_facts(gpuenv.reasons_against(pins, host), host, builds, pins)
+        assert any(fact.kind == "cuda-built" and fact.value == "none" for fact in facts)
+        assert any(fact.subject == "cuda-build" and fact.value == "fail" for fact in facts) is fails
+        causes = [verdict.cause for verdict in diagnose((), facts).verdicts]
+        assert ("cpu_only_build" in causes) is fails
