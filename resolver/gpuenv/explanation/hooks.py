@@ -24,7 +24,8 @@ def hook_line(checks: Sequence[Check], host: Host, seconds: float, *, device: bo
     What is well names the frameworks, the GPUs and the number of checks; what is not, the first check and its evidence.
     """
     failed = [check for check in checks if check.status == "fail"]
-    unknown = [check for check in checks if check.status == "unknown"]
+    # A GPU that could not be used says more than anything else that could not be seen.
+    unknown = sorted((check for check in checks if check.status == "unknown"), key=lambda check: check.name != "device")
     if failed or not checks:
         return one_line(f"gpuenv: fail: {_first(failed)}")
     if unknown:
