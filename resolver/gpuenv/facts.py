@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from . import rules
 from .errors import Reason
-from .model import Build, Host, Library, Matrix
+from .model import Build, Code, CudaVersion, Host, Library, Matrix, Needs, parse_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
+    from collections.abc import Sequence
 
 Facts = dict[str, tuple[Reason, ...]]
 
@@ -64,6 +68,31 @@ def known_bad(name: str, version: str, host: Host, matrix: Matrix) -> tuple[Reas
     severity, text, source = found
     subject, need = f"{name} {version}", "a release that is not known to be bad"
     return (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
+
+
+def needs_of_gpus(
+    needs: Needs, toolkits: Sequence[CudaVersion], codes: Sequence[Code], host: Host, matrix: Matrix
+) -> Needs:
+    """What a plan needs of a GPU host beside `needs`: the driver floor of its newest toolkit (R1), the devices that all
+    of its libraries serve (R2, R3). `toolkits` are the CUDA versions in it, one at least.
+    """
+    rows = [matrix.driver_floor(cuda, host.os) for cuda in toolkits]
+    floors = [row[0] for row in rows if row is not None]
+    # A lock may go to any host with a driver of the floor: PTX counts only where a device here lives by it, and then
+    # the driver that compiles it here becomes the floor.
+    mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
+    by_ptx = any(rules.serves_all(codes, one, host.driver_cuda) == "ptx" for one in mine)
+    good = ("sass", "ptx") if by_ptx else ("sass",)
+    if by_ptx and host.driver is not None:
+        floors.append(host.driver)
+    served = [one for one in matrix.capabilities() if rules.serves_all(codes, one, host.driver_cuda) in good]
+    # Devices that were let pass with a warning, their code being unknown, are what the lock was made for.
+    served += [one for one in mine if one not in served]
+    return needs.replace(
+        driver=max(floors, key=parse_release, default=None),
+        compute_capabilities=tuple(sorted(set(served))),
+        cuda=max(toolkits),
+    )
 
 
 def is_doubt(reason: Reason) -> bool:

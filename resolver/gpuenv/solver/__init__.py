@@ -6,11 +6,10 @@ CUDA major, one owner for a folder) are nodes of the graph, so that a conflict a
 
 from __future__ import annotations
 
-from .. import rules
 from ..digests import sha256
 from ..environment import normalize_name, parse_requirement
 from ..errors import GpuEnvError, InputError, NoSolutionError
-from ..facts import is_doubt
+from ..facts import is_doubt, needs_of_gpus
 from ..model import (
     Build,
     Choice,
@@ -25,7 +24,6 @@ from ..model import (
     Rejection,
     Request,
     Requirement,
-    parse_release,
 )
 from ..quick import canonical
 from .candidates import Candidate, Shelf, Variant, is_plain
@@ -303,23 +301,7 @@ def _needs(shelf: Shelf, pinned: dict[str, Candidate]) -> Needs:
         return needs
     codes = [node.build.code for node in pinned.values() if node.build is not None and shelf.on_path(node.name)]
     codes += [node.library.code for node in pinned.values() if node.library is not None]
-    rows = [matrix.driver_floor(cuda, host.os) for cuda in toolkits]
-    floors = [row[0] for row in rows if row is not None]
-    # A lock may go to any host with a driver of the floor: PTX counts only where a device here lives by it, and then
-    # the driver that compiles it here becomes the floor.
-    mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    by_ptx = any(rules.serves_all(codes, one, host.driver_cuda) == "ptx" for one in mine)
-    good = ("sass", "ptx") if by_ptx else ("sass",)
-    if by_ptx and host.driver is not None:
-        floors.append(host.driver)
-    served = [one for one in matrix.capabilities() if rules.serves_all(codes, one, host.driver_cuda) in good]
-    # Devices that were let pass with a warning, their code being unknown, are what the lock was made for.
-    served += [one for one in mine if one not in served]
-    return needs.replace(
-        driver=max(floors, key=parse_release, default=None),
-        compute_capabilities=tuple(sorted(set(served))),
-        cuda=max(toolkits),
-    )
+    return needs_of_gpus(needs, toolkits, codes, host, matrix)
 
 
 def digest(plan: Plan) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ... import rules
 from ...environment import parse_requirement
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
-from ...facts import is_doubt
+from ...facts import is_doubt, needs_of_gpus
 from ...model import (
     Choice,
     Code,
@@ -271,20 +271,7 @@ class _Search:
         if not host.gpus or not toolkits:
             return needs
         codes = [one.row.code for one in several] + self._library_codes(records)
-        floors = [row[0] for one in toolkits if (row := matrix.driver_floor(one, host.os)) is not None]
-        mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-        by_ptx = any(rules.serves_all(codes, one, host.driver_cuda) == "ptx" for one in mine)
-        good = ("sass", "ptx") if by_ptx else ("sass",)
-        if by_ptx and host.driver is not None:
-            floors.append(host.driver)
-        served = [one for one in matrix.capabilities() if rules.serves_all(codes, one, host.driver_cuda) in good]
-        # A device whose code is in doubt was let pass with a warning: the lock is for it, too.
-        served += [one for one in mine if one not in served]
-        return needs.replace(
-            driver=max(floors, key=parse_release, default=None),
-            compute_capabilities=tuple(sorted(served)),
-            cuda=max(toolkits),
-        )
+        return needs_of_gpus(needs, toolkits, codes, host, matrix)
 
     def _library_codes(self, records: Sequence[Record]) -> list[Code]:
         cuda = checking.cuda_of(records)
