@@ -1,9 +1,10 @@
 """The reader of logs: any amount of text, in bounded memory, to the facts that its machine-made messages state.
 
-A block of 64 KiB is split into words first; only where it holds a word of a message are the message's needles looked
-for, and only where a needle stands is a pattern tried, in a window of a few thousand characters. So the time is that
-of splitting, a line's length is no matter, and a colour code, a rank's or a container's prefix stands outside of
-what the pattern reads. Lines that repeat but for their digits are read a few times and then left alone.
+Logs repeat. So a block is split into lines without their digits, and what was read a few times already is left alone:
+that costs as much as a copy of the block. A line that is new is split into words; only where it holds a word of a
+message are that message's needles looked for in it, and only where a needle stands is a pattern tried, in a window of
+a few thousand characters. A line's length is no matter, and a colour code, a rank's or a container's prefix stands
+outside of what the pattern reads.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from .catalogue import Message, messages
 from .model import Fact
 from .statuses import cuda_of, cudnn_of
 
-BLOCK = 1 << 16  # characters of text that are looked at together
-LONGEST = 1 << 16  # of a line; a longer one is read in pieces
+BLOCK = 1 << 18  # characters of text that are looked at together; a longer line is read in pieces
+PIECE = 1 << 12  # of a long line, split into words at once
 AHEAD = 4096  # what may belong to a message that begins before it
 BEFORE, AFTER = 400, 1600  # the window around a needle
 HITS = 64  # of one needle in one block: what repeats more often than that says nothing new
 REPEATS = 4  # readings of lines that differ in their digits only
-SHAPES = 4096  # such lines that are remembered
+SHAPES = 4096  # needles with such lines around them that are remembered
+LINES = 1 << 14  # such lines that are remembered, by their hashes
 MOST = 2000  # facts of one log
 SHOWN = 300  # characters of a fact's text
 
-_LETTERS = bytes((c | 32) if 65 <= c <= 90 else c if 97 <= c <= 122 or c == 10 else 32 for c in range(256))
+_LETTERS = bytes((c | 32) if 65 <= c <= 90 else c if 97 <= c <= 122 else 32 for c in range(256))
+_ENDS = bytes(10 if c == 13 else c for c in range(256))  # a bar of progress is many lines, too
 _WHOLE = re.compile(rb"(?<= )[a-z]+(?= )")  # a needle's words that it holds with what stands around them
 _DIGITS = b"0123456789"
 _COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
@@ -64,59 +67,111 @@ def _bytes(stream: Iterable[bytes | str]) -> Iterator[bytes]:
 
 
 def _blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """(whole lines, what follows them): the second holds a few thousand characters unless the log ends."""
-    kept = b""
+    """(whole lines, what follows them): the second holds a few thousand characters unless the log ends.
+
+    The pieces of a line that is longer than a block overlap by a window, so that no message is cut.
+    """
+    parts: list[bytes] = []
+    size = 0
     for chunk in chunks:
-        kept = kept + chunk if kept else chunk
+        parts.append(chunk)
+        size += len(chunk)
+        if size < BLOCK + AHEAD:
+            continue
+        kept = b"".join(parts)
         while len(kept) >= BLOCK + AHEAD:
-            end = kept.rfind(b"\n", 0, BLOCK) + 1 or BLOCK
+            end = kept.rfind(b"\n", 0, BLOCK) + 1
+            begin = end or BLOCK - BEFORE - AFTER
+            end = end or BLOCK
             yield kept[:end], kept[end : end + AHEAD]
-            kept = kept[end:]
-    if kept:
-        yield kept, b""
+            kept = kept[begin:]
+        parts, size = [kept], len(kept)
+    if size:
+        yield b"".join(parts), b""
 
 
 class _Reader:
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, str], Fact] = {}
         self.line = 1
-        self.seen: dict[bytes, int] = {}
+        self.seen: dict[bytes, int] = {}  # readings by needle and the line around it without its digits
+        self.times: dict[int, int] = {}  # readings by the hash of a line without its digits
+        self.done: set[int] = set()  # those that were read REPEATS times
         self.needles: dict[bytes, list[Message]] = {}
         self.words: dict[bytes, set[bytes]] = {}
         self.whole: dict[bytes, frozenset[bytes]] = {}
+        self.sought: dict[frozenset[bytes], tuple[bytes, ...]] = {}  # needles by the words of a line
         for message in messages():
             for needle in message.needles:
                 self.needles.setdefault(needle, []).append(message)
                 self.whole[needle] = whole = frozenset(_WHOLE.findall(needle.translate(_LETTERS)))
-                for word in [max(whole, key=len)] if whole else message.words:
+                for word in [max(sorted(whole), key=len)] if whole else message.words:
                     self.words.setdefault(word, set()).add(needle)
         self.known = frozenset(self.words)
+        # Lines that differ in their digits only may differ in these: they are looked for everywhere.
+        self.numbered = tuple(needle for needle in self.needles if needle != needle.translate(None, _DIGITS))
 
     def read(self, block: bytes, more: bytes) -> None:
-        lines = block.count(b"\n")
-        if b"\x1b" in block or b"u001b" in block or b"x1b" in block or b"^[" in block or b"\\033" in block:
-            block = _COLOUR.sub(b"", block)
-        words = block.translate(_LETTERS).split()
-        if not self.known.isdisjoint(words):
-            self._look(block, more, frozenset(words))
-        self.line += lines
+        keys = list(map(hash, block.translate(_ENDS, _DIGITS).split(b"\n")))
+        fresh = set(keys) - self.done
+        numbered = [needle for needle in self.numbered if needle in block]
+        if fresh or numbered:
+            self._look(_plain(block), more, keys, fresh, numbered)
+        self.line += block.count(b"\n")
 
-    def _look(self, block: bytes, more: bytes, words: frozenset[bytes]) -> None:
-        """Finds the needles of these words, and reads the lines that hold them, in their order."""
+    def _look(self, block: bytes, more: bytes, keys: list[int], fresh: set[int], numbered: list[bytes]) -> None:
+        """Finds the needles in the lines whose keys are fresh, and reads what is around them, in their order."""
         hits: dict[int, set[bytes]] = {}
-        for needle in set().union(*(self.words[word] for word in words.intersection(self.known))):
-            if not self.whole[needle] <= words:
-                continue
-            at, count = block.find(needle), 0
-            while at >= 0 and count < HITS:
-                hits.setdefault(at, set()).add(needle)
-                count += 1
-                at = block.find(needle, at + 1)
-        line, last = self.line, 0
+        counts: dict[bytes, int] = {}
+        for needle in numbered:
+            _places(block, needle, 0, hits, counts)
+        if fresh:
+            at = 0
+            for key, line in zip(keys, block.translate(_ENDS).split(b"\n"), strict=True):
+                if key in fresh and self._once_more(key):
+                    if len(line) <= PIECE:
+                        self._seek(line, at, hits, counts)
+                    else:
+                        for begin in range(0, len(line), PIECE):
+                            self._seek(line[begin : begin + PIECE + BEFORE], at + begin, hits, counts)
+                at += len(line) + 1
+        number, last = self.line, 0
         for at in sorted(hits):
-            line += block.count(b"\n", last, at)
+            number += block.count(b"\n", last, at)
             last = at
-            self._try(block, more, at, hits[at], line)
+            self._try(block, more, at, hits[at], number)
+
+    def _once_more(self, key: int) -> bool:
+        """Whether a line is to be read; counts its readings."""
+        times = self.times.get(key, 0) + 1
+        if times > REPEATS:
+            return False
+        if len(self.times) >= LINES:  # a log whose lines are all different: begin again
+            self.times.clear()
+            self.done.clear()
+        self.times[key] = times
+        if times == REPEATS:
+            self.done.add(key)
+        return True
+
+    def _seek(self, line: bytes, begin: int, hits: dict[int, set[bytes]], counts: dict[bytes, int]) -> None:
+        """Notes where needles stand in a line that begins there, if it has words of theirs."""
+        every = line.translate(_LETTERS).split()
+        words = self.known.intersection(every)
+        if not words:
+            return
+        needles = self.sought.get(words)
+        if needles is None:
+            if len(self.sought) >= SHAPES:
+                self.sought.clear()
+            needles = tuple(set().union(*(self.words[word] for word in words)).difference(self.numbered))
+            self.sought[words] = needles
+        if len(line) > BEFORE:  # where to compare words is cheaper than to look for a needle
+            most = frozenset(every)
+            needles = tuple(needle for needle in needles if self.whole[needle] <= most)
+        for needle in needles:
+            if needle in line:
+                _places(line, needle, begin, hits, counts)
 
     def _try(self, block: bytes, more: bytes, at: int, needles: set[bytes], line: int) -> None:
         begin = max(block.rfind(b"\n", max(0, at - BEFORE), at) + 1, at - BEFORE, 0)
@@ -157,6 +212,24 @@ class _Reader:
         key = (fact.kind, fact.subject, fact.value)
         if key not in self.found and len(self.found) < MOST:
             self.found[key] = fact.replace(text=fact.text.strip())
+
+
+def _plain(block: bytes) -> bytes:
+    """Without its colour codes; it has as many lines as before."""
+    if b"\x1b" in block or b"1b[" in block or b"^[[" in block or b"033[" in block:
+        return _COLOUR.sub(b"", block)
+    return block
+
+
+def _places(text: bytes, needle: bytes, begin: int, hits: dict[int, set[bytes]], counts: dict[bytes, int]) -> None:
+    """Adds the places of a needle in a text that begins there, until it has HITS of them in its block."""
+    count = counts.get(needle, 0)
+    at = text.find(needle)
+    while at >= 0 and count < HITS:
+        hits.setdefault(begin + at, set()).add(needle)
+        count += 1
+        at = text.find(needle, at + 1)
+    counts[needle] = count
 
 
 def _fill(template: str, found: re.Match[str]) -> str:
