@@ -48,7 +48,7 @@ from .model import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
     from .examination import Examination
     from .index.combined import CombinedIndex, Source
@@ -155,8 +155,15 @@ def describe(
     )
 
 
-def solve(request: Request, host: Host, options: IndexOptions | None = None, *, changes: bool = True) -> Plan:
-    """One consistent environment for the request on the host.
+def solve(
+    request: Request,
+    host: Host,
+    options: IndexOptions | None = None,
+    *,
+    changes: bool = True,
+    beside: Callable[[CombinedIndex], Any] | None = None,
+) -> Plan:
+    """One consistent environment for the request on the host. `beside` makes the index that is asked of the usual one.
 
     NoSolutionError explains why there is none; with `changes` it also carries the smallest changes that help.
     """
@@ -167,15 +174,17 @@ def solve(request: Request, host: Host, options: IndexOptions | None = None, *, 
     snapshot, index = _indexes(options or IndexOptions())
     target = TargetEnvironment(host, snapshot.answers)
     limits = [parse_requirement(text) for text in request.constraints]
-    index.look_ahead(solver.read_request(request, matrix)[1], limits, target)
+    asked = index if beside is None else beside(index)
+    if beside is None:
+        index.look_ahead(solver.read_request(request, matrix)[1], limits, target)
     try:
         plan = solver.solve(
             request,
             host,
             matrix,
-            index,
+            asked,
             lambda one: target if one is host else TargetEnvironment(one, snapshot.answers),
-            widen=index.widen,
+            widen=asked.widen,
             changes=changes,
             data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
         )

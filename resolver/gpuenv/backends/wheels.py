@@ -97,6 +97,11 @@ def check(
     return tool, find_interpreter(lock, python, tool[0] if len(tool) == 1 else None)
 
 
+def check_installer(name: str) -> None:
+    """InputError if the installer asked for is not there."""
+    _installer(name)
+
+
 def _silent(line: str) -> None:
     """Progress that nobody asked for."""
     del line

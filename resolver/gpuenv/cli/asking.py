@@ -52,8 +52,8 @@ def asked(arguments: Namespace, host_of: Callable[[], Host]) -> tuple[Request, I
     """
     request = Request(
         frameworks=tuple(arguments.framework),
-        requirements=tuple(map(_readable, arguments.requirement)),
-        allow_sdist=_names(arguments.allow_sdist),
+        requirements=tuple(map(readable, arguments.requirement)),
+        allow_sdist=names(arguments.allow_sdist),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,
@@ -115,7 +115,7 @@ def _project(arguments: Namespace) -> str | None:
     return "." if not named and os.path.isfile("pyproject.toml") else None
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """A requirement of the command line: one with a URL or a path is looked at as in a file."""
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
@@ -124,10 +124,11 @@ def _readable(text: str) -> str:
     return requirement(text, "the command line")
 
 
-def _names(names: list[str]) -> tuple[str, ...]:
+def names(texts: list[str]) -> tuple[str, ...]:
+    """Names of packages, normalized and in order."""
     from ..environment import normalize_name
 
-    return tuple(sorted(set(map(normalize_name, names))))
+    return tuple(sorted(set(map(normalize_name, texts))))
 
 
 def _with(request: Request, options: IndexOptions, found: Asked) -> tuple[Request, IndexOptions]:

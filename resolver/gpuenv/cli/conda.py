@@ -56,17 +56,24 @@ def _solve(arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solv
 
     form = arguments.format if arguments.format in locks.FORMATS else "conda-explicit"
     path = _path(arguments.output or locks.FORMATS[form])
-    request, _, host = asked(arguments, lambda: host_of(arguments))
+    request, options, host = asked(arguments, lambda: host_of(arguments))
     plan = plan_for(request, host, solver, python=host.python.version if arguments.python else None)
     solver.leave()
-    text = locks.dumps(locks.lock(plan, channels), form)
+    lock, second = locks.lock(plan, channels), None
+    if arguments.pip:
+        from . import mixed
+
+        second = mixed.planned(arguments, plan, options, path)
+        lock = mixed.written(lock, second)
     from ..writing import write_whole
 
-    write_whole(path, text.encode())
+    write_whole(path, locks.dumps(lock, form).encode())
+    said = [(plan, path), *([second] if second else [])]
     if arguments.json:
-        print_json(explanation.plan_json(plan, path))
+        documents = [explanation.plan_json(*one) for one in said]
+        print_json(documents[0] | ({"pip": documents[1]} if second else {}))
     else:
-        print_lines(explanation.plan_lines(plan, path))
+        print_lines([line for one in said for line in explanation.plan_lines(*one)])
     return 0
 
 
@@ -155,40 +162,73 @@ def is_lock(path: str) -> bool:
 
 def sync(arguments: Namespace) -> int:
     """The command `gpuenv sync`, of a conda lock: checked, installed, verified."""
-    from ..backends.conda import installing, locks
+    from ..backends.conda import installing, locks, mixed
     from . import host_of as of_flags
     from . import note
     from .verifying import end_by_exit, show
 
     lock = locks.read(arguments.lock)
     host = of_flags(arguments, solving=False, python=False)
-    python = install(lock, arguments.target, host, progress=note(arguments))
+    beside = mixed.path_beside(arguments.lock, lock)
+    second = None if beside is None else gpuenv.read_lock(beside)
+    python = install(
+        lock, arguments.target, host, second=second, installer=arguments.installer, progress=note(arguments)
+    )
     if arguments.no_verify:
         if arguments.json:
-            print_json({"target": arguments.target, "packages": len(lock.pins), "verified": False})
+            count = len(lock.pins) + (len(second.pins) if second else 0)
+            print_json({"target": arguments.target, "packages": count, "verified": False})
         return 0
     described = bool(arguments.gpu or arguments.host)
     checks = installing.prefix_checks(arguments.target, lock)
+    if second is not None:
+        checks += mixed.checks(arguments.target, second)
     if python:
         end_by_exit()
         checks += gpuenv.verify(None, python, host, device=not described, timeout=arguments.timeout)
     return show(arguments, checks)
 
 
-def install(lock: Lock, target: str, host: Host, *, progress: Callable[[str], None] | None = None) -> str:
-    """Installs a conda lock into a prefix and returns its interpreter, "" if it has none.
+def install(
+    lock: Lock,
+    target: str,
+    host: Host,
+    *,
+    second: Lock | None = None,
+    installer: str = "auto",
+    progress: Callable[[str], None] | None = None,
+) -> str:
+    """Installs a conda lock into a prefix and returns its interpreter, "" if it has none; `second` are its wheels.
 
-    HostMismatchError, before anything is written, if the host does not fulfil what the lock needs, or if the rules
-    speak against one of its files; that holds for the locks of other tools, too.
+    HostMismatchError, before anything is written, if the host does not fulfil what the locks need, or if the rules
+    speak against one of the files; that holds for the locks of other tools, too.
     """
     from .. import lockfile
-    from ..backends.conda import installing, rows
+    from ..backends import wheels
+    from ..backends.conda import installing, mixed, rows
 
     matrix = gpuenv.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
     found = lockfile.fit(lock, own)
     if not any(reason.code in ("platform", "no-gpu") for reason in found):
         found += installing.reasons(lock, own, matrix, rows.Carriers(matrix.folder))
+    if second is not None:
+        found += lockfile.fit(second, own)
     if found:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", tuple(dict.fromkeys(found)))
-    return installing.sync(lock, target, progress=progress)
+    if second is None:
+        if mixed.named(lock) is not None:
+            raise InputError("the lock has pip packages beside it: give their lock, too")
+        return installing.sync(lock, target, progress=progress)
+    wheels.check_installer(installer)
+    new = installing.check(target)
+    python = installing.sync(lock, target, progress=progress)
+    try:
+        wheels.add(second, python, installer=installer, progress=progress)
+    except BaseException:
+        if new:
+            import shutil
+
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return python

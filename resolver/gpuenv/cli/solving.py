@@ -28,6 +28,7 @@ def solve_flags(parser: ArgumentParser) -> None:
     conda = "conda; auto is conda where a conda environment is active"
     parser.add_argument("--backend", choices=("pip", "conda", "auto"), help=f"pip (default) or {conda}")
     parser.add_argument("--channel", metavar="URL", action="append", default=[], help="conda: its name, URL or folder")
+    parser.add_argument("--pip", metavar="REQUIREMENT", action="append", default=[], help="conda: a wheel beside it")
     host_flags(parser)
 
 
@@ -65,6 +66,8 @@ def solve(arguments: Namespace) -> int:
 
         if conda.is_wanted(arguments):
             return conda.solve(arguments)
+    if arguments.pip:
+        raise InputError(f"--pip {arguments.pip[0]}: is for --backend conda", hint="with pip it is a REQUIREMENT")
     path = _lock_path(arguments)
     plan = _planned(arguments)
     lock = gpuenv.lock(plan)

@@ -64,6 +64,9 @@ def _said(lock: Lock) -> dict[str, Any]:
         "choices": lock.choices,
         "host": lock.host,
     }
+    if "pip" in dict(lock.inputs):
+        file, digest = dict(lock.inputs)["pip"]
+        document["pip"] = {"file": file, "sha256": digest}
     plain: dict[str, Any] = to_plain(document)
     return plain
 
@@ -89,6 +92,7 @@ def _explicit(lock: Lock) -> str:
     lines = [
         "# This file may be used to create an environment: gpuenv sync FILE --target PREFIX checks the host first;",
         "# conda create --prefix PREFIX --file FILE does not.",
+        *(f"# Its pip packages are in {file} beside it." for file in dict(lock.inputs).get("pip", ())[:1]),
         f"# platform: {_subdir(lock)}",
         _HEAD + _json(lock),
         "@EXPLICIT",
@@ -250,7 +254,10 @@ def _lock(said: dict[str, Any], pins: tuple[Pin, ...]) -> Lock:
         frameworks=tuple(said["frameworks"]),
         requirements=tuple(said["requirements"]),
         data=said["data"],
-        inputs=(("channels", tuple(said["channels"])),),
+        inputs=(
+            ("channels", tuple(said["channels"])),
+            *((("pip", (said["pip"]["file"], said["pip"]["sha256"])),) if "pip" in said else ()),
+        ),
     )
 
 

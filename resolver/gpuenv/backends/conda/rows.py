@@ -64,6 +64,8 @@ class Carriers:
                 data = json.load(file)
             self.packages = {str(one["framework"]): str(one["package"]) for one in data["carriers"]}
             self.carriers = {str(one["framework"]): str(one["carrier"]) for one in data["carriers"]}
+            # Where the names differ: {package: the Python distribution that it installs}.
+            self.distributions = {str(one["package"]): str(one["distribution"]) for one in data["distributions"]}
             self._code: list[dict[str, Any]] = data["code"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: {error}") from None

@@ -1,0 +1,57 @@
+"""`gpuenv solve --backend conda --pip REQUIREMENT`: wheels in a conda environment, and their lock beside its own."""
+
+from __future__ import annotations
+
+import os
+
+import gpuenv
+
+from ..backends.conda import mixed, rows
+from ..errors import InputError
+from ..model import IndexOptions, Lock, Plan, Request
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from argparse import Namespace
+
+    from ..index.combined import CombinedIndex
+
+
+def planned(arguments: Namespace, conda: Plan, options: IndexOptions, path: str) -> tuple[Plan, str]:
+    """The wheels beside a conda plan whose lock goes to `path`, and the file that their own lock goes to.
+
+    NoSolutionError if there are none that fit beside what conda brings.
+    """
+    from .asking import names, readable
+
+    if conda.needs.python is None:
+        raise InputError(f"--pip {arguments.pip[0]}: there is no Python in the environment", hint="ask for python too")
+    matrix = gpuenv.compatibility_data()
+    held = mixed.supply(conda.pins, rows.Carriers(matrix.folder), matrix)
+    request = Request(
+        requirements=tuple(map(readable, arguments.pip)),
+        allow_sdist=names(arguments.allow_sdist),
+        default_index_only=arguments.default_index_only,
+        pre=arguments.pre,
+        exclude_newer=arguments.exclude_newer,
+    )
+    asked = request.replace(requirements=tuple(map(held.asked, request.requirements)))
+
+    def beside(index: CombinedIndex) -> mixed.Beside:
+        one = mixed.Beside(index, held)
+        one.want_extras(asked.requirements)
+        return one
+
+    plan = mixed.without_held(gpuenv.solve(asked, conda.host, options, beside=beside), request)
+    return plan, os.path.join(os.path.dirname(path), mixed.name_beside(path))
+
+
+def written(lock: Lock, second: tuple[Plan, str]) -> Lock:
+    """Writes the lock of the wheels; returns the conda lock with its name and sha256."""
+    from .. import lockfile
+    from ..digests import sha256
+
+    plan, path = second
+    text = lockfile.dumps(gpuenv.lock(plan))
+    lockfile.write(path, text)
+    return lock.replace(inputs=(*lock.inputs, ("pip", (os.path.basename(path), sha256(text.encode())))))

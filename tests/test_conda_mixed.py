@@ -1,0 +1,243 @@
+"""Wheels in a conda environment: solved beside what conda brings, locked beside its lock, installed second."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+import gpuenv
+from gpuenv.backends.conda import installing, locks, mixed, rows
+from gpuenv.cli import main
+from gpuenv.cli.conda import install
+from gpuenv.errors import HostMismatchError, InputError, InstallError, TamperedError
+from gpuenv.model import Lock, Pin, Wheel
+from index_server import make_wheel
+
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+H100 = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35")
+DATA = gpuenv.compatibility_data()
+WHEELS = [
+    ("leaf-kit", "1.0", ()),
+    ("leaf-kit", "2.0", ("numpy>=99",)),
+    ("trainer", "1.0", ("torch>=2.5", "numpy", "leaf-kit", "typing_extensions>=4")),
+    ("needs-old", "1.0", ("numpy<2",)),
+    ("needs-cudnn", "1.0", ("nvidia-cudnn-cu12>=9",)),
+    ("nvidia-cudnn-cu12", "9.10.2.21", ()),
+    ("nvidia-nccl-cu13", "2.27.7", ()),
+    ("torchvision", "0.23.0", ("torch==2.8.0",)),
+    ("remote", "1.0", ("fsspec[http]",)),
+    ("fsspec", "2025.10.0", ("aio-kit; extra == 'http'", "never-there; extra == 'other'")),
+    ("aio-kit", "3.0", ()),
+    ("jinja2", "3.0.0", ()),
+    ("speaker", "1.0", ("jinja2[i18n]",)),
+]
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return conda_channel.make(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("links")
+    for name, version, requires in WHEELS:
+        filename, data = make_wheel(name, version, requires)
+        (folder / filename).write_bytes(data)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATTLER_CACHE_DIR", str(tmp_path_factory.mktemp("rattler")))
+        patch.setenv("GPUENV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        for name in [name for name in os.environ if name.startswith("CONDA_")]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture
+def solved(channel: str, links: Path, tmp_path: Path) -> Any:
+    def solve(*pip: str, form: str = "conda-explicit", more: tuple[str, ...] = ()) -> tuple[int, Path]:
+        path = tmp_path / locks.FORMATS[form]
+        command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
+        command += ["--find-links", str(links), "--offline", *HOST, "-o", str(path), *more]
+        return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
+
+    return solve
+
+
+def packages(path: Path) -> dict[str, str]:
+    document = tomllib.loads((path.parent / mixed.name_beside(str(path))).read_text())
+    return {one["name"]: one["version"] for one in document["packages"]}
+
+
+# ---- what is solved -------------------------------------------------------------------------------------------------
+
+GOOD = {
+    "what conda brings is not installed again": (["trainer"], {"trainer": "1.0", "leaf-kit": "1.0"}),
+    "asked for, and there": (["numpy>=2", "leaf-kit"], {"leaf-kit": "1.0"}),
+    "an extra of a package of conda's": (["remote"], {"remote": "1.0", "aio-kit": "3.0"}),
+    "an extra that was asked for": (["fsspec[http]"], {"aio-kit": "3.0"}),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> None:
+    asked, want = GOOD[name]
+    status, path = solved(*asked)
+    assert status == 0 and packages(path) == want
+    lock = gpuenv.read_lock(str(path.parent / "pylock.conda-explicit.toml"))
+    assert list(lock.requirements) == asked and lock.needs.python == locks.read(str(path)).needs.python
+    assert all(set(pin.dependencies) <= set(want) for pin in lock.pins)
+
+
+BAD = {
+    "a version that conda does not bring": (["needs-old"], ["needs-old 1.0 needs numpy-of-conda<2", "2.3.5"]),
+    "a release with other needs": (["leaf-kit==2.0"], ["numpy-of-conda>=99", "2.3.5"]),
+    "the user's own": (["numpy<2"], ["numpy-of-conda", "<2", "2.3.5"]),
+    "a second cuDNN": (["needs-cudnn"], ["nvidia-cudnn-cu12 9.10.2.21", "one cuDNN in a prefix", "of conda"]),
+    "a second NCCL": (["nvidia-nccl-cu13"], ["nvidia-nccl-cu13 2.27.7", "one owner", "nccl"]),
+    "built for the wheel of torch": (
+        ["torchvision"],
+        ["torchvision 0.23.0", "the wheel of torch", "pytorch 2.8.0 of conda"],
+    ),
+    "an extra of which nothing is known": (["speaker"], ["jinja2", "extras"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_refusal_names_what_conda_brings(name: str, solved: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    asked, says = BAD[name]
+    status, path = solved(*asked)
+    said = capsys.readouterr().err
+    assert status == 3 and not path.exists()
+    assert not [text for text in says if text not in said], said
+
+
+def test_the_flag_is_for_conda(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "--framework", "torch", "--pip", "numpy", *HOST]) == 2
+    assert "--pip numpy: is for --backend conda" in capsys.readouterr().err
+
+
+def test_without_python_there_are_no_wheels(channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["solve", "--backend", "conda", "--channel", channel, "cuda-version=12.8", "--pip", "numpy", *HOST]
+    assert main([*command, "-o", str(tmp_path / "x.txt")]) == 2
+    assert "no Python in the environment" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def pin(name: str, version: str, *depends: str) -> Pin:
+    kept = {"build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": depends}
+    return Pin(wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
+               dependencies=depends)  # fmt: skip
+
+
+def test_what_a_closure_supplies() -> None:
+    pins = [
+        pin("pytorch", "2.8.0", "python", "libcublas"), pin("ruamel.yaml", "0.18", "python_abi"),
+        pin("tzdata", "2025b"), pin("python-tzdata", "2025.2", "python"), pin("libcublas", "12.8.4.1"),
+        pin("cuda-cudart", "12.8.57"), pin("odd", "2025b_x", "python"),
+    ]  # fmt: skip
+    found = mixed.supply(pins, rows.Carriers(DATA.folder), DATA)
+    assert found.versions == {"torch": "2.8.0", "ruamel-yaml": "0.18", "tzdata": "2025.2"}
+    assert {"odd", "torchvision", "torchaudio"} <= set(found.refused) and "torch" not in found.refused
+    against = {name: reason.code for name in ("nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cuda-runtime-cu13", "odd",
+               "nvidia-cudnn-cu12", "numpy") if (reason := found.against(name, "1"))}  # fmt: skip
+    assert against == {"nvidia-cublas-cu12": "two-libraries", "nvidia-cublas": "two-libraries",
+                       "nvidia-cuda-runtime-cu13": "two-libraries", "odd": "conda-version"}  # fmt: skip
+
+
+# ---- the two locks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        status, path = solved("trainer", form=form)
+        assert status == 0
+        texts.append((path.read_bytes(), (tmp_path / mixed.name_beside(str(path))).read_bytes()))
+    assert texts[0] == texts[1]
+    target, env = tmp_path / "prefix", {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        checks = {f"{one['name']} {one['subject']}": one for one in json.loads(done.stdout)["checks"]}
+        assert checks["versions conda"]["status"] == "pass", done.stdout + done.stderr
+        assert checks["versions wheels"]["evidence"] == "2 wheels as locked"
+        (site,) = (target / "lib").glob("python3*/site-packages")
+        have = {one.name for one in site.glob("*.dist-info")}
+        assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
+    second = gpuenv.read_lock(str(tmp_path / mixed.name_beside(str(path))))
+    (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
+    (check,) = mixed.checks(str(target), second)
+    assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
+
+
+@pytest.fixture
+def both(solved: Any, tmp_path: Path) -> tuple[Path, Path]:
+    assert solved("leaf-kit")[0] == 0
+    return tmp_path / "conda-explicit.txt", tmp_path / "pylock.conda-explicit.toml"
+
+
+def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path, beside = both
+    lock, target = locks.read(str(path)), path.parent / "prefix"
+    assert mixed.path_beside(str(path), lock) == str(beside)
+    beside.write_text(beside.read_text() + "# mine\n")
+    with pytest.raises(TamperedError, match="is not the file"):
+        mixed.path_beside(str(path), lock)
+    assert main(["sync", str(path), "--target", str(target), *HOST]) != 0
+    beside.unlink()
+    with pytest.raises(InputError, match="cannot be read"):
+        mixed.path_beside(str(path), lock)
+    assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
+    assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
+    with pytest.raises(InputError, match="pip packages beside it"):
+        install(lock, str(target), H100)
+    elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
+    with pytest.raises(InputError, match="not a file beside it"):
+        mixed.path_beside(str(path), elsewhere)
+
+
+def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both: tuple[Path, Path]) -> None:
+    path, beside = both
+    text = path.read_text()
+    assert f"# Its pip packages are in {beside.name} beside it." in text
+    digest = mixed.named(locks.read(str(path)))
+    assert digest is not None
+    path.write_text(text.replace(digest[1], "0" * 64))
+    with pytest.raises(TamperedError):
+        locks.read(str(path))
+
+
+def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Path, Path]) -> None:
+    path, beside = both
+    lock, second = locks.read(str(path)), gpuenv.read_lock(str(beside))
+    target = path.parent / "prefix"
+    demanding: Lock = second.replace(needs=second.needs.replace(glibc=(9, 9)))
+    with pytest.raises(HostMismatchError) as caught:
+        install(lock, str(target), H100, second=demanding)
+    assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
+
+
+def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:
+    path, beside = both
+    lock, second, target = locks.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
+    wrong = second.replace(pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins))
+    with pytest.raises(InstallError, match="wrong hash"):
+        install(lock, str(target), H100, second=wrong)
+    assert not target.exists()
+    installing.sync(lock, str(target))
+    with pytest.raises(InstallError, match="wrong hash"):
+        install(lock, str(target), H100, second=wrong)
+    assert installing.installed(str(target))
