@@ -33,7 +33,11 @@ WHEELS = [
     ("nvidia-nccl-cu13", "2.27.7", ()),
     ("torchvision", "0.23.0", ("torch==2.8.0",)),
     ("remote", "1.0", ("fsspec[http]",)),
-    ("fsspec", "2025.10.0", ("aio-kit; extra == 'http'", "never-there; extra == 'other'")),
+    (
+        "fsspec",
+        "2025.10.0",
+        ("aio-kit; extra == 'http'", "never-there; extra == 'other'", "fsspec[http]; extra == 'full'"),
+    ),
     ("aio-kit", "3.0", ()),
     ("jinja2", "3.0.0", ()),
     ("speaker", "1.0", ("jinja2[i18n]",)),
@@ -87,6 +91,7 @@ GOOD = {
     "asked for, and there": (["numpy>=2", "leaf-kit"], {"leaf-kit": "1.0"}),
     "an extra of a package of conda's": (["remote"], {"remote": "1.0", "aio-kit": "3.0"}),
     "an extra that was asked for": (["fsspec[http]"], {"aio-kit": "3.0"}),
+    "an extra of extras": (["fsspec[full]"], {"aio-kit": "3.0"}),
 }
 
 
@@ -228,6 +233,30 @@ def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Pa
     with pytest.raises(HostMismatchError) as caught:
         install(lock, str(target), H100, second=demanding)
     assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
+
+
+def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_path: Path) -> None:
+    target, found = tmp_path / "prefix", []
+    for asked in (["trainer"], ["leaf-kit", "remote"], []):
+        _, path = solved(*asked)
+        lock = locks.read(str(path))
+        beside = mixed.path_beside(str(path), lock)
+        second = None if beside is None else gpuenv.read_lock(beside)
+        install(lock, str(target), H100, second=second)
+        assert second is None or {one.status for one in mixed.checks(str(target), second)} == {"pass"}
+        found.append(sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info")))
+    assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
+    assert not (target / "conda-meta" / "gpuenv-wheels").exists()
+
+
+def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -> None:
+    second, target = gpuenv.read_lock(str(both[1])), both[0].parent
+    assert mixed.left_over(str(target), second) == ()
+    (target / "conda-meta").mkdir()
+    mixed.remember(str(target), second)
+    assert mixed.left_over(str(target), second) == () and mixed.left_over(str(target), None) == ("leaf-kit",)
+    older = second.replace(needs=second.needs.replace(python=(3, 12)))
+    assert mixed.left_over(str(target), older) == ("leaf-kit",)
 
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:

@@ -216,15 +216,19 @@ def install(
         found += lockfile.fit(second, own)
     if found:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", tuple(dict.fromkeys(found)))
-    if second is None:
-        if mixed.named(lock) is not None:
-            raise InputError("the lock has pip packages beside it: give their lock, too")
-        return installing.sync(lock, target, progress=progress)
-    wheels.check_installer(installer)
-    new = installing.check(target)
+    if second is None and mixed.named(lock) is not None:
+        raise InputError("the lock has pip packages beside it: give their lock, too")
+    new, old = installing.check(target), mixed.left_over(target, second)
+    if second is not None or old:
+        wheels.check_installer(installer)
+    if old:  # before conda's are there, which may be of the same names
+        nothing = lock.replace(pins=())
+        wheels.add(nothing, wheels.interpreter_of(target), remove=old, installer=installer, progress=progress)
     python = installing.sync(lock, target, progress=progress)
     try:
-        wheels.add(second, python, installer=installer, progress=progress)
+        if second is not None:
+            wheels.add(second, python, installer=installer, progress=progress)
+        mixed.remember(target, second)
     except BaseException:
         if new:
             import shutil

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...environment import normalize_name, parse_requirement, version_key
 from ...errors import InputError, Reason, TamperedError, UnusableFileError
-from ...model import Check, Lock, Matrix, Pin, Plan, Request, Requirement, Value, Wheel
+from ...model import Check, Lock, Matrix, Pin, Plan, Request, Requirement, Value, Wheel, show_pair
 from ...rules import OWNER_SOURCE
+from ...writing import write_whole
 from . import rows
 from .rows import Carriers
 
@@ -188,7 +189,7 @@ class Beside:
             subject, need = f"{own} {wheel.version}", "what its extras ask for"
             raise UnusableFileError(Reason(code="no-wheel", subject=subject, need=need, have=have))
         found = [one for one in self.inner.dependencies(same[0]) if "extra" in (one.marker or "")]
-        return tuple(one if one.name == own else self._renamed(one) for one in found)
+        return tuple(map(self._renamed, found))
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         """The source distributions of a name; of a held one none."""
@@ -268,6 +269,31 @@ def path_beside(path: str, lock: Lock) -> str | None:
 
 
 # ---- what is in a prefix --------------------------------------------------------------------------------------------
+
+
+_MARK = os.path.join("conda-meta", "gpuenv-wheels")  # no .json: conda takes those for its own
+
+
+def left_over(target: str, second: Lock | None) -> tuple[str, ...]:
+    """The wheels that gpuenv put into a prefix and that have no place in it with these; all, for another Python."""
+    try:
+        with open(os.path.join(target, _MARK), encoding="utf-8") as file:
+            python, *names = file.read().split()
+    except (OSError, ValueError):
+        return ()
+    if second is None or python != show_pair(second.needs.python):
+        return tuple(names)
+    return tuple(sorted(set(names) - {pin.wheel.name for pin in second.pins}))
+
+
+def remember(target: str, second: Lock | None) -> None:
+    """Writes down which wheels are gpuenv's in a prefix."""
+    path = os.path.join(target, _MARK)
+    if second is not None:
+        lines = [show_pair(second.needs.python), *(pin.wheel.name for pin in second.pins)]
+        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
+    elif os.path.exists(path):
+        os.remove(path)
 
 
 def checks(target: str, lock: Lock) -> tuple[Check, ...]:
