@@ -7,7 +7,7 @@ import os
 import gpuenv
 
 from ..backends.conda import mixed, rows
-from ..errors import InputError
+from ..errors import Explanation, InputError, NoSolutionError
 from ..model import IndexOptions, Lock, Plan, Request
 
 TYPE_CHECKING = False
@@ -37,13 +37,32 @@ def planned(arguments: Namespace, conda: Plan, options: IndexOptions, path: str)
     )
     asked = request.replace(requirements=tuple(map(held.asked, request.requirements)))
 
-    def beside(index: CombinedIndex) -> mixed.Beside:
-        one = mixed.Beside(index, held)
-        one.want_extras(asked.requirements)
-        return one
+    _check_own(request, held)
+    made: list[mixed.Beside] = []
 
-    plan = mixed.without_held(gpuenv.solve(asked, conda.host, options, beside=beside), request)
+    def beside(index: CombinedIndex) -> mixed.Beside:
+        made.append(mixed.Beside(index, held))
+        made[0].want_extras(asked.requirements)
+        return made[0]
+
+    try:
+        plan = mixed.without_held(gpuenv.solve(asked, conda.host, options, beside=beside), request)
+    except NoSolutionError as error:
+        # The last conflict is about the oldest releases: what kept the newest ones out is said before it.
+        said = {reason.subject.partition(" ")[0] for reason in error.explanation.reasons}
+        refused = tuple(reason for name, reason in made[0].refused.items() if name not in said)
+        reasons = refused + error.explanation.reasons
+        raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
     return plan, os.path.join(os.path.dirname(path), mixed.name_beside(path))
+
+
+def _check_own(request: Request, held: mixed.Supply) -> None:
+    """NoSolutionError for what the user asks of a package that conda brings in another version."""
+    from ..environment.versions import contains
+
+    reasons = mixed.unmet(request.requirements, held, lambda specifier, version: contains(specifier, version, True))
+    if reasons:
+        raise NoSolutionError(Explanation(subject=", ".join(request.requirements), reasons=reasons))
 
 
 def written(lock: Lock, second: tuple[Plan, str]) -> Lock:

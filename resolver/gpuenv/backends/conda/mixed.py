@@ -22,6 +22,7 @@ from .rows import Carriers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable
     from typing import Any
 
     from ...model import Environment
@@ -81,6 +82,17 @@ class Supply(Value):
         return str(parsed.replace(name=parsed.name + SUFFIX))
 
 
+def unmet(asked: Sequence[str], held: Supply, admits: Callable[[str, str], bool]) -> tuple[Reason, ...]:
+    """The user's own requirements of what conda brings in a version that is not in their range. Code: conflict."""
+    found = []
+    for parsed in map(parse_requirement, asked):
+        version = held.versions.get(parsed.name)
+        if version is not None and parsed.specifier and not parsed.marker and not admits(parsed.specifier, version):
+            have = f"{parsed.name} {version} of conda"
+            found.append(Reason(code="conflict", subject="--pip", need=f"{parsed.name}{parsed.specifier}", have=have))
+    return tuple(found)
+
+
 def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
     """What the packages of a closure supply. A package is a Python distribution if it depends on Python."""
     versions: dict[str, str] = {}
@@ -135,6 +147,7 @@ class Beside:
     def __init__(self, inner: Any, held: Supply) -> None:
         self.inner, self.held = inner, held
         self._extras: set[str] = set()
+        self.refused: dict[str, Reason] = {}  # {distribution: why its newest wheel cannot stand here}
 
     def _held(self, name: str) -> str | None:
         """The distribution of a held name."""
@@ -161,6 +174,7 @@ class Beside:
             return self._of_extras(wheel)
         against = self.held.against(wheel.name, wheel.version)
         if against is not None:
+            self.refused.setdefault(wheel.name, against)
             raise UnusableFileError(against)
         return tuple(map(self._renamed, self.inner.dependencies(wheel)))
 
