@@ -17,10 +17,11 @@ from .model import Fact
 from .statuses import cuda_of, cudnn_of
 
 BLOCK = 1 << 18  # characters of text that are looked at together; a longer line is read in pieces
-PIECE = 1 << 12  # of a long line, split into words at once
+PIECE = 1 << 14  # of a long line, split into words at once
 AHEAD = 4096  # what may belong to a message that begins before it
 BEFORE, AFTER = 400, 1600  # the window around a needle
-HITS = 64  # of one needle in one block: what repeats more often than that says nothing new
+HITS = 256  # of one needle in one block: what repeats more often than that says nothing new
+IDLE, FEW = 512, 8  # a needle that was read so often in a row for nothing new is read so often in a block
 REPEATS = 4  # readings of lines that differ in their digits only
 SHAPES = 4096  # needles with such lines around them that are remembered
 LINES = 1 << 14  # such lines that are remembered, by their hashes
@@ -100,11 +101,14 @@ class _Reader:
         self.needles: dict[bytes, list[Message]] = {}
         self.words: dict[bytes, set[bytes]] = {}
         self.whole: dict[bytes, frozenset[bytes]] = {}
+        self.runs: dict[bytes, bytes] = {}  # the longest run of letters of each
+        self.idle: dict[bytes, int] = {}  # readings of each since it said something new
         self.sought: dict[frozenset[bytes], tuple[bytes, ...]] = {}  # needles by the words of a line
         for message in messages():
             for needle in message.needles:
                 self.needles.setdefault(needle, []).append(message)
                 self.whole[needle] = whole = frozenset(_WHOLE.findall(needle.translate(_LETTERS)))
+                self.runs[needle] = max(needle.translate(_LETTERS).split(), key=len)
                 for word in [max(sorted(whole), key=len)] if whole else message.words:
                     self.words.setdefault(word, set()).add(needle)
         self.known = frozenset(self.words)
@@ -122,7 +126,7 @@ class _Reader:
     def _look(self, block: bytes, more: bytes, keys: list[int], fresh: set[int], numbered: list[bytes]) -> None:
         """Finds the needles in the lines whose keys are fresh, and reads what is around them, in their order."""
         hits: dict[int, set[bytes]] = {}
-        counts: dict[bytes, int] = {}
+        counts = {needle: HITS - FEW for needle, times in self.idle.items() if times > IDLE}
         for needle in numbered:
             _places(block, needle, 0, hits, counts)
         if fresh:
@@ -156,8 +160,8 @@ class _Reader:
 
     def _seek(self, line: bytes, begin: int, hits: dict[int, set[bytes]], counts: dict[bytes, int]) -> None:
         """Notes where needles stand in a line that begins there, if it has words of theirs."""
-        every = line.translate(_LETTERS).split()
-        words = self.known.intersection(every)
+        every = frozenset(line.translate(_LETTERS).split())
+        words = self.known & every
         if not words:
             return
         needles = self.sought.get(words)
@@ -166,9 +170,9 @@ class _Reader:
                 self.sought.clear()
             needles = tuple(set().union(*(self.words[word] for word in words)).difference(self.numbered))
             self.sought[words] = needles
-        if len(line) > BEFORE:  # where to compare words is cheaper than to look for a needle
-            most = frozenset(every)
-            needles = tuple(needle for needle in needles if self.whole[needle] <= most)
+        if len(line) > BEFORE:  # where to look at its vocabulary is cheaper than to look for a needle
+            text = b" ".join(every)
+            needles = tuple(one for one in needles if self.whole[one] <= every and self.runs[one] in text)
         for needle in needles:
             if needle in line:
                 _places(line, needle, begin, hits, counts)
@@ -186,12 +190,14 @@ class _Reader:
                 continue
             if times or len(self.seen) < SHAPES:
                 self.seen[key] = times + 1
+            before = len(self.found)
             for message in self.needles[needle]:
                 raw = window
                 if message.lines:
                     following = (block[begin : end + AHEAD] + more[:AHEAD]).split(b"\n", message.lines + 1)
                     raw = b" ".join(following[: message.lines + 1])[: BEFORE + AFTER]
                 self._match(message, _NOISE.sub(" ", raw.decode("utf-8", "replace")), line)
+            self.idle[needle] = self.idle.get(needle, 0) + 1 if len(self.found) == before else 0
 
     def _match(self, message: Message, text: str, line: int) -> None:
         pattern = message.compiled()
