@@ -51,10 +51,8 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any, BinaryIO
 
     from .examination import Examination
-    from .index.combined import CombinedIndex, Source
-    from .index.direct import DirectFiles
+    from .index.combined import CombinedIndex
     from .index.snapshot import Snapshot
-    from .index.transport import Transport
     from .matrix import DataMatrix
     from .matrix.audit import Audit
     from .matrix.catalog import Catalog
@@ -169,9 +167,10 @@ def solve(
     """
     from . import solver
     from .environment import TargetEnvironment, parse_requirement
+    from .index.opening import open_indexes
 
     matrix = _matrix()
-    snapshot, index = _indexes(options or IndexOptions())
+    snapshot, index = open_indexes(options or IndexOptions(), matrix.folder)
     target = TargetEnvironment(host, snapshot.answers)
     limits = [parse_requirement(text) for text in request.constraints]
     asked = index if beside is None else beside(index)
@@ -405,61 +404,3 @@ def _matrix() -> DataMatrix:
 
 
 _loaded: DataMatrix | None = None
-
-
-def _indexes(options: IndexOptions) -> tuple[Snapshot, CombinedIndex]:
-    """The snapshot (its compiled answers serve every solve) and what a solve reads from.
-
-    The snapshot supplies packages only while the default index is pip's own: it knows where that one keeps its files.
-    """
-    from .index.cache import Cache, cache_folder
-    from .index.combined import CombinedIndex, Later, open_index
-    from .index.defaults import default_index
-    from .index.snapshot import Snapshot
-
-    cache = Cache(cache_folder())
-    found = default_index(cache)
-    folder = os.path.join(_matrix().folder, "snapshot")
-    snapshot = Snapshot(folder, found.file_store, default_index=found.url)
-
-    made: list[Transport] = []
-
-    def transport() -> Transport:
-        """One for all indexes: they share connections and logins."""
-        from .index.transport import Transport
-
-        if not made:
-            made.append(Transport(cert=found.cert))
-        return made[0]
-
-    def source(url: str | None) -> Source:
-        """An index by its URL; None is the folders of --find-links."""
-        from .index.links import FindLinks
-
-        offline, refresh = options.offline, options.refresh
-        if url is None:
-            return FindLinks(options.find_links, transport=transport(), cache=cache, offline=offline, refresh=refresh)
-        newest = options.exclude_newer
-        return open_index(
-            url, transport=transport(), cache=cache, offline=offline, refresh=refresh, exclude_newer=newest
-        )
-
-    def later(url: str) -> Source:
-        return Later(url, lambda: source(url))
-
-    def direct() -> DirectFiles:
-        from .index.direct import DirectFiles
-
-        return DirectFiles(transport(), cache, offline=options.offline)
-
-    # The snapshot knows no upload times, and where only pip's own index keeps its files.
-    builtin = options.index_url is None and found.builtin and not (options.refresh or options.exclude_newer)
-    index = CombinedIndex(
-        default=later(options.index_url or found.url),
-        find_links=source(None) if options.find_links else None,
-        snapshot=snapshot if builtin else None,
-        extra=[source(url) for url in options.extra_index_urls],
-        direct=direct,
-        offline=options.offline,
-    )
-    return snapshot, index
