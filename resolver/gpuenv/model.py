@@ -503,11 +503,22 @@ class Lock(Value):
     inputs: tuple[tuple[str, Any], ...] = ()
 
 
+Mark = tuple[str, str, str]
+
+
 class Check(Value):
-    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen."""
+    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen, in words.
+
+    `marks` is what programs read of it, each (code, what it is about, more): of a framework's or cuDNN's libraries
+    missing (file, who asks), outside (file, path taken), mixed, broken (path), foreign (path), symbol (file),
+    crashed, none (no libcudnn at all), version (what loads); of files and owners twice (distribution), two-owners
+    (path) and no-record (distribution); of a device result (call, number), status (cuda or cudnn, name), no-driver
+    and memory.
+    """
 
     name: str
     subject: str
     status: str
     evidence: str
     seconds: float = 0.0
+    marks: tuple[Mark, ...] = ()

@@ -164,7 +164,8 @@ def states(case: Case) -> Iterator[Finding]:
     if told and case.symptom("launch"):
         yield "uvm_or_driver_state_broken", "likely", [*case.symptom("launch")[:1], *told[:1]]
     failed = case.test("cuinit", "fail")
-    if failed and case.test("nvml", "pass") and "999" in failed.text + "".join(one.value for one in case.host):
+    unknown = any((one.kind, one.value) == ("status", "CUDA_ERROR_UNKNOWN") for one in case.host)
+    if failed and unknown and case.test("nvml", "pass"):
         yield "uvm_or_driver_state_broken", "proved", [failed]
     container = case.first("container", "yes")
     for each in [*case.says("hints", "driver_not_found"), *case.says("maybe", "driver_not_found")]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..model import Check
+from ..model import Check, Mark
 from .evidence import fact
 from .model import Fact
 
@@ -20,7 +20,6 @@ _RESULTS = {
 }
 # What fails, too, where a variable or a second package has put other libraries in the environment's place.
 _FOLLOWING = frozenset({"one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment"})
-_GAVE = re.compile(r"\b(cu\w+) gave (\d+) ?([A-Z][A-Z0-9_]+)?")
 
 
 def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
@@ -29,7 +28,7 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     first = _first(checks)
     ordered = sorted(checks, key=lambda one: one.name not in ("loader", "owners"))
     opened = [one for one in checks if (one.name, one.subject, one.status) == ("cudnn", "libraries", "fail")]
-    members = "".join(one.evidence for one in opened)
+    members = tuple(mark for one in opened for mark in one.marks)
     found = [_blamed(seen, first) for one in ordered for seen in _check(one, members)]
     runs = [one for one in checks if one.name == "cudnn convolution"]
     devices = [one for one in checks if one.name == "device" and one.subject.startswith("GPU")]
@@ -48,12 +47,16 @@ def _first(checks: Sequence[Check]) -> str | None:
     """The test whose failure makes others fail, if there is one."""
     if any((one.name, one.subject, one.status) == ("loader", "variables", "fail") for one in checks):
         return "loader-path"
-    owners = "".join(one.evidence for one in checks if one.name == "owners" and one.status == "fail")
-    if re.search(r"nvidia-\S+ and nvidia-\S+ both own ", owners) or ".so" in owners:
+    marks = [mark for one in checks if one.name in ("owners", "files") for mark in one.marks]
+    if any(code == "two-owners" and _of_libraries(path, names) for code, path, names in marks):
         return "one-cuda-major"
     # Without its list of files a distribution has none that the other checks would find.
-    lost = any(one.name == "files" and "has no RECORD" in one.evidence for one in checks)
-    return "environment" if lost or " is there twice" in owners else None
+    return "environment" if any(code in ("no-record", "twice") for code, _, _ in marks) else None
+
+
+def _of_libraries(path: str, names: str) -> bool:
+    """Whether the file of two owners is a library, or anything of two packages of NVIDIA's."""
+    return ".so" in os.path.basename(path) or names.count("nvidia-") > 1
 
 
 def _blamed(seen: Fact, first: str | None) -> Fact:
@@ -62,8 +65,8 @@ def _blamed(seen: Fact, first: str | None) -> Fact:
     return seen.replace(subject=first) if first is not None and follows else seen
 
 
-def _check(check: Check, members: str) -> Iterator[Fact]:
-    """Of one check; `members` is the evidence of the one that opened cuDNN's libraries."""
+def _check(check: Check, members: Sequence[Mark]) -> Iterator[Fact]:
+    """Of one check; `members` are the marks of the one that opened cuDNN's libraries."""
     tests: list[tuple[str, str]] = []
     who, text = (check.name, check.subject), check.evidence
     if check.status == "unknown" and check.name not in ("device", "cudnn"):
@@ -71,12 +74,11 @@ def _check(check: Check, members: str) -> Iterator[Fact]:
     if who == ("loader", "variables"):
         tests = [("loader-path", check.status)]
     elif who == ("cudnn", "libraries"):
-        tests = [(_library_test(text), check.status)] if check.status != "unknown" else []
+        tests = [(_library_test(check.marks), check.status)] if check.status != "unknown" else []
     elif who in (("cudnn", "origin"), ("cudnn", "version")):
         tests = _place_tests(check, members)
-        loaded = re.search(r"^(\d+\.\d+\.\d+)|cudnnGetVersion gives (\d+\.\d+\.\d+)", text)
-        if check.subject == "version" and loaded:
-            yield fact("cudnn-loaded", "", loaded[1] or loaded[2], _where(check), text)
+        for version in about(check.marks, "version"):
+            yield fact("cudnn-loaded", "", version, _where(check), text)
     elif who == ("cudnn", "device version") and check.status == "fail":
         tests = [("architecture", "fail")]
         yield fact("architecture-missing", "cudnn", text, _where(check), text)
@@ -93,40 +95,43 @@ def _check(check: Check, members: str) -> Iterator[Fact]:
         yield fact("test", test, status, _where(check), text)
 
 
-def _library_test(evidence: str) -> str:
+def about(marks: Iterable[Mark], code: str) -> list[str]:
+    """What the marks of that code are about."""
+    return [subject for one, subject, _ in marks if one == code]
+
+
+def _library_test(marks: Sequence[Mark]) -> str:
     """No cuDNN at all, a member that is not there, or one that is of another release: its symbols are not found."""
-    if "no libcudnn is installed" in evidence:
+    if about(marks, "none"):
         return "cudnn-present"
-    return "one-folder" if "undefined symbol" in evidence and not _lacking(evidence) else "cudnn-complete"
+    return "one-folder" if about(marks, "symbol") and not _lacking(marks) else "cudnn-complete"
 
 
-def _lacking(members: str) -> bool:
-    return " is not in " in members or re.search(r"libcudnn[\w.]*: cannot open shared object", members) is not None
+def _lacking(marks: Sequence[Mark]) -> bool:
+    return any(name.startswith("libcudnn") for name in about(marks, "missing"))
 
 
-def _place_tests(check: Check, members: str) -> list[tuple[str, str]]:
+def _place_tests(check: Check, members: Sequence[Mark]) -> list[tuple[str, str]]:
     """cuDNN's members from one folder and of one version; what a missing one brings about is the missing one's."""
     if check.status == "unknown":
         return []
-    crashed = "killed by" in check.evidence and "undefined symbol" not in members
+    crashed = about(check.marks, "crashed") and not about(members, "symbol")
     if check.status == "fail" and (crashed or _lacking(members)):
         return [("cudnn-complete", "fail")]
     return [("one-folder", check.status)]
 
 
 def _closure(check: Check) -> tuple[list[tuple[str, str]], list[Fact]]:
-    """The check's texts begin with what they mean: missing, outside, mixed or broken."""
+    """What is missing, mixed, broken, or taken from outside."""
     if check.status == "pass":
         return [("libraries-resolve", "pass")], []
     tests: dict[tuple[str, str], None] = {}
     facts = []
-    for text in check.evidence.split("; "):
-        kind, _, rest = text.partition(": ")
-        name = rest.partition(",")[0]
+    for kind, name, more in check.marks:
         if kind == "missing":
             tests[("cudnn-complete" if name.startswith("libcudnn_") else "libraries-resolve", "fail")] = None
-            by = re.search(r" by ([^,]+)", rest)
-            facts.append(fact("library-missing", name, by[1] if by else "", _where(check), text))
+            text = f"{name}, which {more} needs, is nowhere"
+            facts.append(fact("library-missing", name, more.partition(",")[0], _where(check), text))
         elif kind == "mixed":
             tests["one-cuda-major", "fail"] = None
         elif kind == "broken":
@@ -141,7 +146,7 @@ def _files(check: Check) -> list[tuple[str, str]]:
     if check.status != "fail":
         return []
     if check.name == "owners":
-        mixed = "nvidia-" in check.evidence and " both own " in check.evidence
+        mixed = any("nvidia-" in names for code, _, names in check.marks if code == "two-owners")
         return [("one-cuda-major" if mixed else "environment", "fail")]
     return [("environment", "fail")]
 
@@ -156,13 +161,14 @@ def _device(check: Check) -> Iterator[Fact]:
         tests = [("fresh-process", check.status)]
     elif check.status == "pass":
         tests = [("float32-convolution", "pass"), ("other-stream", "pass"), ("one-folder", "pass")]
-    elif "computed with" in text:
+    elif about(check.marks, "foreign"):
         tests = [("one-folder", "fail")]
     else:
         tests = [("float32-convolution", "fail")]
-    found = re.search(r"\bCUDNN_STATUS_\w+", text)
-    if found is not None and check.status == "fail":
-        yield fact("status", "cudnn", found[0], where, text)
+    if check.name != "device" and check.status == "fail":
+        for code, owner, name in check.marks:
+            if code == "status":
+                yield fact("status", owner, name, where, text)
     for test, status in tests:
         yield fact("test", test, status, where, text)
 
@@ -174,17 +180,17 @@ def _context(check: Check) -> Iterator[Fact]:
         for test in ("libcuda", "cuinit", "context", "fabric", "driver-versions"):
             yield fact("test", test, "pass", where, text)
         return
-    gave = _GAVE.search(text)
-    if gave is not None:
-        yield fact("test", "cuinit" if gave[1] == "cuInit" else "context", "fail", where, text)
-        if gave[3]:
-            yield fact("status", "cuda", gave[3], where, text)
-        if int(gave[2]) in _RESULTS:
-            yield fact(*_RESULTS[int(gave[2])], where, text)
-    elif "the driver cannot be used" in text:
-        yield fact("test", "libcuda", "fail", where, text)
-    if "MiB free" in text and "the check needs" in text:
-        yield fact("test", "free-memory", "fail", where, text)
+    for code, what, more in check.marks:
+        if code == "result":
+            yield fact("test", "cuinit" if what == "cuInit" else "context", "fail", where, text)
+            if int(more) in _RESULTS:
+                yield fact(*_RESULTS[int(more)], where, text)
+        elif code == "status":
+            yield fact("status", what, more, where, text)
+        elif code == "no-driver":
+            yield fact("test", "libcuda", "fail", where, text)
+        elif code == "memory":
+            yield fact("test", "free-memory", "fail", where, text)
 
 
 # ---- tests --------------------------------------------------------------------------------------------------------

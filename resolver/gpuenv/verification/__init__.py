@@ -158,7 +158,8 @@ def _collect(about: _Target, started: _Started) -> list[Check]:
         checks += devices.all_checks([one.result() for one in started.gpus], about.gpus, most, place)
     elif pinned is not None:
         evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
-        checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence))
+        marks = (("none", "libcudnn", pinned),)
+        checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence, marks=marks))
     if about.device:
         checks += devices.host_checks(about.host, checks)
     for (name, _, _), outcome in zip(about.chosen, started.runs, strict=True):

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..model import Check
+from ..model import Check, Mark
 from . import elf
 from .loader import Origins
 
@@ -28,6 +28,7 @@ _VERSIONED = re.compile(r"\.so\.[0-9]")
 _MACHINES = ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64", "lib")
 _DEFAULTS = tuple(f"{root}{machine}" for machine in _MACHINES for root in ("/", "/usr/"))
 SHOWN = 6
+_Told = tuple[Mark, str]  # for programs, and in words
 
 
 def closure_check(survey: dict[str, Any], modules: Sequence[str], origins: Origins, deadline: float) -> Check:
@@ -40,10 +41,9 @@ def closure_check(survey: dict[str, Any], modules: Sequence[str], origins: Origi
 
     begin = time.monotonic()
     found = _Closure(survey, modules, origins, deadline)
-    status, evidence = found.judge()
-    return Check(
-        name="closure", subject="", status=status, evidence=evidence, seconds=round(time.monotonic() - begin, 3)
-    )
+    status, evidence, marks = found.judge()
+    seconds = round(time.monotonic() - begin, 3)
+    return Check(name="closure", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks)
 
 
 def base_stem(name: str) -> str:
@@ -188,24 +188,25 @@ class _Closure:
 
     # ---- the judgement ------------------------------------------------------------------------------------------
 
-    def judge(self) -> tuple[str, str]:
-        """(status, evidence)."""
+    def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
+        """(status, evidence, marks)."""
         path_of = set().union(*self._groups.values())
         bad, doubts = self._absences(path_of)
-        broken = [f"broken: {path}: {why}" for path, why in sorted(self._broken.items())]
+        broken = [(("broken", path, why), f"broken: {path}: {why}") for path, why in sorted(self._broken.items())]
         bad = [*broken, *bad, *self._mixes()]
         if bad:
-            return "fail", _told(bad)
+            return "fail", _told([text for _, text in bad]), tuple(mark for mark, _ in bad)
         if doubts or not self._bound:
-            return "unknown", _told([*doubts, *([] if self._bound else ["not all files were read in time"])])
+            late = [] if self._bound else ["not all files were read in time"]
+            return "unknown", _told([*(text for _, text in doubts), *late]), tuple(mark for mark, _ in doubts)
         count = len(path_of & set(self.cuda))
         if not self.cuda:
-            return "pass", "no CUDA library of a distribution is installed"
+            return "pass", "no CUDA library of a distribution is installed", ()
         notes = self._unused_majors()
         what = f"{len(self.cuda)} CUDA libraries read, {count} of them on the path of cuDNN or a framework: "
-        return "pass", what + _told(["all that they need or open by name is in the environment", *notes])
+        return "pass", what + _told(["all that they need or open by name is in the environment", *notes]), ()
 
-    def _absences(self, reached: set[str]) -> tuple[list[str], list[str]]:
+    def _absences(self, reached: set[str]) -> tuple[list[_Told], list[_Told]]:
         """What is missing or comes from outside: (what fails, what may be done without)."""
         askers: dict[tuple[str, bool], list[elf.Library]] = {}
         trusted = self._sees_system()
@@ -220,16 +221,16 @@ class _Closure:
                 askers.setdefault((name, True), []).append(library)
             for name in self.opened(library):
                 askers.setdefault((name, path in reached), []).append(library)
-        bad: list[str] = []
-        doubts: list[str] = []
+        bad: list[_Told] = []
+        doubts: list[_Told] = []
         for (name, binding), libraries in sorted(askers.items(), key=lambda item: item[0]):
             lacking = [one for one in libraries if self.inside(name, one) is None]
-            text = self._absence(name, lacking) if lacking else None
-            if text is not None:
-                (bad if binding else doubts).append(text)
+            found = self._absence(name, lacking) if lacking else None
+            if found is not None:
+                (bad if binding else doubts).append(found)
         return bad, doubts
 
-    def _absence(self, name: str, askers: list[elf.Library]) -> str | None:
+    def _absence(self, name: str, askers: list[elf.Library]) -> _Told | None:
         taken = self.outside(name, askers[0])
         if taken is not None and not _CUDA.match(name):
             return None  # the system's own, as it should be
@@ -238,8 +239,9 @@ class _Closure:
         how = f"{name}, {'needed' if needed else 'opened by name'} by {by},"
         cause = self._cause(askers)
         if taken is not None:
-            return f"outside: {how} is not in the environment; the loader takes {taken}{cause}"
-        return f"missing: {how} is nowhere{cause}"
+            text = f"outside: {how} is not in the environment; the loader takes {taken}{cause}"
+            return ("outside", name, taken), text
+        return ("missing", name, by), f"missing: {how} is nowhere{cause}"
 
     def _cause(self, askers: list[elf.Library]) -> str:
         """The distributions that the askers' own require and that are not installed."""
@@ -253,14 +255,15 @@ class _Closure:
         """Whether the loader's folders are where they are looked for: then libc itself is seen there."""
         return self.outside("libc.so.6", elf.Library(path="/")) is not None
 
-    def _mixes(self) -> list[str]:
+    def _mixes(self) -> list[_Told]:
         """R5 for CUDA majors: one process cannot use libcublas.so.12 and libcublas.so.13 for one framework."""
         found = []
         for title, reached in self._groups.items():
             for files in _several_majors(reached & set(self.cuda)).values():
                 owners = sorted({self._owner[path] for path in files})
                 names = " and ".join(sorted({os.path.basename(path) for path in files}))
-                found.append(f"mixed: {title} reaches {names} (of {' and '.join(owners)})")
+                text = f"mixed: {title} reaches {names} (of {' and '.join(owners)})"
+                found.append((("mixed", title, names), text))
         return found
 
     def _unused_majors(self) -> list[str]:

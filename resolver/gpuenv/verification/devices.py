@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..model import Check, Gpu, Host, Value
+from ..model import Check, Gpu, Host, Mark, Value
 from . import loader
 from .children import Outcome
 from .evidence import told
@@ -119,13 +119,14 @@ def device_checks(outcome: Outcome, lines: tuple[str, ...], label: str, gpu: Gpu
         if fault["kind"] == "library" and "driver" in answer and "context_s" in answer:  # libcudnn, not libcuda
             return [
                 _device(answer, subject),
-                _check("cudnn handle", subject, "fail", f"{fault['call']}: {fault['said']}"),
+                _check("cudnn handle", subject, "fail", f"{fault['call']}: {fault['said']}", marks=_marks(fault)),
             ]
         status, evidence = _host_fault(answer, gpu, place)
-        return [_check("device", subject, status, evidence, outcome.seconds)]
+        return [_check("device", subject, status, evidence, outcome.seconds, marks=_host_marks(fault))]
     checks = [_device(answer, subject)]
     if fault is not None and answer.get("handles", 0) == 0:
-        return [*checks, _check("cudnn handle", subject, "fail", _fault_text(fault) + told(lines), outcome.seconds)]
+        evidence = _fault_text(fault) + told(lines)
+        return [*checks, _check("cudnn handle", subject, "fail", evidence, outcome.seconds, marks=_marks(fault))]
     checks.append(_check("cudnn handle", subject, "pass", f"cudnnCreate succeeded, {answer['handles']} handles"))
     return [*checks, _convolution(answer, subject, lines, place)]
 
@@ -234,12 +235,15 @@ def _convolution(answer: dict[str, Any], subject: str, lines: tuple[str, ...], p
     """The runs on all streams; NaN is no error that is small enough, and a foreign library no proof."""
     fault, runs = answer["fault"], answer["runs"]
     parts = [_run_text(one) for one in runs if one["wrong"]]
+    marks = _marks(fault) if fault is not None else ()
     if fault is not None:
         parts.append(_fault_text(fault) + told(lines))
     origins = loader.Origins(place.env)
-    parts += [f"computed with {one}" for one in loader.foreign_cudnn(answer["mapped"], place.folder, origins)]
+    foreign = loader.foreign_cudnn(answer["mapped"], place.folder, origins)
+    parts += [f"computed with {one}" for one in foreign]
+    marks += tuple(("foreign", one.partition(", from ")[0], "") for one in foreign)
     if parts:
-        return _check("cudnn convolution", subject, "fail", "; ".join(parts))
+        return _check("cudnn convolution", subject, "fail", "; ".join(parts), marks=marks)
     kinds = dict.fromkeys(one["what"].partition(" ")[0] for one in runs)
     told_kinds = []
     for kind in kinds:
@@ -282,5 +286,23 @@ def capability_check(number: int | None, host: Host, passed: Sequence[bool]) -> 
     return _check("cudnn", "device version", "fail" if older else "unknown", f"{text}, and {which}")
 
 
-def _check(name: str, subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
-    return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3))
+def _host_marks(fault: dict[str, Any]) -> tuple[Mark, ...]:
+    """Of a fault that is the host's: memory, whatever call ran out of it, or the driver's library or result."""
+    if fault["kind"] in ("memory", "cudnn"):
+        return (("memory", "", ""), *_marks(fault))
+    return (("no-driver", "", ""),) if fault["kind"] == "library" else _marks(fault)
+
+
+def _marks(fault: dict[str, Any]) -> tuple[Mark, ...]:
+    """The call that failed: its result, and the status by name."""
+    if fault["status"] is None:
+        return ()
+    marks: tuple[Mark, ...] = (("result", fault["call"], str(fault["status"])),)
+    owner = "cudnn" if fault["kind"] == "cudnn" else "cuda"
+    return (*marks, ("status", owner, fault["name"])) if fault["name"] else marks
+
+
+def _check(
+    name: str, subject: str, status: str, evidence: str, seconds: float = 0.0, *, marks: tuple[Mark, ...] = ()
+) -> Check:
+    return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3), marks=marks)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..model import Check, Lock, show_pair
+from ..model import Check, Lock, Mark, show_pair
 from .children import Outcome
 
 SHOWN = 6  # names in the evidence of one check
@@ -75,20 +75,29 @@ def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
     changed = None if answer is None else {(name, path) for name, path, _ in (*answer["changed"], *answer["other"])}
     wrong: list[str] = []
     notes: list[str] = []
+    marks: list[Mark] = []
     for path, claims in survey["shared"]:
         names = [name for name, _ in claims]
         library = ".so" in os.path.basename(path)
         if len({digest for _, digest in claims}) == 1 and not library:
             continue
         text = f"{' and '.join(names)} both own {path}{_whose(path, claims, changed)}"
-        (wrong if library or any(name.startswith("nvidia-") for name in names) else notes).append(text)
+        if library or any(name.startswith("nvidia-") for name in names):
+            wrong.append(text)
+            marks.append(("two-owners", path, " ".join(names)))
+        else:
+            notes.append(text)
     for name, versions in survey["twice"]:
         wrong.append(f"{name} is there twice, as {' and '.join(versions)}")
-    wrong += _two_cudnn(survey)
+        marks.append(("twice", name, " ".join(versions)))
+    both = _two_cudnn(survey)
+    wrong += both
+    marks += [("two-owners", "libcudnn.so", "")] if both else []
     if wrong:
         # The libraries first: they are what breaks.
         wrong.sort(key=lambda text: ".so" not in text)
-        return Check(name="owners", subject="", status="fail", evidence="; ".join(wrong[:3]) + _rest(wrong, 3))
+        evidence = "; ".join(wrong[:3]) + _rest(wrong, 3)
+        return Check(name="owners", subject="", status="fail", evidence=evidence, marks=tuple(marks))
     evidence = "; ".join(["no library and no file of NVIDIA's has two owners", *notes[:3]]) if notes else ""
     return Check(name="owners", subject="", status="pass", evidence=evidence or "no file has two owners")
 
@@ -146,4 +155,11 @@ def _files(survey: dict[str, Any], outcome: Outcome) -> Check:
     status = "fail" if wrong else "unknown" if unknown else "pass"
     told = [*wrong, *unknown]
     evidence = "; ".join(told[:SHOWN]) + _rest(told, SHOWN) if wrong else "; ".join([amount, *unknown[:SHOWN], *notes])
-    return Check(name="files", subject="", status=status, evidence=evidence, seconds=round(outcome.seconds, 3))
+    return Check(
+        name="files",
+        subject="",
+        status=status,
+        evidence=evidence,
+        seconds=round(outcome.seconds, 3),
+        marks=tuple(("no-record", name, "") for name in answer["no_record"]),
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..model import Check
+from ..model import Check, Mark
 from ..running import path_entries, preload_entries
 from .children import Outcome
 from .evidence import told
@@ -181,11 +181,13 @@ def cudnn_checks(
     """
     answer = outcome.answer
     if answer is None:
-        return [_check("libraries", "fail", outcome.failure, outcome.seconds)]
+        marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
+        return [_check("libraries", "fail", outcome.failure, outcome.seconds, marks)]
     checks = [_members(answer, folder, origins, outcome.seconds)]
     elsewhere = foreign_cudnn(answer["mapped"], folder, origins)
     if elsewhere:
-        checks.append(_check("origin", "fail", f"not the environment's: {'; '.join(elsewhere[:4])}"))
+        marks = tuple(("foreign", one.partition(", from ")[0], "") for one in elsewhere)
+        checks.append(_check("origin", "fail", f"not the environment's: {'; '.join(elsewhere[:4])}", 0.0, marks))
     else:
         evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
         checks.append(_check("origin", "pass", evidence))
@@ -206,7 +208,9 @@ def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: flo
         instead = f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}" if path else ""
         wrong.append(f"{name} is named by {by} and is not in {folder}{instead}")
     if wrong:
-        return _check("libraries", "fail", "; ".join(wrong), seconds)
+        marks = [mark for row in failed if row not in driverless for mark in loader_marks(row["failure"])]
+        marks += [("missing", name, " ".join(answer["named"].get(name, ()))) for name in answer["absent"]]
+        return _check("libraries", "fail", "; ".join(wrong), seconds, tuple(marks))
     loaded = f"{len(answer['loads']) - len(driverless)} members loaded"
     if driverless:
         which = "; ".join(f"{row['name']} needs the driver: {row['failure']}" for row in driverless)
@@ -246,13 +250,25 @@ def _version(answer: dict[str, Any], locked: str | None, crash: str, lines: tupl
     text = release_text(number)
     bad = [f"{name} gives {status}" for name, status in sorted(answer["checks"].items()) if status != 0]
     bad += [crash] if crash else []
+    # What its own checks speak against is not the version that computes.
+    marks: tuple[Mark, ...] = (("crashed", crash, ""),) if crash else () if bad else (("version", "cudnn", text),)
     if locked is not None and not is_release(number, locked):
         bad.insert(0, f"cudnnGetVersion gives {text}; expected {locked}")
     if bad:
-        return _check("version", "fail", "; ".join(bad) + told(lines))
+        return _check("version", "fail", "; ".join(bad) + told(lines), 0.0, marks)
     agreed = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
-    return _check("version", "pass", f"{text}{agreed}")
+    return _check("version", "pass", f"{text}{agreed}", 0.0, marks)
 
 
-def _check(subject: str, status: str, evidence: str, seconds: float = 0.0) -> Check:
-    return Check(name="cudnn", subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3))
+def loader_marks(failure: str) -> tuple[Mark, ...]:
+    """What a message of the loader (dlerror) says: a symbol that a library lacks, a library that is not found."""
+    symbol = re.search(r"([^\s:]+): undefined symbol: ([^\s,]+)", failure)
+    lost = re.search(r"([^\s:]+): cannot open shared object file", failure)
+    marks: list[Mark] = [("symbol", symbol[1], symbol[2])] if symbol else []
+    return (*marks, *([("missing", os.path.basename(lost[1]), "")] if lost else []))
+
+
+def _check(subject: str, status: str, evidence: str, seconds: float = 0.0, marks: tuple[Mark, ...] = ()) -> Check:
+    return Check(
+        name="cudnn", subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3), marks=marks
+    )
