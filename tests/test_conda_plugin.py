@@ -15,6 +15,7 @@ import pytest
 
 from conda_stand_in import BROKEN, SITE, Conda, contents, find_conda
 from gpuenv import conda_plugin
+from gpuenv.conda_plugin import checks, hints, transaction
 
 ROOT = Path(__file__).parent.parent
 CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
@@ -180,7 +181,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     assert "torch 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
     assert done.returncode == 0, done.stdout + done.stderr
-    have = conda_plugin.records(str(prefix))
+    have = checks.records(str(prefix))
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
 
@@ -202,7 +203,8 @@ def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
 BREAKS = {
     "syntax": ("gpuenv/__init__.py", "def ("),
     "import": ("gpuenv/model.py", "import nosuchmodule\n"),
-    "plugin": ("gpuenv/conda_plugin.py", "raise RuntimeError('broken')\n"),
+    "plugin": ("gpuenv/conda_plugin/__init__.py", "raise RuntimeError('broken')\n"),
+    "checks": ("gpuenv/conda_plugin/checks.py", "def ("),
     "program": ("gpuenv/cli/__init__.py", "def ("),
     "data": ("gpuenv/matrix_data", None),
 }
@@ -273,6 +275,7 @@ STAND_IN = {
     "exceptions.py": ERRORS,
 }
 HOOK_NAMES = ["conda_subcommands", "conda_settings", "conda_post_transaction_actions", "conda_health_checks"]
+CHECKS = "from gpuenv.conda_plugin import checks\n"
 TRANSACTION = """
 from types import SimpleNamespace
 action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], [SimpleNamespace(name="cudnn")])
@@ -371,7 +374,7 @@ STOPS = [
 def test_only_a_failure_that_was_asked_for_stops_conda(
     *, body: str, mode: str, says: str | None, status: int, stand_in: Path, tmp_path: Path
 ) -> None:
-    code = f"def examine(prefix, timeout):\n    {body}\nplugin.examine = examine\n{TRANSACTION}"
+    code = f"{CHECKS}def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n{TRANSACTION}"
     done = child(code, stand_in, arguments=(str(tmp_path),), MODE=mode)
     assert done.returncode == status
     assert done.stdout == "None\n"
@@ -389,7 +392,7 @@ def test_a_history_that_a_rollback_loses_is_written_again(
     history.write_bytes(b"==> 1 <==\n")
     ends = f"import os; path = sys.argv[2]\ntry: action.execute()\nexcept Exception: {later}"
     rolled = TRANSACTION.replace("action.execute()", ends).replace("action.cleanup()", "")
-    code = f"plugin.examine = lambda *both: [{FAILED}]\n{rolled}"
+    code = f"{CHECKS}checks.examine = lambda *both: [{FAILED}]\n{rolled}"
     done = child(code, stand_in, arguments=(str(tmp_path), str(history)), MODE="strict")
     assert (done.returncode, done.stderr) == (0, "")
     assert history.read_bytes() == left
@@ -405,36 +408,34 @@ def test_another_platform_is_not_checked(stand_in: Path, tmp_path: Path) -> None
 def test_the_words_of_a_gpuenv_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "resolver"))
     with pytest.raises(RuntimeError, match="has no interpreter"):
-        conda_plugin.asked(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
+        checks.asked(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
 
 
-def test_an_environment_without_python_is_read_by_its_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_without_python_is_read_by_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conda-meta").mkdir()
     for name in ("cuda-version-13.0-h1_3.json", "libcudnn-9.10.2.21-h0.json", "history", "odd.json"):
         (tmp_path / "conda-meta" / name).touch()
     (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(parents=True)
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
-    assert conda_plugin.records(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
-    checks = conda_plugin.examine(str(tmp_path), 60)
-    found = [(one["name"], one["subject"], one["status"]) for one in checks]
+    assert checks.records(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
+    rows = checks.examine(str(tmp_path), 60)
+    found = [(one["name"], one["subject"], one["status"]) for one in rows]
     assert found == [("driver", "cuda-version", "fail"), ("owners", "cuDNN", "fail")]
-    assert all(set(one) == {"name", "subject", "status", "evidence", "seconds"} for one in checks)
+    assert all(set(one) == {"name", "subject", "status", "evidence", "seconds"} for one in rows)
 
 
 @pytest.mark.parametrize("case", CASES["cuda"], ids=str)
 def test_the_driver_gate(case: dict[str, Any]) -> None:
-    checks = conda_plugin.cuda_check(case["packages"], {"CONDA_OVERRIDE_CUDA": case["override"]})
-    assert [one["status"] for one in checks] == ([case["status"]] if case["status"] else [])
-    assert all(case["says"] in one["evidence"] for one in checks)
+    rows = checks.cuda_check(case["packages"], {"CONDA_OVERRIDE_CUDA": case["override"]})
+    assert [one["status"] for one in rows] == ([case["status"]] if case["status"] else [])
+    assert all(case["says"] in one["evidence"] for one in rows)
 
 
 @pytest.mark.parametrize("case", CASES["cudnn"], ids=str)
 def test_two_owners_of_cudnn(case: dict[str, Any]) -> None:
-    checks = conda_plugin.cudnn_check(case["packages"], {name: tuple(one) for name, one in case["wheels"].items()})
-    assert len(checks) == (case["says"] is not None)
-    assert all(text in one["evidence"] for one in checks for text in case["says"])
+    rows = checks.cudnn_check(case["packages"], {name: tuple(one) for name, one in case["wheels"].items()})
+    assert len(rows) == (case["says"] is not None)
+    assert all(text in one["evidence"] for one in rows for text in case["says"])
 
 
 @pytest.mark.parametrize("case", CASES["touched"], ids=str)
@@ -443,13 +444,17 @@ def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) ->
     for name in case["left"]:
         (tmp_path / "conda-meta" / f"{name}-1.0-0.json").touch()
     linked, unlinked = ([SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked"))
-    assert conda_plugin.touched(linked, unlinked, str(tmp_path)) is case["touched"]
+    assert transaction.touched(linked, unlinked, str(tmp_path)) is case["touched"]
 
 
 @pytest.mark.parametrize("case", CASES["modes"], ids=str)
 def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
     code = "from conda.base.context import context\ncontext.plugins.gpuenv_verify = eval(sys.argv[1])"
-    done = child(f"{code}\nprint(plugin._mode())", stand_in, arguments=(repr(case["value"]),))
+    done = child(
+        f"{code}\nfrom gpuenv.conda_plugin import transaction\nprint(transaction._mode())",
+        stand_in,
+        arguments=(repr(case["value"]),),
+    )
     assert done.stdout.strip() == case["mode"]
     assert bool(done.stderr) is case["warned"]
 
@@ -458,14 +463,14 @@ def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
 def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     base = type("UnsatisfiableError", (Exception,), {})
     error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(case["text"])
-    found = conda_plugin.hints(error)
+    found = hints.hints(error)
     assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
     assert all(text.endswith(case["hint"]) for text, _ in found)
 
 
 def test_a_summary_names_some_of_the_failures() -> None:
-    lines = conda_plugin.summary([FAILED] * 9, "/env")
+    lines = checks.summary([FAILED] * 9, "/env")
     assert lines[0] == "/env: 0 checks passed, 9 failed, 0 unknown"
     assert lines[1] == "  FAIL torch import: ImportError"
-    assert len(lines) == conda_plugin.SHOWN + 2
+    assert len(lines) == checks.SHOWN + 2
     assert lines[-1] == "  and 3 more: conda gpuenv verify --target /env"
