@@ -14,12 +14,18 @@ Only py-rattler is imported, nothing of gpuenv.
 
 from __future__ import annotations
 
-import asyncio
-import glob
-import json
-import os
+import gc
 import sys
-from typing import Any
+
+# The start is most of a solve: no garbage to look for, and no TLS of Python's (rattler has its own; asyncio takes
+# "no module ssl" for a Python without it), which together are a quarter of the imports.
+gc.disable()
+sys.modules["ssl"] = None  # type: ignore[assignment]
+
+import asyncio  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+from typing import Any  # noqa: E402
 
 ACTIONS = {"fetch": "cache-or-fetch", "offline": "force-cache-only", "refresh": "no-cache"}
 
@@ -76,6 +82,8 @@ class Session:
 
     async def install(self, request: dict[str, Any]) -> dict[str, Any]:
         """Links the packages of a list into a prefix, and takes out what the list does not have."""
+        import glob
+
         api, prefix = self.rattler, request["prefix"]
         for one in request["records"]:
             check_file(one)

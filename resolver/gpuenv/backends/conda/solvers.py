@@ -11,11 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError, InstallError, PackageIndexError
+from .child import Child
 from .virtual import Virtual
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from subprocess import Popen
     from typing import Any, Protocol
 
     from .rows import Record
@@ -59,49 +59,29 @@ class RattlerSolver:
         self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch", python: str | None = None
     ) -> None:
         """Starts the child, which imports py-rattler meanwhile. `cache` is fetch, offline or refresh."""
-        self._child: Popen[str] | None = None
-        self._start = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
-        self._python = python or sys.executable
-        self._begin()
-
-    def _begin(self) -> None:
-        import json
-        from subprocess import DEVNULL, PIPE, Popen
-
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
-        command = [self._python, "-I", "-X", "utf8", script]
-        self._child = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True, encoding="utf-8")
-        # Not waited for here: py-rattler takes a tenth of a second to import.
-        if self._child.stdin is not None:
-            try:
-                self._child.stdin.write(json.dumps(self._start) + "\n")
-                self._child.stdin.flush()
-            except OSError:
-                pass  # the first answer says what is missing
+        self._open = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
+        self._child: Child | None = Child([python or sys.executable, "-I", "-X", "utf8", script])
         self._opened = False
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if not self._opened:
+            self._opened = True
+            self._told(self._open)
+        return self._told(request)
+
+    def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
         import json
 
-        child = self._child
-        if child is None or child.stdin is None or child.stdout is None:
+        if self._child is None:
             raise PackageIndexError("rattler has ended")
         try:
-            if not self._opened:
-                self._opened = True
-                self._checked(child.stdout.readline())
-            child.stdin.write(json.dumps(request) + "\n")
-            child.stdin.flush()
-            return self._checked(child.stdout.readline())
-        except OSError as error:
-            raise PackageIndexError(f"rattler has ended: {error}") from None
-
-    def _checked(self, line: str) -> dict[str, Any]:
-        import json
-
+            self._child.write(json.dumps(request))
+        except OSError:
+            pass  # it has ended, and what it said last says why
         try:
-            found: dict[str, Any] = json.loads(line)
-        except ValueError:
+            found: dict[str, Any] = json.loads(self._child.read())
+        except (OSError, ValueError):
             raise PackageIndexError("rattler ended without an answer") from None
         if "missing" in found:
             raise InputError(f"conda environments need a solver: {found['missing']}", hint=NEEDED)
@@ -134,20 +114,14 @@ class RattlerSolver:
 
     def leave(self) -> None:
         """Lets the child end while others work; `close` waits for it."""
-        if self._child is not None and self._child.stdin is not None:
-            try:
-                self._child.stdin.close()
-            except OSError:
-                pass
+        if self._child is not None:
+            self._child.leave()
 
     def close(self) -> None:
         """As Solver.close."""
-        self.leave()
         child, self._child = self._child, None
         if child is not None:
-            if child.stdout is not None:
-                child.stdout.close()
-            child.wait()
+            child.close()
 
 
 class CondaSolver:
