@@ -52,6 +52,7 @@ def solve(arguments: Namespace) -> int:
 def _solve(arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solver) -> int:
     from .. import explanation
     from ..backends.conda import locks
+    from ..writing import write_whole
     from .asking import asked
 
     form = arguments.format if arguments.format in locks.FORMATS else "conda-explicit"
@@ -65,8 +66,6 @@ def _solve(arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solv
 
         second = mixed.planned(arguments, plan, options, path)
         lock = mixed.written(lock, second)
-    from ..writing import write_whole
-
     write_whole(path, locks.dumps(lock, form).encode())
     said = [(plan, path), *([second] if second else [])]
     if arguments.json:

@@ -59,13 +59,13 @@ def _sync_flags_only(parser: ArgumentParser) -> None:
 
 def solve(arguments: Namespace) -> int:
     """Chooses an environment and writes its lock."""
-    from .. import explanation, lockfile
-
     if arguments.backend is not None or arguments.format.startswith("conda"):
         from . import conda
 
         if conda.is_wanted(arguments):
             return conda.solve(arguments)
+    from .. import explanation, lockfile
+
     if arguments.pip:
         raise InputError(f"--pip {arguments.pip[0]}: is for --backend conda", hint="with pip it is a REQUIREMENT")
     path = _lock_path(arguments)

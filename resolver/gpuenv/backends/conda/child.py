@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from collections.abc import Callable
     from typing import IO
 
 
@@ -19,7 +20,7 @@ class Child:
     def __init__(self, command: Sequence[str]) -> None:
         if hasattr(os, "posix_spawn"):
             pid, self._stdin, self._stdout = _spawned(command)
-            self._wait = lambda: os.waitpid(pid, 0)
+            self._wait: Callable[[], object] = lambda: os.waitpid(pid, 0)
         else:
             from subprocess import DEVNULL, PIPE, Popen
 
@@ -61,7 +62,7 @@ def _spawned(command: Sequence[str]) -> tuple[int, IO[bytes], IO[bytes]]:
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
     try:
-        pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+        pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=actions)
     except OSError:
         os.close(stdin)
         os.close(stdout)

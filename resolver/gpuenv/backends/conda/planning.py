@@ -186,7 +186,7 @@ class _Search:
                 closure = self._closure(several, limits, lenient=lenient)
                 if closure is not None:
                     self.skipped = _passed_over(several, shelves) + self.skipped
-                    return self._made(several, closure, data)
+                    return self._made(several, *closure, data)
         reasons = [reason for shelf in shelves for one in shelf for reason in one.reasons]
         raise NoSolutionError(
             Explanation(subject=self.asked.subject, reasons=tuple(dict.fromkeys((*reasons, *self.refused))))
@@ -213,8 +213,8 @@ class _Search:
 
     def _closure(
         self, several: Sequence[Candidate], limits: Sequence[str], *, lenient: bool
-    ) -> Sequence[Record] | None:
-        """The closure of some candidates that nothing (but doubts) speaks against; None if there is none."""
+    ) -> tuple[Sequence[Record], list[Reason]] | None:
+        """The closure of some candidates that nothing speaks against, and doubts of it; None if there is none."""
         specs = [*self.asked.specs, *(spec for one in several for spec in specs_of(one, self.carriers.packages))]
         subject = ", ".join(one.subject for one in several) or self.asked.subject
         kept_out = [*limits]
@@ -228,7 +228,7 @@ class _Search:
             found = checking.closure_reasons(records, self.host, self.matrix, self.virtual)
             wrong = {name: rs for name, rs in found.items() if not all(map(is_doubt, rs))}
             if not wrong:
-                return records
+                return records, [reason for reasons in found.values() for reason in reasons]
             self.refused += [reason for reasons in wrong.values() for reason in reasons if not is_doubt(reason)]
             by_name = {record["name"]: record for record in records}
             kept_out += [f"{name} !={by_name[name]['version']}" for name in sorted(wrong)]
@@ -236,11 +236,11 @@ class _Search:
 
     # ---- the result
 
-    def _made(self, several: Sequence[Candidate], records: Sequence[Record], data: str) -> Plan:
+    def _made(
+        self, several: Sequence[Candidate], records: Sequence[Record], doubts: Sequence[Reason], data: str
+    ) -> Plan:
         host = self._host(records)
-        found = checking.closure_reasons(records, self.host, self.matrix, self.virtual)
-        doubts = [reason for reasons in found.values() for reason in reasons]
-        doubts += [reason for one in several for reason in one.reasons]
+        doubts = [*doubts, *(reason for one in several for reason in one.reasons)]
         doubts += [reason for reason in rules.host_reasons(self.host, self.matrix) if is_doubt(reason)]
         return Plan(
             request=self.asked.request,

@@ -41,6 +41,7 @@ class Session:
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
+        self.loop = asyncio.Runner()
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Where packages come from."""
@@ -153,7 +154,7 @@ def answer(session: Session, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if request["do"] == "open":
             return session.open(request)
-        found: dict[str, Any] = asyncio.run(getattr(session, request["do"])(request))
+        found: dict[str, Any] = session.loop.run(getattr(session, request["do"])(request))
         return found
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}

@@ -129,6 +129,7 @@ def _plain(bound: str) -> bool:
     return re.fullmatch(r"[0-9a-z_.]+\.\*", bound) is not None
 
 
+@cache
 def split(dependency: str) -> tuple[str, str, str]:
     """A dependency of a record: "libblas * *mkl" -> ("libblas", "*", "*mkl"); what is left out is "*".
 
