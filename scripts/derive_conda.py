@@ -1,9 +1,11 @@
 """Derives the rows of conda packages from repodata (a maintainers' tool): derive_conda.py [--check] FILE ...
 
 Each FILE is a channel's repodata.json or a list of records with their "url" and "channel". What a record says is
-written to matrix_data/conda/<package>.json: a row for each build of a framework's carrier, of cuDNN, and of the
-packages whose version is the CUDA of an environment. Architectures are those of carriers.json, else null: unknown.
-Rows of earlier files stay. With --check nothing is written, and the exit status is 1 if a row would change.
+written to matrix_data/scans/conda/<package>.json: a row for each build of a framework's carrier, of cuDNN, and of the
+packages whose version is the CUDA of an environment. Architectures are those of matrix_data/conda/carriers.json, else
+null: unknown. No gpuenv that is installed reads these rows: the tests hold the rules and carriers.json against them,
+so that a change of either is seen on every build that was ever read. Rows of earlier files stay. With --check nothing
+is written, and the exit status is 1 if a row would change.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ sys.path[:0] = [str(ROOT / "resolver")]
 from gpuenv.backends.conda import rows, versions  # noqa: E402  - the path must be set first
 from gpuenv.model import show_pair  # noqa: E402
 
-FOLDER = ROOT / "matrix_data" / "conda"
+FOLDER = ROOT / "matrix_data" / "scans" / "conda"
 SUBDIRS = ("linux-64", "linux-aarch64", "noarch", "win-64")
 PYTORCH = "https://conda.anaconda.org/pytorch"
 Key = tuple[str, ...]

@@ -13,9 +13,9 @@ import pytest
 
 import conda_channel
 import gpuenv
-from gpuenv.backends.conda import installing, locks, mixed, rows
+from gpuenv.backends.conda import installing, locks, mixed, prefixes, rows
 from gpuenv.cli import main
-from gpuenv.cli.conda import install
+from gpuenv.cli.conda import sync_prefix
 from gpuenv.errors import HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.model import Lock, Pin, Wheel
 from index_server import make_wheel
@@ -187,7 +187,7 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
         assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
     second = gpuenv.read_lock(str(tmp_path / mixed.name_beside(str(path))))
     (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
-    (check,) = mixed.checks(str(target), second)
+    check = prefixes.wheels_check(str(target), second)
     assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
 
 
@@ -211,7 +211,7 @@ def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], caps
     assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
     assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
-        install(lock, str(target), H100)
+        sync_prefix(lock, str(target), H100)
     elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
     with pytest.raises(InputError, match="not a file beside it"):
         mixed.path_beside(str(path), elsewhere)
@@ -234,7 +234,7 @@ def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Pa
     target = path.parent / "prefix"
     demanding: Lock = second.replace(needs=second.needs.replace(glibc=(9, 9)))
     with pytest.raises(HostMismatchError) as caught:
-        install(lock, str(target), H100, second=demanding)
+        sync_prefix(lock, str(target), H100, second=demanding)
     assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
 
 
@@ -245,8 +245,8 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
         lock = locks.read(str(path))
         beside = mixed.path_beside(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
-        install(lock, str(target), H100, second=second)
-        assert second is None or {one.status for one in mixed.checks(str(target), second)} == {"pass"}
+        sync_prefix(lock, str(target), H100, second=second)
+        assert second is None or prefixes.wheels_check(str(target), second).status == "pass"
         found.append(sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info")))
     assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
     assert not (target / "conda-meta" / "gpuenv-wheels").exists()
@@ -254,12 +254,12 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
 
 def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -> None:
     second, target = gpuenv.read_lock(str(both[1])), both[0].parent
-    assert mixed.left_over(str(target), second) == ()
+    assert prefixes.left_over(str(target), second) == ()
     (target / "conda-meta").mkdir()
-    mixed.remember(str(target), second)
-    assert mixed.left_over(str(target), second) == () and mixed.left_over(str(target), None) == ("leaf-kit",)
+    prefixes.remember(str(target), second)
+    assert prefixes.left_over(str(target), second) == () and prefixes.left_over(str(target), None) == ("leaf-kit",)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
-    assert mixed.left_over(str(target), older) == ("leaf-kit",)
+    assert prefixes.left_over(str(target), older) == ("leaf-kit",)
 
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:
@@ -267,9 +267,9 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]
     lock, second, target = locks.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
     wrong = second.replace(pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins))
     with pytest.raises(InstallError, match="wrong hash"):
-        install(lock, str(target), H100, second=wrong)
+        sync_prefix(lock, str(target), H100, second=wrong)
     assert not target.exists()
     installing.sync(lock, str(target))
     with pytest.raises(InstallError, match="wrong hash"):
-        install(lock, str(target), H100, second=wrong)
-    assert installing.installed(str(target))
+        sync_prefix(lock, str(target), H100, second=wrong)
+    assert prefixes.packages(str(target))

@@ -277,11 +277,18 @@ def sync(
 ) -> str:
     """Installs a lock into a new or existing environment and returns its interpreter.
 
-    HostMismatchError, before anything is written, if `host` does not fulfil what the lock needs.
+    HostMismatchError, before anything is written, if `host` does not fulfil what the lock needs. InputError for the
+    lock of wheels that belong to a conda lock: alone they lack what conda brings.
     """
     from . import lockfile
     from .backends import wheels
 
+    if lock.inputs:
+        from .backends.conda.mixed import conda_lock_of
+
+        conda = conda_lock_of(lock)
+        if conda is not None:
+            raise InputError(f"the lock has the wheels that belong to {conda}", hint=f"sync both: gpuenv sync {conda}")
     reasons = lockfile.fit(lock, host)
     if reasons:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", reasons)
@@ -326,7 +333,7 @@ def verify(
         verbose=verbose,
         against=lambda pins: reasons_against(pins, host),
     )
-    return (*_host_checks(lock, host, device), *checks) if lock is not None else checks
+    return (*host_checks(lock, host, device), *checks) if lock is not None else checks
 
 
 def _distributions(framework: Framework) -> set[str]:
@@ -334,11 +341,14 @@ def _distributions(framework: Framework) -> set[str]:
     return {way.requires[0].partition("[")[0] for way in framework.ways}
 
 
-def _host_checks(lock: Lock, host: Host, device: bool) -> list[Check]:
-    """The drift between what the lock needs and the host as it is now; without `device` only what needs no GPU."""
+def host_checks(lock: Lock, host: Host, device: bool, more: tuple[Reason, ...] = ()) -> list[Check]:
+    """The drift between what the lock needs and the host as it is now; without `device` only what needs no GPU.
+
+    `more` speaks against the lock beside its needs.
+    """
     from . import lockfile
 
-    found = lockfile.fit(lock, host)
+    found = tuple(dict.fromkeys((*lockfile.fit(lock, host), *more)))
     if not device:
         found = tuple(reason for reason in found if reason.code in ("platform", "python", "glibc", "glibc-unknown"))
     if not found:

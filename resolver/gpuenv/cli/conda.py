@@ -11,7 +11,7 @@ import gpuenv
 # The solver is started before anything else is imported: it takes a tenth of a second to be there.
 from ..backends.conda import solvers, virtual
 from ..errors import HostMismatchError, InputError
-from ..model import Host, Lock, Plan, Request
+from ..model import Check, Host, Lock, Plan, Request
 from .output import print_json, print_lines
 
 TYPE_CHECKING = False
@@ -32,48 +32,114 @@ def is_wanted(arguments: Namespace, env: Mapping[str, str] | None = None) -> boo
 
 
 def active_prefix(env: Mapping[str, str]) -> str | None:
-    """The conda environment that is active, if one is."""
-    prefix = env.get("CONDA_PREFIX")
+    """The conda environment that is active; None in a venv, which stands before it."""
+    venv, prefix = env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX")
+    if venv and os.path.isfile(os.path.join(venv, "pyvenv.cfg")):
+        return None
     return prefix if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")) else None
 
 
 def solve(arguments: Namespace) -> int:
     """The command `gpuenv solve`, for conda."""
+    _said(arguments, _locked(arguments, active_prefix(os.environ))[2])
+    return 0
+
+
+def install(arguments: Namespace) -> int:
+    """The command `gpuenv install`, for conda: solved, locked, installed, verified."""
+    from ..backends import wheels
+    from ..backends.conda import installing
+
+    # A target that cannot be used is bad input: not even the lock is written then.
+    installing.check(arguments.target)
+    if arguments.pip:
+        wheels.check_installer(arguments.installer)
+    lock, second, said = _locked(arguments, arguments.target)
+    if not arguments.json:
+        _said(arguments, said)
+    return _sync_and_verify(arguments, lock, second, said[0][0].host)
+
+
+Said = list[tuple[Plan, str]]  # plans, each with the file that its lock is in: conda's, then that of the wheels
+
+
+def _lock_path(arguments: Namespace) -> str:
+    """Where the lock goes, checked before anything is solved."""
+    from ..backends.conda import locks
+
     if arguments.format == "requirements":
         raise InputError("--format requirements is for pip: conda takes conda-explicit or conda-lock")
+    return _path(arguments.output or locks.FORMATS[_form(arguments)])
+
+
+def _form(arguments: Namespace) -> str:
+    return str(arguments.format) if arguments.format.startswith("conda-") else "conda-explicit"
+
+
+def _locked(arguments: Namespace, prefix: str | None) -> tuple[Lock, Lock | None, Said]:
+    """Solves and writes the lock, or both; what has two owners in the prefix is a warning of the plan."""
     channels = tuple(map(_channel, arguments.channel)) or DEFAULT_CHANNELS
     solver = _started(arguments, channels)
     try:
-        return _solve(arguments, channels, solver)
+        return _solved(arguments, channels, solver, prefix)
     finally:
         solver.close()
 
 
-def _solve(arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solver) -> int:
-    from .. import explanation
+def _solved(
+    arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solver, prefix: str | None
+) -> tuple[Lock, Lock | None, Said]:
+    # While the solver starts, all that is needed after it.
+    from .. import explanation  # noqa: F401
     from ..backends.conda import locks
     from ..writing import write_whole
     from .asking import asked
 
-    form = arguments.format if arguments.format in locks.FORMATS else "conda-explicit"
-    path = _path(arguments.output or locks.FORMATS[form])
+    path = _lock_path(arguments)
     request, options, host = asked(arguments, lambda: host_of(arguments))
     plan = plan_for(request, host, solver, python=host.python.version if arguments.python else None)
     solver.leave()
-    lock, second = locks.lock(plan, channels), None
+    if prefix is not None:
+        plan = with_owners(plan, prefix)
+    lock, second, said = locks.lock(plan, channels), None, [(plan, path)]
     if arguments.pip:
         from . import mixed
 
-        second = mixed.planned(arguments, plan, options, path)
-        lock = mixed.written(lock, second)
-    write_whole(path, locks.dumps(lock, form).encode())
-    said = [(plan, path), *([second] if second else [])]
+        said.append(mixed.planned(arguments, plan, options, path))
+        lock, second = mixed.written(lock, path, *said[1])
+    write_whole(path, locks.dumps(lock, _form(arguments)).encode())
+    return lock, second, said
+
+
+def with_owners(plan: Plan, prefix: str) -> Plan:
+    """The plan with a warning of what it would bring into a prefix beside the same of wheels that are there."""
+    from ..backends.conda import prefixes, rows
+
+    matrix = gpuenv.compatibility_data()
+    mine = prefixes.left_over(prefix, None)  # of an earlier lock, and taken out with it
+    found = prefixes.beside_wheels(prefix, plan.pins, rows.Carriers(matrix.folder), matrix, mine)
+    return plan.replace(warnings=(*plan.warnings, *found))
+
+
+def with_conda_owners(plan: Plan, prefix: str | None) -> Plan:
+    """A plan of wheels with a warning of what a conda environment has already; without one, as it is."""
+    if prefix is None:
+        return plan
+    from ..backends.conda import prefixes, rows
+
+    matrix = gpuenv.compatibility_data()
+    found = prefixes.beside_conda(prefix, plan.pins, rows.Carriers(matrix.folder), matrix)
+    return plan.replace(warnings=(*plan.warnings, *found))
+
+
+def _said(arguments: Namespace, said: Said) -> None:
+    from .. import explanation
+
     if arguments.json:
         documents = [explanation.plan_json(*one) for one in said]
-        print_json(documents[0] | ({"pip": documents[1]} if second else {}))
+        print_json(documents[0] | ({"pip": documents[1]} if documents[1:] else {}))
     else:
         print_lines([line for one in said for line in explanation.plan_lines(*one)])
-    return 0
 
 
 def _started(arguments: Namespace, channels: Sequence[str]) -> solvers.Solver:
@@ -149,7 +215,7 @@ def _path(path: str) -> str:
     return path
 
 
-# ---- sync -----------------------------------------------------------------------------------------------------------
+# ---- sync and verify ------------------------------------------------------------------------------------------------
 
 
 def is_lock(path: str) -> bool:
@@ -159,36 +225,73 @@ def is_lock(path: str) -> bool:
     return locks.is_lock(path)
 
 
+def read_locks(path: str) -> tuple[Lock, Lock | None]:
+    """(a conda lock, that of its wheels beside it if it has one)."""
+    from ..backends.conda import locks, mixed
+
+    lock = locks.read(path)
+    beside = mixed.path_beside(path, lock)
+    return lock, None if beside is None else gpuenv.read_lock(beside)
+
+
 def sync(arguments: Namespace) -> int:
     """The command `gpuenv sync`, of a conda lock: checked, installed, verified."""
-    from ..backends.conda import installing, locks, mixed
     from . import host_of as of_flags
+
+    lock, second = read_locks(arguments.lock)
+    return _sync_and_verify(arguments, lock, second, of_flags(arguments, solving=False, python=False))
+
+
+def _sync_and_verify(arguments: Namespace, lock: Lock, second: Lock | None, host: Host) -> int:
     from . import note
     from .verifying import end_by_exit, show
 
-    lock = locks.read(arguments.lock)
-    host = of_flags(arguments, solving=False, python=False)
-    beside = mixed.path_beside(arguments.lock, lock)
-    second = None if beside is None else gpuenv.read_lock(beside)
-    python = install(
-        lock, arguments.target, host, second=second, installer=arguments.installer, progress=note(arguments)
-    )
+    sync_prefix(lock, arguments.target, host, second=second, installer=arguments.installer, progress=note(arguments))
     if arguments.no_verify:
         if arguments.json:
             count = len(lock.pins) + (len(second.pins) if second else 0)
             print_json({"target": arguments.target, "packages": count, "verified": False})
         return 0
-    described = bool(arguments.gpu or arguments.host)
-    checks = installing.prefix_checks(arguments.target, lock)
+    end_by_exit()
+    # A host that was described is elsewhere: only what needs no device can be proved here.
+    device = not (arguments.gpu or arguments.host)
+    return show(arguments, verify(lock, second, arguments.target, host, device=device, timeout=arguments.timeout))
+
+
+def verify(
+    lock: Lock,
+    second: Lock | None,
+    target: str,
+    host: Host,
+    *,
+    device: bool = True,
+    timeout: float = 300.0,
+    only: Sequence[str] = (),
+    verbose: bool = False,
+) -> tuple[Check, ...]:
+    """The checks of a prefix (its folder or its interpreter) by its lock: the host's, "versions conda" and "versions
+    wheels", and all that gpuenv.verify checks of an environment without a lock.
+    """
+    from ..backends.conda import installing, prefixes, rows
+
+    if not os.path.isdir(target):  # bin/python, or python.exe on Windows
+        folder = os.path.dirname(os.path.abspath(target))
+        target = os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder
+    if not prefixes.is_prefix(target):
+        raise InputError(f"{target}: is no conda environment, and the lock is of one")
+    matrix = gpuenv.compatibility_data()
+    own = host if not lock.needs.python else host.replace(python=lock.host.python)
+    against = installing.reasons(lock, own, matrix, rows.Carriers(matrix.folder)) if device else ()
+    checks = [*gpuenv.host_checks(lock, own, device, against), prefixes.conda_check(target, lock)]
     if second is not None:
-        checks += mixed.checks(arguments.target, second)
+        checks.append(prefixes.wheels_check(target, second))
+    python = installing.interpreter(target)
     if python:
-        end_by_exit()
-        checks += gpuenv.verify(None, python, host, device=not described, timeout=arguments.timeout)
-    return show(arguments, checks)
+        checks += gpuenv.verify(None, python, own, device=device, timeout=timeout, only=only, verbose=verbose)
+    return tuple(checks)
 
 
-def install(
+def sync_prefix(
     lock: Lock,
     target: str,
     host: Host,
@@ -204,7 +307,7 @@ def install(
     """
     from .. import lockfile
     from ..backends import wheels
-    from ..backends.conda import installing, mixed, rows
+    from ..backends.conda import installing, mixed, prefixes, rows
 
     matrix = gpuenv.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
@@ -217,7 +320,7 @@ def install(
         raise HostMismatchError("the lock does not fit this host; nothing was installed", tuple(dict.fromkeys(found)))
     if second is None and mixed.named(lock) is not None:
         raise InputError("the lock has pip packages beside it: give their lock, too")
-    new, old = installing.check(target), mixed.left_over(target, second)
+    new, old = installing.check(target), prefixes.left_over(target, second)
     if second is not None or old:
         wheels.check_installer(installer)
     if old:  # before conda's are there, which may be of the same names
@@ -227,7 +330,7 @@ def install(
     try:
         if second is not None:
             wheels.add(second, python, installer=installer, progress=progress)
-        mixed.remember(target, second)
+        prefixes.remember(target, second)
     except BaseException:
         if new:
             import shutil

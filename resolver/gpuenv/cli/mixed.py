@@ -65,12 +65,16 @@ def _check_own(request: Request, held: mixed.Supply) -> None:
         raise NoSolutionError(Explanation(subject=", ".join(request.requirements), reasons=reasons))
 
 
-def written(lock: Lock, second: tuple[Plan, str]) -> Lock:
-    """Writes the lock of the wheels; returns the conda lock with its name and sha256."""
+def written(lock: Lock, path: str, plan: Plan, beside: str) -> tuple[Lock, Lock]:
+    """Writes the lock of the wheels. Returns (the conda lock with its name and sha256, the lock of the wheels).
+
+    That names the file of the conda lock, without which its wheels lack what conda brings.
+    """
     from .. import lockfile
     from ..digests import sha256
 
-    plan, path = second
-    text = lockfile.dumps(gpuenv.lock(plan))
-    lockfile.write(path, text)
-    return lock.replace(inputs=(*lock.inputs, ("pip", (os.path.basename(path), sha256(text.encode())))))
+    second = gpuenv.lock(plan).replace(inputs=((mixed.CONDA, os.path.basename(path)),))
+    text = lockfile.dumps(second)
+    lockfile.write(beside, text)
+    digest = sha256(text.encode())
+    return lock.replace(inputs=(*lock.inputs, ("pip", (os.path.basename(beside), digest)))), second

@@ -24,17 +24,22 @@ FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 def solve_flags(parser: ArgumentParser) -> None:
     """Flags of `gpuenv solve`."""
     request_flags(parser)
+    _backend_flags(parser)
+    host_flags(parser)
+
+
+def _backend_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="pylock", help="requirements go to stdout without -o")
     conda = "conda; auto is conda where a conda environment is active"
     parser.add_argument("--backend", choices=("pip", "conda", "auto"), help=f"pip (default) or {conda}")
     parser.add_argument("--channel", metavar="URL", action="append", default=[], help="conda: its name, URL or folder")
     parser.add_argument("--pip", metavar="REQUIREMENT", action="append", default=[], help="conda: a wheel beside it")
-    host_flags(parser)
 
 
 def install_flags(parser: ArgumentParser) -> None:
     """Flags of `gpuenv install`."""
     request_flags(parser)
+    _backend_flags(parser)
     host_flags(parser)
     _sync_flags_only(parser)
 
@@ -66,8 +71,7 @@ def solve(arguments: Namespace) -> int:
             return conda.solve(arguments)
     from .. import explanation, lockfile
 
-    if arguments.pip:
-        raise InputError(f"--pip {arguments.pip[0]}: is for --backend conda", hint="with pip it is a REQUIREMENT")
+    _check_pip(arguments)
     path = _lock_path(arguments)
     plan = _planned(arguments)
     lock = gpuenv.lock(plan)
@@ -90,12 +94,19 @@ def solve(arguments: Namespace) -> int:
 
 def install(arguments: Namespace) -> int:
     """Solves, installs and verifies."""
+    if arguments.backend is not None or arguments.format.startswith("conda"):
+        from . import conda
+
+        if conda.is_wanted(arguments):
+            return conda.install(arguments)
     from .. import explanation, lockfile
     from ..backends import wheels
 
-    arguments.format = "pylock"
+    _check_pip(arguments)
+    if arguments.format == "requirements":
+        raise InputError("--format requirements is for gpuenv solve: what is installed is locked")
     path = _lock_path(arguments)
-    plan = _planned(arguments)
+    plan = _planned(arguments, arguments.target)
     lock = gpuenv.lock(plan)
     # A target that cannot be used is bad input: not even the lock is written then.
     wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
@@ -154,9 +165,21 @@ def _sync_and_verify(arguments: Namespace, lock: Lock, plan: Plan | None, host: 
     return show(arguments, gpuenv.verify(lock, python, host, device=not described, timeout=arguments.timeout))
 
 
-def _planned(arguments: Namespace) -> Plan:
+def _check_pip(arguments: Namespace) -> None:
+    if arguments.pip:
+        raise InputError(f"--pip {arguments.pip[0]}: is for --backend conda", hint="with pip it is a REQUIREMENT")
+
+
+def _planned(arguments: Namespace, target: str | None = None) -> Plan:
+    """The plan, with a warning of what conda packages of the target (default: of the active environment) have, too."""
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
-    return gpuenv.solve(request, host, options)
+    plan = gpuenv.solve(request, host, options)
+    prefix = target or os.environ.get("CONDA_PREFIX")
+    if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")):
+        from . import conda
+
+        return conda.with_conda_owners(plan, target or conda.active_prefix(os.environ))
+    return plan
 
 
 def _lock_path(arguments: Namespace) -> str | None:

@@ -16,6 +16,7 @@ from .output import print_json, print_lines
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
     from argparse import ArgumentParser, Namespace
+    from typing import Any
 
 TIMEOUT, HOOK_TIMEOUT = 300.0, 60.0  # s
 Step = Callable[[str], None]
@@ -23,7 +24,8 @@ Step = Callable[[str], None]
 
 def verify_flags(parser: ArgumentParser) -> None:
     """Flags of `gpuenv verify`."""
-    parser.add_argument("lock", metavar="LOCK", nargs="?", help="default: pylock.toml, if it is there")
+    what = "of wheels, or of a conda environment (default: pylock.toml, if it is there)"
+    parser.add_argument("lock", metavar="LOCK", nargs="?", help=what)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--target", metavar="DIR", help="the environment (default: the active one, else ./.venv)")
     where.add_argument("--python", metavar="EXE", help="the environment's interpreter")
@@ -69,30 +71,45 @@ def checked(arguments: Namespace, timeout: float, step: Step | None = None) -> t
 
     begin, step = time.monotonic(), step or _silent
     path = arguments.lock or ("pylock.toml" if os.path.isfile("pylock.toml") else None)
-    lock = None if path is None else gpuenv.read_lock(path)
+    conda = _conda(path)
+    second = None
+    if conda is not None:
+        lock, second = conda.read_locks(path)
+    else:
+        lock = None if path is None else gpuenv.read_lock(path)
     target = arguments.python or arguments.target or active_environment(os.environ)
     if target is None:
         raise InputError("no environment is active", hint="name one: --target DIR or --python EXE")
     step("looking at the GPUs and the driver")
     host = gpuenv.detect()
-    if lock is not None:
+    if lock is not None and conda is None:  # which sees to it itself: another tool's lock says nothing of Python
         host = host.replace(python=lock.host.python)
     step("the checks")
-    checks = gpuenv.verify(
-        lock,
-        target,
-        host,
-        device=not arguments.no_device,
-        timeout=max(0.1, timeout - (time.monotonic() - begin)),
-        only=tuple(arguments.framework),
-        verbose=arguments.verbose,
-    )
+    how: dict[str, Any] = {
+        "device": not arguments.no_device,
+        "timeout": max(0.1, timeout - (time.monotonic() - begin)),
+        "only": tuple(arguments.framework),
+        "verbose": arguments.verbose,
+    }
+    if conda is not None:
+        checks = conda.verify(lock, second, target, host, **how)
+    else:
+        checks = gpuenv.verify(lock, target, host, **how)
     if arguments.bundle:
         step("writing the report")
         from .reporting import write_bundle
 
         write_bundle(arguments.bundle, checks, host, target, lock)
     return checks, host
+
+
+def _conda(path: str | None) -> Any:
+    """The module for conda locks, if the file is one; importing it costs what a pylock.toml does without."""
+    if path is None or path.endswith(".toml"):
+        return None
+    from . import conda
+
+    return conda if conda.is_lock(path) else None
 
 
 def show(arguments: Namespace, checks: Sequence[Check]) -> int:

@@ -105,7 +105,7 @@ def closure_reasons(
 ) -> dict[str, tuple[Reason, ...]]:
     """What speaks against the packages of a closure, by the name of the package; {} if nothing does.
 
-    Codes beside those of the rules: virtual-package (a virtual package that the host does not have), two-cudnn.
+    Codes beside those of the rules: virtual-package (a virtual package that the host does not have).
     """
     cuda = cuda_of(records)
     known = {name: (version, build) for name, version, build in virtual}
@@ -149,17 +149,3 @@ def _fits(dependency: str, known: Mapping[str, tuple[str, str]], *, missing: boo
         return missing
     version, build = known[name]
     return versions.contains(spec, version) and fnmatch.fnmatchcase(build, glob)
-
-
-def mixed_reasons(records: Iterable[Record], wheels: Iterable[tuple[str, str]]) -> tuple[Reason, ...]:
-    """R5 in an environment of both: a cuDNN of conda's and one of a wheel's in one prefix.
-
-    Which of them a process gets depends on what it imports first. Code: two-cudnn.
-    """
-    ours = [f"{one['name']} {one['version']} of conda" for one in records if one["name"] in rows.CUDNN]
-    theirs = [f"{name} {version} of a wheel" for name, version in wheels if name.startswith("nvidia-cudnn-cu")]
-    if not ours or not theirs:
-        return ()
-    have = " and ".join([*ours[:1], *theirs])
-    need, source = "one cuDNN in a prefix", rules.OWNER_SOURCE
-    return (Reason(code="two-cudnn", subject="cuDNN", need=need, have=have, source=source),)

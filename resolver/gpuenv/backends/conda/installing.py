@@ -6,8 +6,9 @@ import os
 
 from ...errors import InputError, InstallError, Reason
 from ...facts import is_doubt
-from ...model import Check, Host, Lock, Matrix, Wheel
+from ...model import Host, Lock, Matrix, Wheel
 from . import checking
+from .prefixes import is_prefix, packages
 from .rows import Carriers
 from .solvers import RattlerSolver
 
@@ -45,7 +46,7 @@ def check(target: str) -> bool:
     if os.path.exists(target) and not os.path.isdir(target):
         raise InputError(f"--target {target}: is not a folder")
     if os.path.isdir(target) and os.listdir(target):
-        if not os.path.isdir(os.path.join(target, "conda-meta")):
+        if not is_prefix(target):
             raise InputError(f"--target {target}: has files in it and is no conda environment")
         return False
     if not os.path.isdir(os.path.dirname(target)):
@@ -76,8 +77,13 @@ def sync(lock: Lock, target: str, *, progress: Callable[[str], None] | None = No
         raise
     finally:
         solver.close()
-    python = os.path.join(target, "python.exe" if subdir.startswith("win") else os.path.join("bin", "python"))
-    return python if os.path.isfile(python) else ""
+    return interpreter(target)
+
+
+def interpreter(target: str) -> str:
+    """The interpreter of a prefix; "" if it has none."""
+    names = (os.path.join("bin", "python"), "python.exe")
+    return next((path for name in names if os.path.isfile(path := os.path.join(target, name))), "")
 
 
 def _row(wheel: Wheel) -> dict[str, Any]:
@@ -92,61 +98,11 @@ def _row(wheel: Wheel) -> dict[str, Any]:
     }
 
 
-def installed(target: str) -> dict[str, dict[str, Any]]:
-    """The records of conda-meta, by name: what conda and rattler say is in a prefix."""
-    import json
-
-    folder, found = os.path.join(target, "conda-meta"), {}
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        if name.endswith(".json"):
-            try:
-                with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    record = json.load(file)
-                found[str(record["name"])] = record
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-    return found
-
-
 def _checked(lock: Lock, target: str) -> None:
     """That the prefix holds what the lock names, by the records of what was linked."""
-    have = installed(target)
+    have = packages(target)
     for pin in lock.pins:
         one = have.get(pin.wheel.name)
         if one is None or one.get("version") != pin.wheel.version or one.get("sha256") != pin.wheel.sha256:
             said = "nothing" if one is None else f"{one.get('version')} {one.get('sha256')}"
             raise InstallError(f"{pin.wheel.filename} was not installed as locked: the prefix has {said}")
-
-
-# ---- what is in a prefix --------------------------------------------------------------------------------------------
-
-
-def prefix_checks(target: str, lock: Lock | None = None) -> tuple[Check, ...]:
-    """That a prefix holds what a lock names ("versions conda"), and one cuDNN only ("owners cuDNN")."""
-    have, checks = installed(target), []
-    if lock is not None:
-        wrong = []
-        for pin in lock.pins:
-            one = have.get(pin.wheel.name)
-            if one is None:
-                wrong.append(f"{pin.wheel.name} {pin.wheel.version} is not installed")
-            elif one.get("version") != pin.wheel.version or one.get("sha256") not in (None, pin.wheel.sha256):
-                wrong.append(f"{pin.wheel.name} is {one.get('version')} {one.get('build')}, not {pin.wheel.filename}")
-        said = "; ".join(wrong[:6]) if wrong else f"{len(lock.pins)} conda packages as locked"
-        checks.append(Check(name="versions", subject="conda", status="fail" if wrong else "pass", evidence=said))
-    both = checking.mixed_reasons(have.values(), wheels(target))
-    if both:
-        checks.append(Check(name="owners", subject="cuDNN", status="fail", evidence=f"{both[0].have} in one prefix"))
-    return tuple(checks)
-
-
-def wheels(target: str) -> list[tuple[str, str]]:
-    """(name, version) of NVIDIA's wheels in a prefix, by the names of their folders."""
-    import glob
-
-    found = []
-    for pattern in ("lib/python3*/site-packages", "Lib/site-packages"):
-        for path in glob.glob(os.path.join(glob.escape(target), pattern, "nvidia_*.dist-info")):
-            name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
-            found.append((name.replace("_", "-"), version))
-    return sorted(found)

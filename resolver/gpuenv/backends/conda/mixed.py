@@ -7,16 +7,14 @@ refusal says whose it is. Nothing of that name is installed again.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...environment import normalize_name, parse_requirement, version_key
 from ...errors import InputError, Reason, TamperedError, UnusableFileError
-from ...model import Check, Lock, Matrix, Pin, Plan, Request, Requirement, Value, Wheel, show_pair
+from ...model import Lock, Matrix, Pin, Plan, Request, Requirement, Value, Wheel
 from ...rules import OWNER_SOURCE
-from ...writing import write_whole
 from . import rows
 from .rows import Carriers
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
+CONDA = "conda-lock"  # Lock.inputs of a lock of wheels: the file of the conda lock that it belongs to
 _PYTHON = {"python", "python_abi"}
 _TAIL = re.compile(r"-cu[0-9]+$")
 # NVIDIA's wheels of a library are nvidia-NAME or nvidia-NAME-cuN; conda-forge's packages of it libNAME, or as here.
@@ -49,12 +48,14 @@ class Supply(Value):
     """What a conda closure has for wheels, and against them.
 
     `versions` is {distribution: its version}, `refused` {distribution: why no wheel of it is taken}, `libraries`
-    {nvidia-NAME: the conda package with the same library}.
+    {nvidia-NAME: the conda package with the same library}, `frameworks` {distribution: why a wheel of it is a second
+    owner of the framework}, of the conda package's own distribution, too.
     """
 
     versions: Mapping[str, str]
     refused: Mapping[str, Reason]
     libraries: Mapping[str, str]
+    frameworks: Mapping[str, Reason]
 
     def against(self, name: str, version: str) -> Reason | None:
         """Why a wheel cannot stand beside the conda packages; None if it can.
@@ -70,6 +71,14 @@ class Supply(Value):
             return Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
         found = self.refused.get(name)
         return None if found is None else found.replace(subject=f"{name} {version}")
+
+    def owner(self, name: str, version: str) -> Reason | None:
+        """What a wheel in the same prefix owns a second time, whether or not a solve would take it; None if nothing.
+
+        Codes: two-cudnn, two-libraries, two-frameworks.
+        """
+        found = self.frameworks.get(name) or self.against(name, version)
+        return found if found is not None and found.code.startswith("two-") else None
 
     def asked(self, text: str) -> str:
         """A requirement as the solve reads it: numpy>=2 -> numpy-of-conda>=2 where numpy is held. InputError."""
@@ -113,8 +122,10 @@ def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
         bundled = rows.cudnn_of({"name": name, "version": pin.wheel.version, "depends": (), **pin.wheel.metadata})[1]
         for stem in (*stems, *(("cudnn",) if bundled else ())):
             libraries.setdefault(f"nvidia-{stem}", said)
-    refused |= {name: one for name, one in _of_frameworks(pins, carriers, matrix).items() if name not in versions}
-    return Supply(versions=versions, refused=refused, libraries=libraries)
+    owned = _of_frameworks(pins, carriers, matrix)
+    refused |= {name: one for name, one in owned.items() if name not in versions}
+    frameworks = {name: one for name, one in owned.items() if one.code == "two-frameworks"}
+    return Supply(versions=versions, refused=refused, libraries=libraries, frameworks=frameworks)
 
 
 def _of_frameworks(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> dict[str, Reason]:
@@ -257,6 +268,12 @@ def named(lock: Lock) -> tuple[str, str] | None:
     return None if found is None else (str(found[0]), str(found[1]))
 
 
+def conda_lock_of(lock: Lock) -> str | None:
+    """The conda lock that a lock of wheels belongs to; None for one that stands alone."""
+    found = dict(lock.inputs).get(CONDA)
+    return None if found is None else str(found)
+
+
 def path_beside(path: str, lock: Lock) -> str | None:
     """The file of the wheels of a conda lock at `path`, unchanged; None if it has none.
 
@@ -280,47 +297,3 @@ def path_beside(path: str, lock: Lock) -> str | None:
     if sha256(data) != digest:
         raise TamperedError(f"{file}: is not the file that {path} was locked with", hint="lock again: gpuenv solve")
     return file
-
-
-# ---- what is in a prefix --------------------------------------------------------------------------------------------
-
-
-_MARK = os.path.join("conda-meta", "gpuenv-wheels")  # no .json: conda takes those for its own
-
-
-def left_over(target: str, second: Lock | None) -> tuple[str, ...]:
-    """The wheels that gpuenv put into a prefix and that have no place in it with these; all, for another Python."""
-    try:
-        with open(os.path.join(target, _MARK), encoding="utf-8") as file:
-            python, *names = file.read().split()
-    except (OSError, ValueError):
-        return ()
-    if second is None or python != show_pair(second.needs.python):
-        return tuple(names)
-    return tuple(sorted(set(names) - {pin.wheel.name for pin in second.pins}))
-
-
-def remember(target: str, second: Lock | None) -> None:
-    """Writes down which wheels are gpuenv's in a prefix."""
-    path = os.path.join(target, _MARK)
-    if second is not None:
-        lines = [show_pair(second.needs.python), *(pin.wheel.name for pin in second.pins)]
-        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
-    elif os.path.exists(path):
-        os.remove(path)
-
-
-def checks(target: str, lock: Lock) -> tuple[Check, ...]:
-    """That a prefix has the wheels that a lock names ("versions wheels"), each of them once."""
-    have: dict[str, list[str]] = {}
-    for pattern in ("lib/python3*/site-packages", "Lib/site-packages"):
-        for path in glob.glob(os.path.join(glob.escape(target), pattern, "*.dist-info")):
-            name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
-            have.setdefault(normalize_name(name), []).append(version)
-    wrong = []
-    for pin in lock.pins:
-        found = have.get(pin.wheel.name, [])
-        if [version_key(one) for one in found] != [version_key(pin.wheel.version)]:
-            wrong.append(f"{pin.wheel.name} is {' and '.join(sorted(found)) or 'not there'}, not {pin.wheel.version}")
-    said = "; ".join(wrong[:6]) if wrong else f"{len(lock.pins)} wheels as locked"
-    return (Check(name="versions", subject="wheels", status="fail" if wrong else "pass", evidence=said),)
