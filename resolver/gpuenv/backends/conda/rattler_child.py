@@ -8,7 +8,8 @@ One JSON request a line on stdin, one JSON answer a line on stdout:
                                         -> {"records": [record]}, {"refused": text} or {"unreadable": text}
 {"do": "install", "prefix": .., "records": [record], "subdir": ..}     -> {"installed": n}
 
-A failure is {"failed": text}. A record is that of repodata.json with "url", "channel" and "fn" beside.
+A failure is {"failed": text}, and {"nowhere": text} where a channel is not one. A record is that of repodata.json with
+"url", "channel" and "fn" beside.
 Only py-rattler is imported, nothing of gpuenv.
 """
 
@@ -157,7 +158,10 @@ def answer(session: Session, request: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = session.loop.run(getattr(session, request["do"])(request))
         return found
     except Exception as error:
-        return {"failed": f"{type(error).__name__}: {error}"}
+        text = str(error) if " " in str(error) else f"{type(error).__name__}: {error}"
+        # rattler has a class for a URL that it cannot read, and none for a channel that is not there.
+        nowhere = isinstance(error, session.rattler.exceptions.InvalidChannelError) or "could not find subdir" in text
+        return {"nowhere" if nowhere else "failed": text}
 
 
 def main() -> None:

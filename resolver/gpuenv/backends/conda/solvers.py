@@ -60,7 +60,7 @@ class RattlerSolver:
     ) -> None:
         """Starts the child, which imports py-rattler meanwhile. `cache` is fetch, offline or refresh."""
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
-        self._open = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
+        self._open: dict[str, Any] = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
         self._child: Child | None = Child([python or sys.executable, "-I", "-X", "utf8", script])
         self._opened = False
 
@@ -85,8 +85,12 @@ class RattlerSolver:
             raise PackageIndexError("rattler ended without an answer") from None
         if "missing" in found:
             raise InputError(f"conda environments need a solver: {found['missing']}", hint=NEEDED)
+        where = ", ".join(self._open["channels"])
+        if "nowhere" in found:
+            hint = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
+            raise InputError(f"--channel {where}: {_line(found['nowhere'])}", hint=hint)
         if "failed" in found:
-            raise PackageIndexError(f"rattler: {' '.join(str(found['failed']).split())}")
+            raise PackageIndexError(f"{where or 'rattler'}: {_line(found['failed'])}")
         return found
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -122,6 +126,11 @@ class RattlerSolver:
         child, self._child = self._child, None
         if child is not None:
             child.close()
+
+
+def _line(text: object) -> str:
+    """A message of rattler's, with its causes, on one line."""
+    return " ".join(str(text).split()).replace(" Caused by:", ":")
 
 
 class CondaSolver:

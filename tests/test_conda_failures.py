@@ -1,0 +1,158 @@
+"""What is wrong with a channel is said in one line, with the channel's name, and nothing is written."""
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import conda_channel
+from gpuenv.cli import main
+
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+SUBDIRS = ("linux-64", "noarch")
+BAD_INPUT, INDEX_FAILED = 2, 4
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """A client that leaves amid an answer is none of the tests' business."""
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("channel")
+    conda_channel.make(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CONDA_PREFIX", raising=False)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    with Server(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def damaged(channel: Path, tmp_path: Path) -> Path:
+    """A copy of the channel's repodata that the tests damage."""
+    for subdir in SUBDIRS:
+        (tmp_path / "mine" / subdir).mkdir(parents=True)
+        for name in ("repodata.json", "repodata.json.zst"):
+            shutil.copy(channel / subdir / name, tmp_path / "mine" / subdir / name)
+    return tmp_path / "mine"
+
+
+def said(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+    """(the exit status, the one line on stderr) of a solve; no file was written."""
+    out = tmp_path / "out"
+    out.mkdir()
+    command = ["solve", "--backend", "conda", "--framework", "torch", "--channel", url, *HOST, *more]
+    status = main([*command, "-o", str(out / "lock.txt")])
+    captured = capsys.readouterr()
+    assert not list(out.iterdir()) and not captured.out
+    (line,) = captured.err.splitlines()
+    assert line.startswith("gpuenv: ") and "Traceback" not in line
+    return status, line
+
+
+def test_a_truncated_repodata(damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for subdir in SUBDIRS:
+        (damaged / subdir / "repodata.json.zst").unlink()
+        path = damaged / subdir / "repodata.json"
+        path.write_bytes(path.read_bytes()[:5000])
+    status, line = said(str(damaged), tmp_path, capsys)
+    assert status == INDEX_FAILED and damaged.as_uri() in line and "repodata.json" in line
+
+
+def test_a_truncated_zst(served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for subdir in SUBDIRS:
+        path = damaged / subdir / "repodata.json.zst"
+        path.write_bytes(path.read_bytes()[:3000])
+    status, line = said(f"{served}/mine", tmp_path, capsys)
+    assert status == INDEX_FAILED and f"{served}/mine/" in line and "zstd" in line
+
+
+def test_a_page_in_place_of_repodata(
+    served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for subdir in SUBDIRS:
+        (damaged / subdir / "repodata.json.zst").unlink()
+        (damaged / subdir / "repodata.json").write_text("<html>sign in</html>")
+    status, line = said(f"{served}/mine", tmp_path, capsys)
+    assert status == INDEX_FAILED and f"{served}/mine" in line and "repodata.json" in line
+
+
+def test_a_package_without_sha256(damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for subdir in SUBDIRS:
+        (damaged / subdir / "repodata.json.zst").unlink()
+        path = damaged / subdir / "repodata.json"
+        document = json.loads(path.read_text())
+        for record in (*document["packages"].values(), *document["packages.conda"].values()):
+            del record["sha256"]
+        path.write_text(json.dumps(document))
+    status, line = said(str(damaged), tmp_path, capsys)
+    assert status == BAD_INPUT and "no sha256" in line and ".conda" in line
+
+
+def test_a_channel_that_is_not_there(served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, line = said(f"{served}/nowhere", tmp_path, capsys)
+    assert status == BAD_INPUT and f"--channel {served}/nowhere" in line and "404" in line
+
+
+@pytest.mark.parametrize("url", ["./nowhere", "htp://x y"])
+def test_what_is_no_channel(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, line = said(url, tmp_path, capsys)
+    assert status == BAD_INPUT and f"--channel {url}" in line
+
+
+def test_a_folder_that_is_no_channel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    status, line = said(str(tmp_path / "mine"), tmp_path, capsys)
+    assert status == BAD_INPUT and (tmp_path / "mine").as_uri() in line and "noarch" in line
+
+
+def test_a_channel_that_nothing_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # bound, not listening: nothing answers there, and nobody else takes the port
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/mine"
+        status, line = said(url, tmp_path, capsys)
+    assert status == INDEX_FAILED and url in line
+
+
+@pytest.mark.usefixtures("damaged")
+def test_offline_without_a_cache(served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, line = said(f"{served}/mine", tmp_path, capsys, "--offline")
+    assert status == INDEX_FAILED and "cache" in line
+
+
+def test_a_solver_that_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuenv.backends.conda import solvers
+    from gpuenv.errors import PackageIndexError
+
+    script = tmp_path / "python"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    one = solvers.RattlerSolver(["x"], ["noarch"], python=str(script))
+    with pytest.raises(PackageIndexError, match="without an answer"):
+        one.records(["pytorch"])
+    one.close()
+    with pytest.raises(PackageIndexError, match="has ended"):
+        one.records(["pytorch"])
