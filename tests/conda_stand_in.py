@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = f"lib/python{HERE}/site-packages"
@@ -179,6 +181,13 @@ class Conda:
             timeout=300,
         )
 
+    def python_runs(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Code in conda's interpreter, with gpuenv."""
+        command = [self.python, "-c", code, *arguments]
+        return subprocess.run(
+            command, env=self.env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300
+        )
+
     def break_torch(self, prefix: Path) -> None:
         """Writes over torch in one environment: not through the link, which the cache of packages shares."""
         path = prefix / SITE / "torch" / "__init__.py"
@@ -196,6 +205,15 @@ def _not_shipped(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name in {"scans", "__pycache__"}]
 
 
-def find_conda() -> str | None:
-    """The conda of GPUENV_TEST_CONDA, else that of PATH."""
-    return os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")
+def real_conda(folder: Path) -> Conda:
+    """The conda of GPUENV_TEST_CONDA, else that of PATH; the test is skipped where there is none to use."""
+    executable = os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")
+    if executable is None:
+        pytest.skip("no conda: GPUENV_TEST_CONDA names none and none is on PATH")
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        pytest.skip("the channel's packages are for linux-64")
+    one = Conda(executable, folder)
+    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "resolvelib", "rich")
+    if lacking:
+        pytest.skip(f"conda's Python lacks what gpuenv needs: {', '.join(lacking)}")
+    return one

@@ -151,8 +151,11 @@ class CondaSolver:
 
         found = []
         with _Overrides(self._settings):
-            for name in names:
-                found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
+            try:
+                for name in names:
+                    found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
+            except Exception as error:
+                raise _translated(error, self.name) from None
         return [_of_conda(one) for one in found]
 
     def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
@@ -162,26 +165,22 @@ class CondaSolver:
         import tempfile
 
         from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
-        from conda.exceptions import (  # type: ignore[import-not-found,unused-ignore]
-            PackagesNotFoundError,
-            UnsatisfiableError,
-        )
         from conda.models.match_spec import MatchSpec  # type: ignore[import-not-found,unused-ignore]
 
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
         settings = {**self._settings, **_overrides(virtual)}
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _Overrides(settings):
-            solver = backend(
-                prefix=os.path.join(folder, "prefix"),
-                channels=self._channels,
-                subdirs=self._subdirs,
-                specs_to_add=[MatchSpec(one) for one in (*specs, *constraints)],
-                command="create",
-            )
             try:
+                solver = backend(
+                    prefix=os.path.join(folder, "prefix"),
+                    channels=self._channels,
+                    subdirs=self._subdirs,
+                    specs_to_add=[MatchSpec(one) for one in (*specs, *constraints)],
+                    command="create",
+                )
                 found = solver.solve_final_state()
-            except (UnsatisfiableError, PackagesNotFoundError) as error:
-                raise RefusedError(str(error)) from None
+            except Exception as error:
+                raise _translated(error, self.name) from None
         return [_of_conda(one) for one in found if not one.name.startswith("__")]
 
     def leave(self) -> None:
@@ -189,6 +188,26 @@ class CondaSolver:
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def _translated(error: Exception, name: str) -> Exception:
+    """What an error of conda's is to gpuenv; one that is none of conda's is left as it is."""
+    kinds = {one.__name__ for one in type(error).__mro__}
+    if kinds & _REFUSALS:
+        # Behind it are advice on other channels and their list.
+        return RefusedError(str(error).partition("Current channels:")[0])
+    text = " ".join(str(error).partition("\n\n")[0].split())  # the paragraphs below it are general advice
+    if "UnavailableInvalidChannel" in kinds:
+        hint = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
+        return InputError(f"no such channel: {text}", hint=hint)
+    if "InvalidSpec" in kinds:
+        return InputError(f"not a conda package and its version: {text}", hint="numpy, or numpy>=2")
+    if kinds & {"CondaError", "MambaNativeException"}:
+        return PackageIndexError(f"{name}: {text}")
+    return error
+
+
+_REFUSALS = {"UnsatisfiableError", "PackagesNotFoundError", "ResolvePackageNotFound", "SpecsConfigurationConflictError"}
 
 
 def _overrides(virtual: Sequence[Virtual]) -> dict[str, str]:
@@ -199,14 +218,15 @@ def _overrides(virtual: Sequence[Virtual]) -> dict[str, str]:
 
 
 class _Overrides:
-    """conda's own variables while it works."""
+    """conda's own variables while it works, and no words of it: each of its solves tells its steps on stdout."""
 
     def __init__(self, wanted: Mapping[str, str]) -> None:
         self._wanted = wanted
 
     def __enter__(self) -> None:
-        # Its progress goes to stdout, where a command of ours has its answer.
-        self._stdout, sys.stdout = sys.stdout, sys.stderr
+        import io
+
+        self._stdout, sys.stdout = sys.stdout, io.StringIO()
         self._before = {name: os.environ.get(name) for name in self._wanted}
         os.environ.update(self._wanted)
         _forget()
@@ -250,11 +270,11 @@ def _of_conda(record: Any) -> Record:
 def inside_conda() -> str | None:
     """The solver of the conda that this interpreter has, as that of a base environment has one; None without conda.
 
-    It is libmamba, or classic where libmamba's library is missing.
+    It is libmamba, or classic where libmamba's library or conda's plugin for it is missing.
     """
     if not _is_there("conda/plugins"):
         return None
-    return "libmamba" if _is_there("libmambapy") else "classic"
+    return "libmamba" if _is_there("libmambapy") and _is_there("conda_libmamba_solver") else "classic"
 
 
 def _is_there(package: str) -> bool:

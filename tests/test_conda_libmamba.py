@@ -1,0 +1,186 @@
+"""gpuenv in a conda whose solver is libmamba: skipped, with the reason, where no such conda is at hand."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+from conda_stand_in import Conda, contents, real_conda
+from gpuenv.backends.conda import solvers
+from gpuenv.errors import InputError, PackageIndexError
+
+CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+# Solves each case in conda's own interpreter, by the solver that gpuenv takes there, and notes libmamba's answers.
+SOLVES = """
+import json, sys, tomllib
+import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
+import gpuenv
+from gpuenv.backends.conda import solvers
+from gpuenv.cli.conda import plan_for
+from gpuenv.errors import NoSolutionError
+from gpuenv.model import Request
+
+answers = []
+
+class Noted(plugin.LibsolvSolver):
+    def solve(self, database, request):
+        found = super().solve(database, request)
+        answers.append(type(found).__name__)
+        return found
+
+plugin.LibsolvSolver = Noted
+solver = solvers.solver([sys.argv[1]], ["linux-64", "noarch"])
+about = {"name": solver.name, "version": libmambapy.__version__, "file": bindings.__file__, "base": str(Noted.__base__)}
+
+def one(case):
+    where = {"python": "3.12", "platform": "linux-x86_64", "glibc": case.get("glibc", "2.35")}
+    host = gpuenv.describe(gpus=case["gpu"], driver=case.get("driver"), **where)
+    request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
+    python = case.get("asked_python")
+    try:
+        plan = plan_for(request, host, solver, python=(3, int(python.partition(".")[2])) if python else None)
+    except NoSolutionError as error:
+        explanation = error.explanation
+        codes = [reason.code for reason in explanation.reasons]
+        return {"codes": codes, "changes": [change.change for change in explanation.changes]}
+    return {
+        "choices": [f"{row.framework} {row.version} {row.variant} {row.cudnn or '-'}" for row in plan.choices],
+        "pins": {pin.wheel.name: pin.wheel.version for pin in plan.pins},
+        "floor": plan.needs.driver,
+        "skipped": [f"{row.name} {row.version}: {reason.code}" for row in plan.skipped for reason in row.reasons],
+    }
+
+found = {}
+for case in tomllib.load(open(sys.argv[2], "rb"))["case"]:
+    answers.clear()
+    found[case["name"]] = {**one(case), "answers": list(answers)}
+json.dump({"about": about, "cases": found}, sys.stdout)
+"""
+
+
+# ---- with a real libmamba -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+    one = real_conda(tmp_path_factory.mktemp("conda"))
+    lacking = one.lacks("libmambapy", "conda_libmamba_solver")
+    if lacking:
+        pytest.skip(f"the conda at hand cannot solve with libmamba, it lacks {', '.join(lacking)}")
+    return one
+
+
+@pytest.fixture(scope="module")
+def channel(conda: Conda, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return conda_channel.make(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture(scope="module")
+def solved(conda: Conda, channel: str) -> dict[str, Any]:
+    """All cases of conda.toml, solved by libmamba."""
+    done = conda.python_runs(SOLVES, channel, str(Path(__file__).parent / "data" / "conda.toml"))
+    assert done.returncode == 0, done.stderr
+    assert "Solving environment" not in done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_solver_is_libmamba(conda: Conda, solved: dict[str, Any]) -> None:
+    about = json.loads(conda.run("info", "--json").stdout)
+    assert "solver/libmamba" in about["user_agent"].split()
+    assert solved["about"]["name"] == "libmamba"
+    assert solved["about"]["version"].startswith("2.")
+    assert Path(solved["about"]["file"]).suffix == ".so"
+    assert "libmambapy.bindings.solver.libsolv.Solver" in solved["about"]["base"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_libmamba_comes_to_what_the_cases_say(case: dict[str, Any], solved: dict[str, Any]) -> None:
+    found = solved["cases"][case["name"]]
+    if "codes" in case:
+        assert set(case["codes"]) <= set(found["codes"])
+        assert found["changes"] == ([case["change"]] if "change" in case else [])
+        return
+    assert found["answers"][-1] == "Solution"
+    assert found["choices"] == case.get("want", [])
+    assert case.get("packages", {}).items() <= found["pins"].items()
+    assert "python" not in case or found["pins"]["python"].startswith(case["python"] + ".")
+    assert found["floor"] == case.get("floor", found["floor"])
+    assert set(case.get("skipped", ())) <= set(found["skipped"])
+
+
+def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
+    conda: Conda, channel: str, tmp_path: Path
+) -> None:
+    """cuda-version 13.0 `constrains: __cuda >=13`, and nothing depends on __cuda."""
+    words = ["create", "--dry-run", "--json", "--name", "thirteen", "--override-channels", "--channel", channel]
+    done = conda.run(*words, "cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
+    linked = [f"{one['name']} {one['version']}" for one in json.loads(done.stdout)["actions"]["LINK"]]
+    assert linked == ["cuda-version 13.0"]
+    lock = tmp_path / "conda-explicit.txt"
+    solve = ["gpuenv", "solve", "--backend", "conda", "cuda-version=13.0", *HOST, "--channel", channel, "-o", str(lock)]
+    done = conda.run(*solve)
+    assert (done.returncode, lock.exists()) == (3, False)
+    assert "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; have driver 570.86.10" in done.stderr
+
+
+def test_a_lock_of_libmambas_closure_is_installed(conda: Conda, channel: str, tmp_path: Path) -> None:
+    lock = tmp_path / "conda-explicit.txt"
+    solve = ["gpuenv", "solve", "--backend", "conda", "pytorch=2.8", *HOST, "--channel", channel, "-o", str(lock)]
+    done = conda.run(*solve)
+    assert done.returncode == 0, done.stderr
+    assert "Collecting package metadata" not in done.stdout + done.stderr
+    (head, *_) = done.stdout.splitlines()
+    assert head.startswith("torch 2.8.0 (cuda129, CUDA 12.9, cuDNN 9.11.0.98")
+    prefix = tmp_path / "env"
+    made = conda.run("create", "--yes", "--prefix", str(prefix), "--file", str(lock), CONDA_PLUGINS_GPUENV_VERIFY="off")
+    assert made.returncode == 0, made.stderr
+    assert contents(prefix)["share/stand-ins/cudnn"][2] == b"9.11.0.98"
+
+
+# What is asked of which channel, the exit status, and what the one line says.
+ERRORS = [
+    (["numpy"], "file:///nosuch/channel", 2, "no such channel: HTTP 404 UNAVAILABLE OR INVALID for channel"),
+    (["numpy"], "http://127.0.0.1:9/channel", 4, "libmamba: HTTP 000 CONNECTION FAILED for url"),
+    (["numpy >>2"], None, 2, "not a conda package and its version: Invalid spec 'numpy >>2'"),
+]
+
+
+@pytest.mark.parametrize(("asked", "where", "status", "says"), ERRORS, ids=[row[3][:24] for row in ERRORS])
+def test_an_error_of_condas_is_one_line(
+    *, asked: list[str], where: str | None, status: int, says: str, conda: Conda, channel: str, tmp_path: Path
+) -> None:
+    solve = ["gpuenv", "solve", "--backend", "conda", *asked, *HOST, "--channel", where or channel]
+    done = conda.run(*solve, "-o", str(tmp_path / "lock"))
+    assert done.returncode == status
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"gpuenv: {says}")
+
+
+# ---- everywhere -----------------------------------------------------------------------------------------------------
+
+# The classes of an error of conda's, the last first; its text; what it is to gpuenv, and in which words.
+KINDS = [
+    ("LibMambaUnsatisfiableError UnsatisfiableError CondaError", "nothing provides x", solvers.RefusedError, "nothing"),
+    ("PackagesNotFoundError CondaError", "not there: x\nCurrent channels:\n - y", solvers.RefusedError, "not there: x"),
+    ("ResolvePackageNotFound CondaError", "x", solvers.RefusedError, "x"),
+    ("UnavailableInvalidChannel CondaError", "HTTP 404 for <y>\n\nUse `conda config`", InputError, "HTTP 404 for <y>"),
+    ("InvalidMatchSpec InvalidSpec CondaError", "Invalid spec 'x >>2'", InputError, "Invalid spec 'x >>2'"),
+    ("CondaHTTPError CondaError", "HTTP 000 for <y>\nElapsed: -\n\nTry again", PackageIndexError, "HTTP 000 for <y>"),
+    ("MambaNativeException", "cannot read y", PackageIndexError, "cannot read y"),
+    ("RecursionError", "too deep", RecursionError, "too deep"),
+]
+
+
+@pytest.mark.parametrize(("classes", "text", "becomes", "says"), KINDS, ids=[row[0].split()[0] for row in KINDS])
+def test_what_an_error_of_condas_becomes(classes: str, text: str, becomes: type[Exception], says: str) -> None:
+    kind: type[Exception] = Exception
+    for name in reversed(classes.split()):
+        kind = RecursionError if name == "RecursionError" else type(name, (kind,), {})
+    found = solvers._translated(kind(text), "libmamba")
+    assert type(found) is becomes
+    assert says in str(found) and "\n\n" not in str(found) and "Current channels" not in str(found)
