@@ -1,41 +1,46 @@
 """The reader of logs: any amount of text, in bounded memory, to the facts that its machine-made messages state.
 
-Logs repeat. So a block is split into lines without their digits, and what was read a few times already is left alone:
-that costs as much as a copy of the block. A line that is new is split into words; only where it holds a word of a
-message are that message's needles looked for in it, and only where a needle stands is a pattern tried, in a window of
-a few thousand characters. A line's length is no matter, and a colour code, a rank's or a container's prefix stands
-outside of what the pattern reads.
+Logs repeat, and where they do not, their lines still say the same with other numbers, addresses and names. So a line is
+read if its like was not read a few times already, and if its words allow a message at all (see sieve.py). In such a
+line the needles of the messages are looked for, and where one stands the pattern is tried, in a window of at most two
+thousand characters. A line's length is no matter, nor is where a chunk ends; colour codes are taken out first, and a
+rank's or a container's prefix stands outside of what the pattern reads.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from .catalogue import Message, messages
+from .chunks import AFTER, AHEAD, BEFORE, blocks
+from .forms import filled
+from .literals import holds
 from .model import Fact
-from .statuses import cuda_of, cudnn_of
+from .sieve import LETTERS, Possible, Sieve, image_of
 
-BLOCK = 1 << 18  # characters of text that are looked at together; a longer line is read in pieces
-PIECE = 1 << 14  # of a long line, split into words at once
-AHEAD = 4096  # what may belong to a message that begins before it
-BEFORE, AFTER = 400, 1600  # the window around a needle
-HITS = 256  # of one needle in one block: what repeats more often than that says nothing new
-IDLE, FEW = 512, 8  # a needle that was read so often in a row for nothing new is read so often in a block
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
+PIECE, PART = 1 << 11, 128  # a longer line is judged in parts
+SMALL = 1 << 15  # a log that is shorter than that is read without a sieve, which takes time to make
+IDLE = (512, 16)  # a needle that was read so often in a row for nothing new is read so often in a block
+LONG = (256, 4)  # the same in lines that are longer than PIECE
+LOOKS = 64  # at lines with the same words that matter, in a row for nothing new
 REPEATS = 4  # readings of lines that differ in their digits only
 SHAPES = 4096  # needles with such lines around them that are remembered
 LINES = 1 << 14  # such lines that are remembered, by their hashes
+SELDOM = 16  # blocks: so often it is tried again what did not help
 MOST = 2000  # facts of one log
 SHOWN = 300  # characters of a fact's text
 
-_LETTERS = bytes((c | 32) if 65 <= c <= 90 else c if 97 <= c <= 122 else 32 for c in range(256))
 _ENDS = bytes(10 if c == 13 else c for c in range(256))  # a bar of progress is many lines, too
-_WHOLE = re.compile(rb"(?<= )[a-z]+(?= )")  # a needle's words that it holds with what stands around them
 _DIGITS = b"0123456789"
-_COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
 _NOISE = re.compile(r"[\x00-\x1f\x7f]+")
-_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "b": 1}
-_FIELD = re.compile(r"\{(\d)(?:\|(\w+))?\}")
+_CONTROLS = bytes([*range(32), 127])
+_FOLDED = tuple(c.encode() for c in "\u0130\u0131\u017f\u212a")  # letters of no ASCII that are i, s and k in any case
 
 
 def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
@@ -44,229 +49,296 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
     `stream` gives chunks or lines, bytes (UTF-8, or UTF-16 with its mark; what is neither is replaced) or text. Memory
     is bounded whatever the log's size and its lines' lengths; at most MOST facts are kept, the first ones.
     """
-    reader = _Reader()
-    for block, more in _blocks(_bytes(stream)):
-        reader.read(block, more)
+    reader = Reader()
+    for block in blocks(stream):
+        reader.read(*block)
     return tuple(reader.found.values())
 
 
-def _bytes(stream: Iterable[bytes | str]) -> Iterator[bytes]:
-    """Chunks as UTF-8, at most BLOCK characters each."""
-    decode = None
-    first = True
-    for chunk in stream:
-        raw = chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk
-        if first and raw:
-            first = False
-            if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what a PowerShell of Windows writes
-                import codecs
-
-                decode = codecs.getincrementaldecoder("utf-16")("replace").decode
-        for at in range(0, len(raw), BLOCK):
-            piece = raw[at : at + BLOCK]
-            yield decode(piece).encode("utf-8", "replace") if decode else piece
+def _readable(window: bytes) -> str:
+    text = window.decode("utf-8", "replace")
+    # Looking for them so costs a tenth of the pattern's search.
+    return _NOISE.sub(" ", text) if len(window.translate(None, _CONTROLS)) != len(window) else text
 
 
-def _blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """(whole lines, what follows them): the second holds a few thousand characters unless the log ends.
+class Reader:
+    """Reads blocks one after the other; `found` are the facts, by what they say."""
 
-    The pieces of a line that is longer than a block overlap by a window, so that no message is cut.
-    """
-    parts: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        if size < BLOCK + AHEAD:
-            continue
-        kept = b"".join(parts)
-        while len(kept) >= BLOCK + AHEAD:
-            end = kept.rfind(b"\n", 0, BLOCK) + 1
-            begin = end or BLOCK - BEFORE - AFTER
-            end = end or BLOCK
-            yield kept[:end], kept[end : end + AHEAD]
-            kept = kept[begin:]
-        parts, size = [kept], len(kept)
-    if size:
-        yield b"".join(parts), b""
-
-
-class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, small: int = SMALL) -> None:
         self.found: dict[tuple[str, str, str], Fact] = {}
         self.line = 1
-        self.seen: dict[bytes, int] = {}  # readings by needle and the line around it without its digits
-        self.times: dict[int, int] = {}  # readings by the hash of a line without its digits
-        self.done: set[int] = set()  # those that were read REPEATS times
-        self.needles: dict[bytes, list[Message]] = {}
-        self.words: dict[bytes, set[bytes]] = {}
-        self.whole: dict[bytes, frozenset[bytes]] = {}
-        self.runs: dict[bytes, bytes] = {}  # the longest run of letters of each
-        self.idle: dict[bytes, int] = {}  # readings of each since it said something new
-        self.sought: dict[frozenset[bytes], tuple[bytes, ...]] = {}  # needles by the words of a line
+        self.small = small
+        self.sieve: Sieve | None = None
+        self.messages: dict[bytes, tuple[Message, ...]] = {}  # by needle
         for message in messages():
             for needle in message.needles:
-                self.needles.setdefault(needle, []).append(message)
-                self.whole[needle] = whole = frozenset(_WHOLE.findall(needle.translate(_LETTERS)))
-                self.runs[needle] = max(needle.translate(_LETTERS).split(), key=len)
-                for word in [max(sorted(whole), key=len)] if whole else message.words:
-                    self.words.setdefault(word, set()).add(needle)
-        self.known = frozenset(self.words)
-        # Lines that differ in their digits only may differ in these: they are looked for everywhere.
-        self.numbered = tuple(needle for needle in self.needles if needle != needle.translate(None, _DIGITS))
+                self.messages[needle] = (*self.messages.get(needle, ()), message)
+        # Lines that differ in their digits only may differ in these: they are looked for in all of them.
+        self.numbered = tuple(needle for needle in self.messages if needle != needle.translate(None, _DIGITS))
+        self.over = max(map(len, self.messages))
+        self.times: dict[int, int] = {}  # readings of lines without their digits, hashed
+        self.past: set[int] = set()  # those that were read REPEATS times, or hold nothing
+        self.dead: set[int] = set()  # images of lines that hold nothing, hashed
+        self.once: set[int] = set()  # images that were met,
+        self.judged: set[int] = set()  # and those that were judged
+        self.repeats = self.alike = True
+        self.blocks = 0
+        self.seen: dict[int, int] = {}  # readings by needle and the window around it without its digits, hashed
+        self.idle: dict[bytes, int] = {}  # readings of each needle since it said something new
+        self.looks: dict[bytes, int] = {}  # looks at lines by their words that matter since they said something new
+        self.nothing: set[bytes] = set()  # words that matter of lines that say nothing, or nothing new
+        self.parts: set[int] = set()  # the same of parts of long lines, hashed
 
-    def read(self, block: bytes, more: bytes) -> None:
-        keys = list(map(hash, block.translate(_ENDS, _DIGITS).split(b"\n")))
-        fresh = set(keys) - self.done
-        numbered = [needle for needle in self.numbered if needle in block]
-        if fresh or numbered:
-            self._look(_plain(block), more, keys, fresh, numbered)
-        self.line += block.count(b"\n")
+    def read(self, block: bytes, more: bytes, begin: int, end: int) -> None:
+        """The next block, and what is behind it; only what stands between `begin` and `end` counts."""
+        if len(self.found) >= MOST:  # nothing is added to these
+            return
+        self.block, self.more, self.begin, self.end = block, more, begin, end
+        self.ends = block.translate(_ENDS) if b"\r" in block else block
+        self.counted, self.fresh = 0, dict[bytes, int]()
+        if self.sieve is None and len(block) < self.small and not more:
+            self._read_small()
+        else:
+            self.sieve = self.sieve or Sieve(messages())
+            self._read_sieved(self.sieve)
+        self.line += block.count(b"\n", self.counted)
 
-    def _look(self, block: bytes, more: bytes, keys: list[int], fresh: set[int], numbered: list[bytes]) -> None:
-        """Finds the needles in the lines whose keys are fresh, and reads what is around them, in their order."""
-        hits: dict[int, set[bytes]] = {}
-        counts = {needle: HITS - FEW for needle, times in self.idle.items() if times > IDLE}
-        for needle in numbered:
-            _places(block, needle, 0, hits, counts)
-        if fresh:
-            at = 0
-            for key, line in zip(keys, block.translate(_ENDS).split(b"\n"), strict=True):
-                if key in fresh and self._once_more(key):
-                    if len(line) <= PIECE:
-                        self._seek(line, at, hits, counts)
-                    else:
-                        for begin in range(0, len(line), PIECE):
-                            self._seek(line[begin : begin + PIECE + BEFORE], at + begin, hits, counts)
-                at += len(line) + 1
-        number, last = self.line, 0
-        for at in sorted(hits):
-            number += block.count(b"\n", last, at)
-            last = at
-            self._try(block, more, at, hits[at], number)
+    def _read_small(self) -> None:
+        possible = {needle: some for needle, some in self.messages.items() if needle in self.ends}
+        at = 0
+        for line in self.ends.split(b"\n") if possible else ():
+            if len(line) > PIECE:
+                self._read_part(line, at, 0, len(line), possible)
+            else:
+                some = self._once_more(possible, hash(line.translate(None, _DIGITS)))
+                self._read_line(line, at, some)
+            at += len(line) + 1
 
-    def _once_more(self, key: int) -> bool:
-        """Whether a line is to be read; counts its readings."""
-        times = self.times.get(key, 0) + 1
-        if times > REPEATS:
-            return False
+    def _read_sieved(self, sieve: Sieve) -> None:
+        folded = not self.ends.isascii() and any(letter in self.ends for letter in _FOLDED)
+        lines, keys, which = self._unread()
+        if which and not folded:  # what is said of images is said of ASCII's letters
+            which = self._hopeful(sieve, lines, keys, which)
+        if not which:
+            return
+        some = lines if len(which) == len(lines) else [lines[i] for i in which]
+        long = max(map(len, some)) > PIECE or self.begin > 0
+        if long:  # they are read by themselves
+            some = [b"" if len(lines[i]) > PIECE or (self.begin and not i) else lines[i] for i in which]
+        words = sieve.words(b"\n".join(some).translate(LETTERS).split(b"\n"))
+        nothing = self.nothing
+        todo = [(i, word) for i, word in zip(which, words, strict=True) if long or folded or word not in nothing]
+        if keys and len(todo) < len(words):
+            for i, word in zip(which, words, strict=True):
+                if word in nothing:
+                    self._keep(self.past, keys[i])
+        if not todo:
+            return
+        starts = [0, *accumulate([len(line) + 1 for line in lines])]
+        for i, word in todo:
+            line = lines[i]
+            if long and (len(line) > PIECE or (self.begin and not i)):
+                self._read_long(sieve, line, starts[i], folded=folded)
+            else:
+                self._read_word(sieve, line, word, starts[i], keys[i] if keys else None, folded=folded)
+
+    def _read_word(self, sieve: Sieve, line: bytes, word: bytes, start: int, key: int | None, *, folded: bool) -> None:
+        """A line that begins there, by its words that matter."""
+        possible = sieve.possible(sieve.mask(word), needles_only=True) if folded else sieve.of_line(word)
+        if not possible:
+            self._keep(self.nothing, word)
+            return
+        known = len(self.found)
+        some = self._once_more(possible, hash(line.translate(None, _DIGITS)) if key is None else key)
+        if some:
+            self._read_line(line, start, some)
+            self._looked(word, known)
+
+    def _looked(self, word: bytes, known: int) -> None:
+        """Counts the looks at such words; after LOOKS for nothing new they are left alone."""
+        if len(self.found) > known:
+            self.looks.pop(word, None)
+            return
+        looks = self.looks.get(word, 0) + 1
+        if looks >= LOOKS:
+            self._keep(self.nothing, word)
+        if len(self.looks) > LINES:
+            self.looks.clear()
+        self.looks[word] = looks
+
+    def _unread(self) -> tuple[list[bytes], list[int], Sequence[int]]:
+        """The lines, hashes of the lines without their digits, and which of them were not read often enough.
+
+        Where few repeat it is seldom looked at: no hashes, and all of them.
+        """
+        self.blocks += 1
+        if not self.repeats and self.blocks % SELDOM:
+            lines = self.ends.split(b"\n")
+            return lines, [], range(len(lines))
+        keys = list(map(hash, self.ends.translate(None, _DIGITS).split(b"\n")))
+        fresh = set(keys) - self.past
+        numbered = [needle for needle in self.numbered if needle in self.ends]
+        if not fresh and not numbered:
+            self.repeats = True
+            return [], keys, []
+        lines = self.ends.split(b"\n")
+        which = [i for i, key in enumerate(keys) if key in fresh] if fresh else []
+        self.repeats = len(which) * 2 < len(keys)
+        if numbered:
+            which = [i for i, key in enumerate(keys) if key in fresh or any(one in lines[i] for one in numbered)]
+        return lines, keys, which
+
+    def _hopeful(self, sieve: Sieve, lines: list[bytes], keys: list[int], which: Sequence[int]) -> Sequence[int]:
+        """Those of some lines whose images can hold a message; an image is judged when it comes again."""
+        if not self.alike and self.blocks % SELDOM:
+            return which
+        text = self.ends if len(which) == len(lines) else b"\n".join([lines[i] for i in which])
+        images = image_of(text).split(b"\n")
+        hashes = list(map(hash, images))
+        dead, left = self.dead, []
+        for i, key in zip(which, hashes, strict=True):
+            if key not in dead:
+                left.append(i)
+            elif keys:
+                self._keep(self.past, keys[i])
+        self.alike = len(left) < len(hashes) * 0.7
+        again = set(hashes) & self.once
+        again -= self.judged
+        if again:
+            for key, image in dict(zip(hashes, images, strict=True)).items():
+                if key in again and len(image) <= PIECE:
+                    self._keep(self.judged, key)
+                    if sieve.hopeless(image):
+                        self._keep(dead, key)
+        if len(self.once) > LINES:
+            self.once.clear()
+        self.once.update(hashes[:LINES])
+        return left
+
+    def _once_more(self, possible: Possible, key: int) -> Possible:
+        """What is to be looked for in a line, by its hash without digits; counts its readings."""
+        times = self.times.get(key, 0)
+        if times >= REPEATS:
+            return {needle: possible[needle] for needle in self.numbered if needle in possible}
         if len(self.times) >= LINES:  # a log whose lines are all different: begin again
             self.times.clear()
-            self.done.clear()
-        self.times[key] = times
-        if times == REPEATS:
-            self.done.add(key)
-        return True
+        self.times[key] = times + 1
+        if times + 1 == REPEATS:
+            self._keep(self.past, key)
+        return possible
 
-    def _seek(self, line: bytes, begin: int, hits: dict[int, set[bytes]], counts: dict[bytes, int]) -> None:
-        """Notes where needles stand in a line that begins there, if it has words of theirs."""
-        every = frozenset(line.translate(_LETTERS).split())
-        words = self.known & every
-        if not words:
+    def _keep(self, some: set[Any], key: Any) -> None:
+        if len(some) > LINES:
+            some.clear()
+        some.add(key)
+
+    def _read_line(self, line: bytes, start: int, possible: Possible) -> None:
+        """Looks for needles in a line that begins there."""
+        if len(line) > BEFORE:  # windows differ
+            self._read_part(line, start, 0, len(line), possible)
             return
-        needles = self.sought.get(words)
-        if needles is None:
-            if len(self.sought) >= SHAPES:
-                self.sought.clear()
-            needles = tuple(set().union(*(self.words[word] for word in words)).difference(self.numbered))
-            self.sought[words] = needles
-        if len(line) > BEFORE:  # where to look at its vocabulary is cheaper than to look for a needle
-            text = b" ".join(every)
-            needles = tuple(one for one in needles if self.whole[one] <= every and self.runs[one] in text)
-        for needle in needles:
-            if needle in line:
-                _places(line, needle, begin, hits, counts)
+        found = [(at, needle) for needle in possible if (at := line.find(needle)) >= 0]
+        if found:
+            found.sort()
+            self._try(line, [(needle, possible[needle], line.count(needle)) for _at, needle in found], start)
 
-    def _try(self, block: bytes, more: bytes, at: int, needles: set[bytes], line: int) -> None:
-        begin = max(block.rfind(b"\n", max(0, at - BEFORE), at) + 1, at - BEFORE, 0)
-        stop = block.find(b"\n", at, at + AFTER)
-        end = stop if stop >= 0 else min(len(block), at + AFTER)
-        window = block[begin:end]
-        shape = window.translate(None, _DIGITS)
-        for needle in sorted(needles):
-            key = needle + b"\0" + shape
+    def _read_long(self, sieve: Sieve, line: bytes, start: int, *, folded: bool) -> None:
+        """A line in parts; the other words of a message that begins in one may stand in any of them."""
+        ats = range(0, len(line), PART)
+        letters = line.translate(LETTERS)
+        words = sieve.words([letters[at : at + PART + self.over] for at in ats])
+        every = 0
+        for word in set(words):
+            every |= sieve.mask(word)
+        possible = dict(sieve.possible(every, needles_only=folded))
+        for at, word in zip(ats, words, strict=True):
+            if hash(word) in self.parts:
+                continue
+            some = sieve.within(possible, sieve.mask(word))
+            known = len(self.found)
+            there = self._read_part(line, start, at, at + PART, some, idle=LONG) if some else set()
+            if len(self.found) == known and all(self.idle.get(needle, 0) > LONG[0] for needle in there):
+                self._keep(self.parts, hash(word))
+            for needle in some:
+                if self.fresh.get(needle, 0) >= LONG[1]:
+                    del possible[needle]
+            if not possible:
+                break
+
+    def _read_part(
+        self, line: bytes, start: int, begin: int, end: int, possible: Possible, *, idle: tuple[int, int] = IDLE
+    ) -> set[bytes]:
+        """What begins between two places of a line, each with a window of its own; gives the needles that are there."""
+        found = []
+        for needle in possible:
+            last = min(end, self.end - start) + len(needle) - 1
+            at = line.find(needle, max(begin, self.begin - start), last)
+            while at >= 0:
+                found.append((at, needle))
+                at = line.find(needle, at + 1, last)
+        found.sort()
+        for at, needle in found:
+            first = max(0, at - BEFORE)
+            self._try(line[first : at + AFTER], [(needle, possible[needle], 1)], start + first, idle)
+        return {needle for _at, needle in found}
+
+    def _try(
+        self,
+        window: bytes,
+        needles: list[tuple[bytes, tuple[Message, ...], int]],
+        start: int,
+        idle: tuple[int, int] = IDLE,
+    ) -> None:
+        """The messages of needles that stand so many times in a window, which begins there."""
+        text, shape, tried = "", b"", set[str]()
+        for needle, some, count in needles:
+            if self.idle.get(needle, 0) > idle[0]:
+                self.fresh[needle] = self.fresh.get(needle, 0) + 1
+                if self.fresh[needle] > idle[1]:
+                    continue
+            shape = shape or window.translate(None, _DIGITS)
+            key = hash((needle, shape))
             times = self.seen.get(key, 0)
-            if times >= REPEATS or (not times and len(self.seen) >= SHAPES and len(self.found) >= MOST):
+            if times >= REPEATS:
                 continue
             if times or len(self.seen) < SHAPES:
-                self.seen[key] = times + 1
+                self.seen[key] = times + count
+            text = text or _readable(window)
             before = len(self.found)
-            for message in self.needles[needle]:
-                raw = window
-                if message.lines:
-                    following = (block[begin : end + AHEAD] + more[:AHEAD]).split(b"\n", message.lines + 1)
-                    raw = b" ".join(following[: message.lines + 1])[: BEFORE + AFTER]
-                self._match(message, _NOISE.sub(" ", raw.decode("utf-8", "replace")), line)
-            self.idle[needle] = self.idle.get(needle, 0) + 1 if len(self.found) == before else 0
+            for message in some:
+                if message.name not in tried:
+                    tried.add(message.name)
+                    self._match(message, self._following(message, start, len(window)) if message.lines else text, start)
+            self.idle[needle] = 0 if len(self.found) > before else self.idle.get(needle, 0) + 1
 
-    def _match(self, message: Message, text: str, line: int) -> None:
-        pattern = message.compiled()
-        found = pattern.search(text)
+    def _following(self, message: Message, start: int, size: int) -> str:
+        """A window with the lines behind it that belong to a message."""
+        text = self.block[start : start + size + AHEAD]
+        if len(text) < size + AHEAD:
+            text += self.more
+        lines = text.split(b"\n", message.lines + 1)[: message.lines + 1]
+        return _readable(b" ".join(lines)[: BEFORE + AFTER])
+
+    def _match(self, message: Message, text: str, start: int) -> None:
+        if self.sieve and text.isascii() and not holds(self.sieve.formulas[message.name], text.lower().__contains__):
+            return
+        found = message.compiled().search(text)
         if found is None:
             return
+        if start > self.counted:
+            self.line += self.block.count(b"\n", self.counted, start)
+            self.counted = start
         shown = text if len(text) <= SHOWN else text[max(0, found.start() - 60) :][:SHOWN]
-        where = f"log line {line}"
+        where = f"log line {self.line}"
         if message.cause:
-            self._keep(Fact(kind=message.sure, subject=message.cause, value=message.name, where=where, text=shown))
+            self._note(Fact(kind=message.sure, subject=message.cause, value=message.name, where=where, text=shown))
         for kind, subject, value in message.facts:
-            filled = _fill(value, found)
-            if filled or not value:
-                about = _fill(subject, found)
-                self._keep(Fact(kind=kind, subject=about, value=filled, where=where, text=shown.strip()))
+            given = filled(value, found)
+            if given or not value:
+                about = filled(subject, found)
+                self._note(Fact(kind=kind, subject=about, value=given, where=where, text=shown))
 
-    def _keep(self, fact: Fact) -> None:
+    def _note(self, fact: Fact) -> None:
         key = (fact.kind, fact.subject, fact.value)
         if key not in self.found and len(self.found) < MOST:
             self.found[key] = fact.replace(text=fact.text.strip())
-
-
-def _plain(block: bytes) -> bytes:
-    """Without its colour codes; it has as many lines as before."""
-    if b"\x1b" in block or b"1b[" in block or b"^[[" in block or b"033[" in block:
-        return _COLOUR.sub(b"", block)
-    return block
-
-
-def _places(text: bytes, needle: bytes, begin: int, hits: dict[int, set[bytes]], counts: dict[bytes, int]) -> None:
-    """Adds the places of a needle in a text that begins there, until it has HITS of them in its block."""
-    count = counts.get(needle, 0)
-    at = text.find(needle)
-    while at >= 0 and count < HITS:
-        hits.setdefault(begin + at, set()).add(needle)
-        count += 1
-        at = text.find(needle, at + 1)
-    counts[needle] = count
-
-
-def _fill(template: str, found: re.Match[str]) -> str:
-    if "{" not in template:
-        return template
-    return _FIELD.sub(lambda field: _form(field[2], (found[int(field[1])] or "").strip()), template)
-
-
-def _bytes_of(text: str) -> str:
-    number, _, unit = text.partition(" ")
-    try:
-        return str(int(float(number) * _SIZES.get(unit[:1], 1)))
-    except ValueError:
-        return ""
-
-
-_FORMS: dict[str, Callable[[str], str]] = {
-    "lower": str.lower,
-    "cudnn": cudnn_of,
-    "cuda": cuda_of,
-    "name": lambda text: text.rpartition("/")[2],
-    "distribution": lambda text: text.lower().replace("_", "-"),
-    "bytes": _bytes_of,
-}
-
-
-def _form(form: str | None, text: str) -> str:
-    """A group's text in one of the forms of messages.toml; "" where it is not of that form."""
-    if not text or form is None:
-        return text
-    if form in _FORMS:
-        return _FORMS[form](text)
-    digits = re.findall(r"\d{2,3}", text)  # capability, capabilities
-    return " ".join(f"{one[:-1]}.{one[-1]}" for one in digits)
