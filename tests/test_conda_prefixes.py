@@ -1,0 +1,359 @@
+"""Commands about a conda prefix: which backend is meant in it, what has two owners, and its lock against it."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+import gpuenv
+from gpuenv.backends.conda import locks, mixed, prefixes, rows
+from gpuenv.cli import main
+from gpuenv.errors import InputError
+from gpuenv.model import Lock, Pin, Wheel
+from index_server import make_wheel
+
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+DATA = gpuenv.compatibility_data()
+CARRIERS = rows.Carriers(DATA.folder)
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return conda_channel.make(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATTLER_CACHE_DIR", str(tmp_path_factory.mktemp("rattler")))
+        patch.setenv("GPUENV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        for name in [name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"]:
+            patch.delenv(name)
+        yield
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """A conda environment with nothing in it."""
+    (tmp_path / "conda" / "conda-meta").mkdir(parents=True)
+    (tmp_path / "conda" / "conda-meta" / "history").write_text("")
+    return tmp_path / "conda"
+
+
+def put_wheel(prefix: Path, name: str, version: str, installer: str | None = "pip") -> None:
+    info = prefix / "lib" / "python3.12" / "site-packages" / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    if installer:
+        (info / "INSTALLER").write_text(f"{installer}\n")
+
+
+def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **more: Any) -> None:
+    record = {"name": name, "version": version, "build": build, **more}
+    (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
+
+
+# ---- --backend auto -------------------------------------------------------------------------------------------------
+
+PLACES: dict[str, tuple[tuple[str, ...], str]] = {
+    "nothing is active": ((), "pip"),
+    "a conda environment": (("conda",), "conda"),
+    "a venv": (("venv",), "pip"),
+    "a venv inside of a conda environment": (("conda", "venv"), "pip"),
+    "a venv that is gone, in a conda environment": (("conda", "gone"), "conda"),
+    "a conda environment that is gone": (("removed",), "pip"),
+}
+
+
+@pytest.fixture(params=PLACES)
+def place(
+    request: pytest.FixtureRequest, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The backend that is meant where the parameter says what is active."""
+    active, backend = PLACES[request.param]
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
+    for name, variable, path in (
+        ("conda", "CONDA_PREFIX", prefix), ("removed", "CONDA_PREFIX", tmp_path / "removed"),
+        ("venv", "VIRTUAL_ENV", venv), ("gone", "VIRTUAL_ENV", tmp_path / "gone"),
+    ):  # fmt: skip
+        if name in active:
+            monkeypatch.setenv(variable, str(path))
+    monkeypatch.chdir(tmp_path)
+    yield backend
+
+
+AUTO = ("--backend", "auto", "--framework", "torch", "--offline", "--python", "3.13", *HOST)
+
+
+def test_auto_is_the_backend_of_what_is_active(place: str, channel: str, tmp_path: Path) -> None:
+    assert main(["solve", *AUTO, "--channel", channel]) == 0
+    assert (tmp_path / "conda-explicit.txt").exists() == (place == "conda")
+    assert (tmp_path / "pylock.toml").exists() == (place == "pip")
+
+
+def test_auto_is_the_backend_of_an_installation(
+    place: str, channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("")
+    assert main(["install", *AUTO, "--channel", channel, "--target", "taken"]) == 2
+    assert ("is no conda environment" in capsys.readouterr().err) == (place == "conda")
+
+
+def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONDA_PREFIX", str(prefix))
+    monkeypatch.chdir(tmp_path)
+    assert main(["solve", "--framework", "torch", "--offline", "--python", "3.12", *HOST]) == 0
+    assert (tmp_path / "pylock.toml").exists() and not (tmp_path / "conda-explicit.txt").exists()
+
+
+# ---- two owners -----------------------------------------------------------------------------------------------------
+
+
+def warnings(document: str) -> dict[str, dict[str, str]]:
+    return {one["code"]: one for one in json.loads(document)["warnings"] if one["code"].startswith("two-")}
+
+
+@pytest.fixture
+def solved(
+    channel: str, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """The output of a solve with the prefix active."""
+
+    def solve(*more: str) -> str:
+        monkeypatch.setenv("CONDA_PREFIX", str(prefix))
+        name = "conda.txt" if "conda" in more else "pylock.toml"
+        conda = ("--channel", channel) if "conda" in more else ("--offline", "--python", "3.12")
+        assert main(["solve", "--framework", "torch", *HOST, "-o", str(tmp_path / name), *conda, *more]) == 0
+        return capsys.readouterr().out
+
+    return solve
+
+
+def test_a_conda_solve_names_the_wheels_of_the_prefix(solved: Callable[..., str], prefix: Path) -> None:
+    assert warnings(solved("--backend", "conda", "--json")) == {}
+    put_wheel(prefix, "nvidia_cudnn_cu12", "9.5.1.17")
+    put_wheel(prefix, "nvidia_cublas_cu12", "12.4.5.8")
+    put_wheel(prefix, "torch", "2.6.0")
+    put_wheel(prefix, "numpy", "2.0.0")
+    found = warnings(solved("--backend", "conda", "--json"))
+    assert set(found) == {"two-cudnn", "two-libraries", "two-frameworks"}
+    cudnn = found["two-cudnn"]
+    assert cudnn["subject"] == "cuDNN"
+    assert "cudnn 9.11.0.98 of conda and nvidia-cudnn-cu12 9.5.1.17 of a wheel" in cudnn["have"]
+    assert "libcublas 12.9.1.4 of conda and nvidia-cublas-cu12 12.4.5.8 of a wheel" in found["two-libraries"]["have"]
+    assert "pytorch 2.8.0 of conda and torch 2.6.0 of a wheel" in found["two-frameworks"]["have"]
+    assert not [one for one in found.values() if "numpy" in one["have"]]
+    lines = [line for line in solved("--backend", "conda").splitlines() if line.startswith("warning: ")]
+    assert len([line for line in lines if "of conda and" in line and "of a wheel" in line]) == 3
+
+
+@pytest.mark.parametrize("whose", ["conda's own distribution", "gpuenv's own wheel"])
+def test_what_is_of_conda_or_goes_with_its_lock_is_no_second_owner(
+    whose: str, solved: Callable[..., str], prefix: Path
+) -> None:
+    put_wheel(prefix, "torch", "2.6.0", "conda" if whose.startswith("conda") else "uv")
+    if whose.startswith("gpuenv"):
+        (prefix / "conda-meta" / "gpuenv-wheels").write_text("3.12\ntorch\n")
+    assert warnings(solved("--backend", "conda", "--json")) == {}
+
+
+def test_a_pip_solve_names_the_packages_of_the_prefix(solved: Callable[..., str], prefix: Path, tmp_path: Path) -> None:
+    assert warnings(solved("--json")) == {}
+    put_package(prefix, "cudnn", "9.10.2.21", "hbcb9cd8_0")
+    put_package(prefix, "libcublas", "12.9.1.4", "h9ab20c4_0")
+    put_package(prefix, "pytorch", "2.8.0", "cuda129_mkl_py312_h0_0")
+    found = warnings(solved("--json"))
+    assert set(found) == {"two-cudnn", "two-libraries", "two-frameworks"}
+    assert "cudnn 9.10.2.21 of conda and nvidia-cudnn-cu1" in found["two-cudnn"]["have"]
+    assert "of a wheel" in found["two-cudnn"]["have"]
+    assert "pytorch 2.8.0 of conda and torch 2." in found["two-frameworks"]["have"]
+    assert "warning: cuDNN needs one cuDNN in a prefix; have cudnn 9.10.2.21 of conda" in solved()
+    assert "two-cudnn" not in (tmp_path / "pylock.toml").read_text()
+
+
+def test_a_pip_solve_in_a_venv_says_nothing_of_conda(
+    solved: Callable[..., str], prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_package(prefix, "cudnn", "9.10.2.21")
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("version = 3.12.1\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    assert warnings(solved("--json")) == {}
+
+
+# ---- a lock against its prefix --------------------------------------------------------------------------------------
+
+
+def run(*words: str) -> tuple[int, dict[str, Any], str]:
+    """(exit status, document, stderr) of a command of its own process."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-m", "gpuenv", *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def checks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {f"{one['name']} {one['subject']}".strip(): one for one in document["checks"]}
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("links")
+    filename, data = make_wheel("leaf-kit", "1.0", ("numpy",))
+    (folder / filename).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+def test_install_solves_locks_installs_and_verifies(form: str, channel: str, links: Path, tmp_path: Path) -> None:
+    path, target = tmp_path / locks.FORMATS[form], tmp_path / "prefix"
+    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, "--format", form, *HOST]
+    pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
+    status, document, err = run("install", *asked, *pip, "-o", str(path), "--target", str(target))
+    found = checks(document)
+    assert status == 0 and found["versions conda"]["status"] == found["versions wheels"]["status"] == "pass", err
+    assert found["host"]["status"] == "pass" and "owners" in found
+    status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
+    assert status == 0 and set(found) == set(checks(document)), err
+    (tmp_path / mixed.name_beside(str(path))).unlink()
+    assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
+
+
+def test_a_target_that_cannot_be_used_leaves_no_lock(channel: str, tmp_path: Path) -> None:
+    target, path = tmp_path / "mine", tmp_path / "lock.txt"
+    target.mkdir()
+    (target / "thesis.txt").write_text("mine")
+    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, *HOST]
+    status, document, _ = run("install", *asked, "-o", str(path), "--target", str(target))
+    assert status == 2 and "no conda environment" in document["error"]["message"] and not path.exists()
+
+
+def test_what_cannot_be_installed_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags in (["--format", "requirements"], ["--format", "requirements", "--backend", "conda"], ["--pip", "x"]):
+        assert main(["install", "--framework", "torch", *HOST, "--target", str(tmp_path / "x"), *flags]) == 2
+        assert flags[0] in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def pin(name: str, version: str, build: str, sha256: str) -> Pin:
+    kept = {"build": build, "build_number": 0, "subdir": "linux-64", "depends": (), "md5": None}
+    url = f"https://example.org/linux-64/{name}-{version}-{build}.conda"
+    return Pin(wheel=Wheel(name=name, version=version, filename=url.rpartition("/")[2], url=url, sha256=sha256,
+               index="https://example.org", metadata=kept))  # fmt: skip
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """An explicit file of conda's own, of two packages."""
+    pins = [pin("zlib", "1.3", "h1_0", "a" * 64), pin("xz", "5.6", "h2_1", "b" * 64)]
+    lines = ["@EXPLICIT", *(f"{one.wheel.url}#sha256:{one.wheel.sha256}" for one in pins)]
+    (tmp_path / "explicit.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path / "explicit.txt"
+
+
+AGAINST: dict[str, tuple[dict[str, Any], str, str]] = {
+    "as locked": ({}, "pass", "2 conda packages as locked"),
+    "another build": ({"build": "h9_0"}, "fail", "xz is 5.6 h9_0, not 5.6 h2_1"),
+    "another version": ({"version": "5.8"}, "fail", "xz is 5.8 h2_1, not 5.6 h2_1"),
+    "another file of that name": ({"sha256": "c" * 64}, "fail", "xz 5.6 h2_1 is of another file: sha256 cccccccccccc"),
+    "no sha256": ({"sha256": None}, "unknown", "conda-meta has no sha256 of xz"),
+    "not there": ({"name": "xz-tools"}, "fail", "xz 5.6 is not installed; xz-tools 5.6 is not in the lock"),
+}
+
+
+@pytest.mark.parametrize("name", AGAINST)
+def test_a_prefix_has_exactly_the_builds_of_its_lock(name: str, lock: Path, prefix: Path) -> None:
+    changed, status, evidence = AGAINST[name]
+    put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
+    put_package(prefix, **{"name": "xz", "version": "5.6", "build": "h2_1", "sha256": "b" * 64, **changed})
+    code, document, err = run("verify", str(lock), "--target", str(prefix), "--no-device")
+    check = checks(document)["versions conda"]
+    assert (check["status"], code) == (status, int(status == "fail")), err
+    assert evidence in check["evidence"]
+
+
+def test_the_prefix_of_an_interpreter_is_verified(lock: Path, prefix: Path) -> None:
+    put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
+    put_package(prefix, "xz", "5.6", "h2_1", sha256="b" * 64)
+    code, document, _ = run("verify", str(lock), "--python", str(prefix / "bin" / "python"), "--no-device")
+    assert code == 0 and checks(document)["versions conda"]["status"] == "pass"
+
+
+def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path: Path) -> None:
+    (tmp_path / "venv").mkdir()
+    code, document, _ = run("verify", str(lock), "--target", str(tmp_path / "venv"), "--no-device")
+    assert code == 2 and "is no conda environment" in document["error"]["message"]
+
+
+def test_a_lock_that_does_not_fit_the_host_fails_its_verification(prefix: Path, tmp_path: Path) -> None:
+    """The rules are asked of another tool's lock, too: this CUDA 13 needs a driver that the host does not have."""
+    from gpuenv.cli import conda
+
+    made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
+    (tmp_path / "explicit.txt").write_text(f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n")
+    read, second = conda.read_locks(str(tmp_path / "explicit.txt"))
+    host = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.12", platform="linux-x86_64", glibc="2.35")
+    found = {f"{one.name} {one.subject}": one for one in conda.verify(read, second, str(prefix), host)}
+    assert found["host driver-floor"].status == "fail" and "570.86.10" in found["host driver-floor"].evidence
+    newer = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.35")
+    assert conda.verify(read, second, str(prefix), newer)[0].status == "pass"
+
+
+# ---- the wheels' lock alone -----------------------------------------------------------------------------------------
+
+
+def test_the_lock_of_the_wheels_alone_is_refused(
+    channel: str, links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone it would make an environment that lacks what conda brings, and in the prefix take conda's own away."""
+    path, target = tmp_path / "conda-lock.yml", tmp_path / "env"
+    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, "--format", "conda-lock", *HOST]
+    pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
+    assert main(["solve", *asked, *pip, "-o", str(path)]) == 0
+    beside = tmp_path / "pylock.conda-lock.toml"
+    assert tomllib.loads(beside.read_text())["tool"]["gpuenv"]["inputs"] == {"conda-lock": "conda-lock.yml"}
+    capsys.readouterr()
+    assert main(["sync", str(beside), "--target", str(target), *HOST]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "belong to conda-lock.yml" in line and "gpuenv sync conda-lock.yml" in line and not target.exists()
+    with pytest.raises(InputError, match="belong to"):
+        gpuenv.sync(gpuenv.read_lock(str(beside)), str(target), host=gpuenv.detect())
+
+
+def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
+    host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
+    made = gpuenv.lock(gpuenv.solve(gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)))
+    profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
+    assert mixed.conda_lock_of(made) is None and mixed.conda_lock_of(profile) is None
+
+
+# ---- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
+    document = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())
+    for row in document["distributions"]:
+        assert row["source"].startswith("conda-forge/") and " recipe/" in row["source"] and " @" in row["source"]
+        assert row["package"] != row["distribution"]
+    wanted = {"matplotlib-base": "matplotlib", "msgpack-python": "msgpack", "brotli-python": "brotli",
+              "pyarrow-core": "pyarrow"}  # fmt: skip
+    pins = [Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",)) for name in wanted]
+    held = mixed.supply(pins, CARRIERS, DATA)
+    assert set(held.versions) == set(wanted.values())
+    assert held.asked("matplotlib>=1") == "matplotlib-of-conda>=1"
+
+
+def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:
+    assert [path.name for path in (Path(DATA.folder) / "conda").iterdir()] == ["carriers.json"]
+    assert prefixes.beside_conda("/nowhere", [], CARRIERS, DATA) == ()
