@@ -16,6 +16,7 @@ from itertools import accumulate
 from .catalogue import Message, messages
 from .chunks import AFTER, AHEAD, BEFORE, blocks
 from .forms import filled
+from .handles import Handles
 from .literals import holds
 from .model import Fact
 from .sieve import LETTERS, Possible, Sieve, image_of
@@ -44,15 +45,16 @@ _FOLDED = tuple(c.encode() for c in "\u0130\u0131\u017f\u212a")  # letters of no
 
 
 def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
-    """The facts of a log, each once, in the order of their first lines.
+    """The facts of a log, each once, in the order of their first lines; what cuDNN's handles did comes last.
 
     `stream` gives chunks or lines, bytes (UTF-8, or UTF-16 with its mark; what is neither is replaced) or text. Memory
     is bounded whatever the log's size and its lines' lengths; at most MOST facts are kept, the first ones.
     """
-    reader = Reader()
-    for block in blocks(stream):
-        reader.read(*block)
-    return tuple(reader.found.values())
+    reader, handles = Reader(), Handles()
+    for block, more, begin, end in blocks(stream):
+        handles.read(block[begin:end], reader.line)
+        reader.read(block, more, begin, end)
+    return (*reader.found.values(), *handles.found.values())
 
 
 def _readable(window: bytes) -> str:
@@ -152,6 +154,7 @@ class Reader:
         some = self._once_more(possible, hash(line.translate(None, _DIGITS)) if key is None else key)
         if some:
             self._read_line(line, start, some)
+        if some is possible and not any(needle in possible for needle in self.numbered):
             self._looked(word, known)
 
     def _looked(self, word: bytes, known: int) -> None:
@@ -257,7 +260,8 @@ class Reader:
             some = sieve.within(possible, sieve.mask(word))
             known = len(self.found)
             there = self._read_part(line, start, at, at + PART, some, idle=LONG) if some else set()
-            if len(self.found) == known and all(self.idle.get(needle, 0) > LONG[0] for needle in there):
+            silent = all(self.idle.get(needle, 0) > LONG[0] for needle in there)
+            if silent and len(self.found) == known and not any(needle in some for needle in self.numbered):
                 self._keep(self.parts, hash(word))
             for needle in some:
                 if self.fresh.get(needle, 0) >= LONG[1]:

@@ -1,0 +1,268 @@
+"""The reader of logs gives what a plain one gives that looks for every needle in every line, wherever logs are cut."""
+
+# ruff: noqa: S311  nothing secret is drawn
+import random
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuenv.doctor import chunks, read_log
+from gpuenv.doctor.catalogue import Message, messages
+from gpuenv.doctor.chunks import AFTER, BEFORE
+from gpuenv.doctor.forms import filled
+from gpuenv.doctor.literals import bare, formula_of, holds
+from gpuenv.doctor.model import Fact
+from gpuenv.doctor.reading import PIECE, REPEATS, SHOWN, Reader
+from gpuenv.doctor.sieve import Sieve
+
+COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
+DIGITS = b"0123456789"
+NEEDLES = sorted({needle for message in messages() for needle in message.needles})
+NUMBERED = [needle for needle in NEEDLES if needle != needle.translate(None, DIGITS)]
+SIEVE = Sieve(messages())
+
+Said = list[tuple[str, str, str, str, str]]
+
+
+# ---- the plain reader -----------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """Every needle in every line, every pattern at every needle; of lines that differ in digits only the first four."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self.times: dict[bytes, int] = {}
+        self.seen: dict[tuple[bytes, bytes], int] = {}
+
+    def read(self, raw: bytes) -> Said:
+        text = COLOUR.sub(b"", raw)
+        begin = 0
+        for line in re.split(rb"[\r\n]", text):
+            self.line(text, begin, line)
+            begin += len(line) + 1
+        return [(*key, *rest) for key, rest in self.found.items()]
+
+    def line(self, text: bytes, begin: int, line: bytes) -> None:
+        needles = NEEDLES
+        if len(line) <= PIECE:
+            key = line.translate(None, DIGITS)
+            self.times[key] = self.times.get(key, 0) + 1
+            needles = NEEDLES if self.times[key] <= REPEATS else NUMBERED
+        hits = [
+            (one.start(), needle) for needle in needles for one in re.finditer(b"(?=" + re.escape(needle) + b")", line)
+        ]
+        for at, needle in sorted(hits):
+            first = max(0, at - BEFORE)
+            window = line[first : at + AFTER]
+            shape = needle, window.translate(None, DIGITS)
+            self.seen[shape] = self.seen.get(shape, 0) + 1
+            if self.seen[shape] <= REPEATS:
+                for message in messages():
+                    if needle in message.needles:
+                        self.match(message, text, begin + first, window)
+
+    def match(self, message: Message, text: bytes, begin: int, window: bytes) -> None:
+        if message.lines:
+            following = text[begin : begin + 8000].split(b"\n")[: message.lines + 1]
+            window = b" ".join(following)[: BEFORE + AFTER]
+        shown = re.sub(r"[\x00-\x1f\x7f]+", " ", window.decode("utf-8", "replace"))
+        found = re.search(message.pattern, shown, re.IGNORECASE)
+        if found is None:
+            return
+        shown = shown if len(shown) <= SHOWN else shown[max(0, found.start() - 60) :][:SHOWN]
+        number = 1 + text.count(b"\n", 0, begin)
+        rest = f"log line {number}"
+        if message.cause:
+            self.found.setdefault((message.sure, message.cause, message.name), (rest, shown.strip()))
+        for kind, subject, value in message.facts:
+            given_ = filled(value, found)
+            if given_ or not value:
+                self.found.setdefault((kind, filled(subject, found), given_), (rest, shown.strip()))
+
+
+def said(facts: Iterable[Fact]) -> Said:
+    return [(fact.kind, fact.subject, fact.value, fact.where, fact.text) for fact in facts]
+
+
+def sieved(stream: Iterable[bytes]) -> Said:
+    """As a long log is read."""
+    reader = Reader(small=0)
+    reader.sieve = SIEVE
+    for block in chunks.blocks(stream):
+        reader.read(*block)
+    return said(reader.found.values())
+
+
+def cut(raw: bytes, size: int) -> Iterator[bytes]:
+    return (raw[at : at + size] for at in range(0, len(raw), size))
+
+
+# ---- logs -----------------------------------------------------------------------------------------------------------
+
+CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())["case"]
+EXAMPLES = sorted({line for case in CASES for line in case["log"].split("\n") if line.strip()})
+SEVERAL = (
+    "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: 9000\n"
+    "Installed version: 80907\nThe local installation must be newer",
+    "torch.cuda.is_available()\r\nFalse",
+)
+NOISE = (
+    "", " ", "\t", "an ordinary line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe", "caf\u00e9",
+    "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step 5", "CUDA cuDNN NCCL driver", "/usr/lib/x.so.9", "(" * 50, "'",
+    "A" * 300, "9.1.0", "\0", "deadbeef", "ab" * 700, "error: ", "GPU 0 of 8 ", "MiB ",
+)  # fmt: skip
+PIECES = st.one_of(
+    st.sampled_from(EXAMPLES),
+    st.sampled_from([needle.decode() for needle in NEEDLES]),
+    st.sampled_from(SEVERAL),
+    st.sampled_from(NOISE),
+    st.sampled_from(["\n", "\r\n", "\r", "\n\n"]),
+    st.sampled_from([message.pattern.replace("\\", "")[:80] for message in messages()]),
+    st.text(max_size=8),
+)
+LOGS = st.lists(PIECES, max_size=30).map(lambda parts: "".join(parts).encode("utf-8", "replace"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(LOGS, st.integers(1, 3000))
+def test_the_sieve_loses_nothing(log: bytes, size: int) -> None:
+    expected = Plain().read(log)
+    assert sieved([log]) == expected
+    assert sieved(cut(log, size)) == expected
+    assert said(read_log(cut(log, size))) == expected
+
+
+def made(seed: int, count: int, end: str = "\n") -> bytes:
+    """A log of examples with other numbers, names and addresses, between lines of noise."""
+    chance = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        line = chance.choice(EXAMPLES if chance.random() < 0.4 else [*NOISE, *SEVERAL])
+        name = "".join(chance.choices("abcdefghijklmnop", k=5))
+        prefix = chance.choice(("", "[rank3]: ", f"{name} ", "\x1b[32mINFO\x1b[0m ", f"0x{chance.getrandbits(40):x} "))
+        lines.append(prefix + re.sub(r"\d", lambda _one: str(chance.randrange(10)), line))
+    return end.join(lines).encode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", " "])
+@pytest.mark.parametrize("seed", range(6))
+def test_longer_logs_are_read_the_same(seed: int, end: str) -> None:
+    log = made(seed, 120, end)
+    expected = Plain().read(log)
+    assert len(expected) > 5
+    assert sieved([log]) == expected
+    assert sieved(cut(log, 997)) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
+    """In a needle, in a message of several lines, in CRLF, in a colour code and in a character."""
+    chance = random.Random(seed)
+    parts = [
+        "caf\u00e9 \x1b[1;31mError: \x1b[0mCUDA driver version is insuffi\\u001b[1mcient for CUDA runtime",
+        *SEVERAL,
+        *chance.sample(EXAMPLES, 4),
+    ]
+    log = "\r\n".join(parts).encode()
+    expected = Plain().read(log)
+    assert len(expected) >= 4
+    for at in range(len(log) + 1):
+        assert sieved([log[:at], log[at:]]) == expected
+    assert sieved(cut(log, 1)) == expected
+
+
+@pytest.mark.parametrize("end", ["\n", " "])
+def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a line is longer than a block, and its pieces overlap; and where needles hold digits."""
+    log = end.join([*(f"{needle.decode()} and cuda" for needle in NUMBERED), made(5, 60, end).decode()]).encode() * 2
+    expected = Plain().read(log)
+    assert len(log) > 8000
+    for size in range(2 * PIECE, 3 * PIECE, 37):
+        monkeypatch.setattr(chunks, "BLOCK", size)
+        assert sieved([log]) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("LoadLibrary failed with error 126 cudnn64_8.dll", "error 193"),
+        ("OSError: [WinError 126] the module was not found: torch.dll", "[WinError 193]"),
+        ("OSError: [WinError 127] a procedure was not found: cudnn64_8.dll", "[WinError 193]"),
+        ("failed call to cuInit: UNKNOWN ERROR (303)", "(100)"),
+        ("Linux version 5.15 WSL2", "WSL1"),
+        ("Unexpected error from cudaGetDeviceCount(). Error 804: a driver", "Error 100"),
+    ],
+)
+def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> None:
+    """Lines that differ in their digits only are read four times, but for the numbers of needles."""
+    often = re.sub(r"error \d+|\[WinError \d+\]|\(\d+\)|WSL\d|Error \d+", other, line)
+    assert often != line
+    (expected,) = said(read_log([line]))
+    for count in (50, 5000):
+        lines = "\n".join([*[often] * count, line])
+        assert (*expected[:3], f"log line {count + 1}", expected[4]) in sieved([lines.encode()])
+
+
+@pytest.mark.parametrize("message", messages(), ids=lambda message: message.name)
+def test_what_a_pattern_needs_is_in_what_it_matches(message: Message) -> None:
+    """Every text of the examples that a pattern matches has its literals."""
+    formula = formula_of(message.pattern)
+    for line in [*EXAMPLES, *SEVERAL]:
+        if message.compiled().search(line):
+            assert holds(formula, lambda literal, line=line: bare(literal) in line.lower())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(messages()), st.data())
+def test_the_literals_of_a_pattern_are_in_all_that_it_matches(message: Message, data: st.DataObject) -> None:
+    text = data.draw(st.from_regex(message.pattern, alphabet=st.characters(codec="ascii")))
+    assert holds(formula_of(message.pattern), lambda literal: bare(literal) in text.lower())
+
+
+def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
+    chance = random.Random(1)
+    lines = []
+    for number in range(30_000):
+        name = "".join(chance.choices("abcdefghijklmnop", k=9))
+        lines.append(f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by 0x{number:x}")
+    lines[20_000] = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
+    found = {(fact.kind, fact.value): fact.where for fact in read_log(["\n".join(lines)])}
+    assert found["xid", "79"] == "log line 20001"
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+MEASURED = """
+import random, resource, sys
+from gpuenv.doctor import read_log
+
+def log(kind, size):
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghijklmnop", k=9)) for _ in range(5000)]
+    for number in range(size >> 18):
+        line = f"%s cuDNN error CUDNN_STATUS_INTERNAL_ERROR %s of {number} at 0x{number:x}" + kind
+        text = "".join(line % (words[chance.randrange(5000)], words[chance.randrange(5000)]) for _ in range(100))
+        yield (text * ((1 << 18) // len(text) + 1)).encode()[: 1 << 18]
+
+read_log(log("\\n", 1 << 20))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for end in ("\\n", " "):
+    facts = read_log(log(end, 30_000_000))
+    assert facts
+print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    """30 MB of lines and 30 MB of one line, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
+    before, after = map(int, done.stdout.split())
+    assert after - before < 24 * 1024  # KiB
