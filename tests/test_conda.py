@@ -21,7 +21,8 @@ import gpuenv
 from gpuenv import facts
 from gpuenv.backends.conda import checking, installing, locks, rows, solvers, versions, virtual
 from gpuenv.cli import main
-from gpuenv.cli.conda import active_prefix, plan_for, sync_prefix
+from gpuenv.cli.active import active_prefix
+from gpuenv.cli.conda import plan_for, sync_prefix
 from gpuenv.errors import HostMismatchError, InputError, InstallError, NoSolutionError, TamperedError
 from gpuenv.model import Host, Lock, Plan, Request
 from gpuenv.verification.children import Children
@@ -395,6 +396,13 @@ def test_virtual_packages_are_those_of_conda() -> None:
     assert {"__linux", "__unix", "__archspec"} <= set(known)
     none = {name for name, _, _ in virtual.of_host(host_of({"gpu": ["none"]}))}
     assert not {"__cuda", "__cuda_arch"} & none
+
+
+def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> None:
+    host = virtual.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
+    plan = plan_for(Request(frameworks=("torch",)), host, solver)
+    doubts = {one.subject: one.code for one in plan.warnings}
+    assert doubts["libcublas 12.9.1.4"] == "device-unknown" and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
 
 
 def test_overrides_stand_for_the_host() -> None:

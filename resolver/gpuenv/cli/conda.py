@@ -12,6 +12,7 @@ import gpuenv
 from ..backends.conda import solvers, virtual
 from ..errors import HostMismatchError, InputError
 from ..model import Check, Host, Lock, Plan, Request
+from .active import active_prefix
 from .output import print_json, print_lines
 
 TYPE_CHECKING = False
@@ -29,14 +30,6 @@ def is_wanted(arguments: Namespace, env: Mapping[str, str] | None = None) -> boo
     if arguments.backend == "auto":
         return form or active_prefix(os.environ if env is None else env) is not None
     return form or bool(arguments.backend == "conda")
-
-
-def active_prefix(env: Mapping[str, str]) -> str | None:
-    """The conda environment that is active; None in a venv, which stands before it."""
-    venv, prefix = env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX")
-    if venv and os.path.isfile(os.path.join(venv, "pyvenv.cfg")):
-        return None
-    return prefix if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")) else None
 
 
 def solve(arguments: Namespace) -> int:
@@ -118,17 +111,6 @@ def with_owners(plan: Plan, prefix: str) -> Plan:
     matrix = gpuenv.compatibility_data()
     mine = prefixes.left_over(prefix, None)  # of an earlier lock, and taken out with it
     found = prefixes.beside_wheels(prefix, plan.pins, rows.Carriers(matrix.folder), matrix, mine)
-    return plan.replace(warnings=(*plan.warnings, *found))
-
-
-def with_conda_owners(plan: Plan, prefix: str | None) -> Plan:
-    """A plan of wheels with a warning of what a conda environment has already; without one, as it is."""
-    if prefix is None:
-        return plan
-    from ..backends.conda import prefixes, rows
-
-    matrix = gpuenv.compatibility_data()
-    found = prefixes.beside_conda(prefix, plan.pins, rows.Carriers(matrix.folder), matrix)
     return plan.replace(warnings=(*plan.warnings, *found))
 
 

@@ -9,6 +9,7 @@ import gpuenv
 
 from ..errors import InputError
 from . import host_flags, host_of, note
+from .active import active_prefix, with_conda_owners
 from .asking import asked, request_flags
 from .output import print_json, print_lines
 
@@ -74,6 +75,9 @@ def solve(arguments: Namespace) -> int:
     _check_pip(arguments)
     path = _lock_path(arguments)
     plan = _planned(arguments)
+    prefix = active_prefix(os.environ)
+    if prefix is not None:
+        plan = with_conda_owners(plan, prefix)
     lock = gpuenv.lock(plan)
     text = lockfile.dumps(lock) if arguments.format == "pylock" else lockfile.requirements_text(lock)
     if path is not None:
@@ -106,7 +110,7 @@ def install(arguments: Namespace) -> int:
     if arguments.format == "requirements":
         raise InputError("--format requirements is for gpuenv solve: what is installed is locked")
     path = _lock_path(arguments)
-    plan = _planned(arguments, arguments.target)
+    plan = _planned(arguments)
     lock = gpuenv.lock(plan)
     # A target that cannot be used is bad input: not even the lock is written then.
     wheels.check(lock, arguments.target, installer=arguments.installer, python=arguments.python)
@@ -170,16 +174,9 @@ def _check_pip(arguments: Namespace) -> None:
         raise InputError(f"--pip {arguments.pip[0]}: is for --backend conda", hint="with pip it is a REQUIREMENT")
 
 
-def _planned(arguments: Namespace, target: str | None = None) -> Plan:
-    """The plan, with a warning of what conda packages of the target (default: of the active environment) have, too."""
+def _planned(arguments: Namespace) -> Plan:
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
-    plan = gpuenv.solve(request, host, options)
-    prefix = target or os.environ.get("CONDA_PREFIX")
-    if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")):
-        from . import conda
-
-        return conda.with_conda_owners(plan, target or conda.active_prefix(os.environ))
-    return plan
+    return gpuenv.solve(request, host, options)
 
 
 def _lock_path(arguments: Namespace) -> str | None:

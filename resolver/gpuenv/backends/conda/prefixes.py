@@ -161,9 +161,8 @@ def beside_conda(target: str, pins: Sequence[Pin], carriers: Carriers, matrix: M
     for path in glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json")):
         name, *rest = os.path.basename(path).removesuffix(".json").rsplit("-", 2)
         if len(rest) == 2:
-            needs = ("python",) if name in carriers.packages.values() else ()
             one = Wheel(name=name, version=rest[0], filename="", url="", sha256=None, metadata={"build": rest[1]})
-            there.append(Pin(wheel=one, dependencies=needs))
+            there.append(Pin(wheel=one))
     there.sort(key=lambda pin: pin.wheel.name)
     held = mixed.supply(there, carriers, matrix)
     return _owners(held, ((pin.wheel.name, pin.wheel.version) for pin in pins))
