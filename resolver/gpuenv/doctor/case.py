@@ -69,7 +69,7 @@ class Case:
     def faults(self) -> list[Fact]:
         """What shows that something failed, whatever its cause."""
         kinds = ("status", "says", "hints", "maybe", "library-missing", "symbol-missing", "architecture-missing",
-                 "out-of-memory", "libc-wanted", "xid", "cudnn-reason")  # fmt: skip
+                 "out-of-memory", "libc-wanted", "xid", "cudnn-reason", "handle")  # fmt: skip
         found = [each for each in self.every(*kinds) if each.from_log]
         found = [each for each in found if each.kind != "library-missing" or _OURS.match(each.subject)]
         found += [each for each in self.every("symptom") if each.subject not in SETTING and each.from_log]

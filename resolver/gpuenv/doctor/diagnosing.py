@@ -21,7 +21,7 @@ _DRIVER = {
 _FOLLOWS = {
     "visible_devices_wrong": _DRIVER | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
     "driver_not_found": _DRIVER,
-    "uvm_or_driver_state_broken": _DRIVER,
+    "uvm_or_driver_state_broken": _DRIVER | {"driver_not_found", "fork_after_cuda_init"},
     "container_gpu_not_injected": {"driver_not_loaded", "driver_too_old", "wsl_driver_or_toolkit"},
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
     "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing"},
@@ -40,6 +40,7 @@ _FOLLOWS = {
         "driver_too_old",
         "gpu_hardware_fault",
         "fork_after_cuda_init",
+        "cudnn_handle_misused",
     },
     "out_of_memory_masked": {"cudnn_runtime_older_than_build", "gpu_hardware_fault", "driver_too_old"},
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
@@ -52,7 +53,11 @@ _CUDNN_TESTS = (
 _OTHER_TESTS = ("fresh-process", "clean-loader", "float32-convolution", "each-device", "cuinit", "context", "health")
 
 
-_REFUTED_BY_FAILURE = {"unsupported_op_config": "float32-convolution", "fork_after_cuda_init": "fresh-process"}
+_REFUTED_BY_FAILURE = {
+    "unsupported_op_config": "float32-convolution",
+    "fork_after_cuda_init": "fresh-process",
+    "cudnn_handle_misused": "fresh-process",
+}
 
 
 def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis:
@@ -98,7 +103,8 @@ def refutation(case: Case, cause: str) -> Fact | None:
     if cause == "out_of_memory_masked":
         return case.memory_is_free()
     if cause in _REFUTED_BY_FAILURE:  # the program's own mistakes: what fails without the program is none
-        return case.test(_REFUTED_BY_FAILURE[cause], "fail")
+        never = case.symptom("cudnn-start") if cause == "unsupported_op_config" else []  # it was asked for no operation
+        return next(iter(never), case.test(_REFUTED_BY_FAILURE[cause], "fail"))
     absent = {"wsl_driver_or_toolkit": "wsl", "container_gpu_access_lost": "container",
               "container_gpu_not_injected": "container"}.get(cause)  # fmt: skip
     if absent is not None:
@@ -157,7 +163,7 @@ def _abstention(case: Case) -> Diagnosis:
     faults = case.faults()
     if not faults:
         return Diagnosis()
-    cudnn = [each for each in faults if each.subject in ("cudnn", "cudnn-start")]
+    cudnn = [each for each in faults if each.subject in ("cudnn", "cudnn-start", "cudnn-call")]
     tests = case.untried(_CUDNN_TESTS if cudnn else _OTHER_TESTS)
     if not cudnn:
         return Diagnosis(abstained=True, next_tests=tests)

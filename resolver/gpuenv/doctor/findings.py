@@ -27,7 +27,7 @@ _OTHERS_SYMBOL = re.compile(r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nv
 
 def findings(case: Case) -> Iterator[Finding]:
     """What the rules below find."""
-    for rule in (versions, symbols, cudnn_libraries, libraries, driver, states, devices, architectures, memory, others):
+    for rule in _RULES:
         yield from rule(case)
 
 
@@ -93,6 +93,10 @@ def cudnn_libraries(case: Case) -> Iterator[Finding]:
             yield "cudnn_missing", "possible", [each]  # it is there, and not on the loader's path
         elif others:
             yield "cudnn_major_mismatch", "likely", [each, others[0]]
+        elif wanted == "8" and not whole:
+            # Most often beside a framework that brings cuDNN 9: those of today do.
+            yield "cudnn_major_mismatch", "likely", [each]
+            yield "cudnn_missing", "possible", [each]
         else:
             yield "cudnn_missing", "likely", [each]
             if not whole:
@@ -244,6 +248,12 @@ def memory(case: Case) -> Iterator[Finding]:
             yield "out_of_memory_masked", "possible", [told[0], *case.symptom("growth")[:1]]
 
 
+def handles(case: Case) -> Iterator[Finding]:
+    """cuDNN's handles, followed through its log of calls (handles.py)."""
+    for each in case.every("handle"):
+        yield ("fork_after_cuda_init" if each.subject == "forked" else "cudnn_handle_misused"), "proved", [each]
+
+
 def others(case: Case) -> Iterator[Finding]:
     """The libc, the loader's path by comparison, and operations that only the program can change."""
     for each in case.every("libc-wanted"):
@@ -259,3 +269,8 @@ def others(case: Case) -> Iterator[Finding]:
     if absent:
         majors = {one.subject.rpartition(".")[2] for one in case.every("library-present") if "cudnn" in one.subject}
         yield ("cudnn_major_mismatch" if majors else "cudnn_missing"), "proved", [absent]
+
+
+_RULES = (
+    versions, symbols, cudnn_libraries, libraries, driver, states, devices, architectures, memory, handles, others,
+)  # fmt: skip
