@@ -1,9 +1,11 @@
 """The doctor's reader of logs: MB/s and peak memory by kind of log, each in a process of its own.
 
-    python scripts/bench_doctor.py [MB] [KIND ...]
+    python scripts/bench_doctor.py [--former FILE] [MB] [KIND ...]
 
 Logs are made in memory, a block at a time; the time to make them is not counted. Seconds are those of the processor,
-so that other work on the machine matters little. The last column is the process's peak memory in MiB, with Python's.
+so that other work on the machine matters little. In the same run the same blocks are copied (split into lines and
+joined again, the least that a reader of lines can do), and read by another release's reading.py if one is given: each
+with how many times faster the reader (or slower, below 1) is. The last column is the process's peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ import resource
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 
 from gpuenv.doctor import read_log
+from gpuenv.doctor.model import Fact
 
 CHUNK = 1 << 20
 STEP = "2026-03-04 05:{n:02}:07,890 epoch {n} step {n} loss 0.{m} lr 1e-4 mem 12.3GiB device=cuda:0 tokens/s {m}"
@@ -48,6 +52,67 @@ def _lines(*forms: str) -> Callable[[random.Random], str]:
     return lambda chance: chance.choice(forms).format(n=chance.randrange(60), m=chance.randrange(100_000)) + "\n"
 
 
+NCCL = (
+    "comm 0x{p} rank {n} nranks 64 cudaDev {n} nvmlDev {n} busId {h}000 commId 0x{q} - Init COMPLETE",
+    "Channel {n}/0 : {n}[{n}] -> {n}[{n}] [send] via NET/IB/{n}/GDRDMA comm 0x{p} nRanks 64",
+    "AllReduce: opCount {h} sendbuff 0x{p} recvbuff 0x{p} count {m} datatype 7 op 0 root 0 comm 0x{p} [nranks=64] "
+    "stream 0x{p}",
+    "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.{n}.{n}<0>",
+    "Setting affinity for GPU {n} to {h},ffff0000,{h}ffffff",
+    "GPU Direct RDMA Enabled for HCA {n} 'mlx5_{n}'",
+    "Trees [0] {n}/-1/-1->{n}->-1 [1] {n}/-1/-1->{n}->-1",
+    "Broadcast: {m} Bytes -> Algo 1 proto 0 time {m}.0 comm 0x{p}",
+    "CUDA Dev {n}[{n}], Intel/AMD CPU, driver libcuda.so.1 dmabuf 0x{p} proxy {w}",
+)
+CUDNN = (
+    "I! CuDNN (v92800 42) function cudnnBackendSetAttribute() called:",
+    "i!     descriptor: type=cudnnBackendDescriptor_t; val=CUDNN_BACKEND_TENSOR_DESCRIPTOR (0x{p});",
+    "i!     attributeName: type=cudnnBackendAttributeName_t; val=CUDNN_ATTR_TENSOR_DATA_TYPE (900);",
+    "i!     arrayOfElements: location=host; addr=0x{p};",
+    "i! Time: 2026-03-04T12:{n}:{n}.{m} (0d+0h+{n}m+{n}s since start)",
+    "i! Process={m}; Thread={m}; GPU=0; Handle=0x{p}; StreamId=0x{p} (defaultStream).",
+    "i!     workSpace: location=dev; addr=0x{p};",
+    "i!     status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0); ptr=0x{p}",
+    "w!     Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: heuristic {w} of engine 0x{p} is not supported",
+)
+STARTS = (
+    "INFO 03-04 12:{n}:{n} [gpu_model_runner.py:{n}] Starting to load model org/{w} with CUDA graphs on cuda:{n} "
+    "at 0x{p}",
+    "(VllmWorker rank={n} pid={m}) INFO 03-04 12:{n}:{n} [custom_all_reduce.py:{n}] {w} NVIDIA driver cuDNN CUDA NCCL "
+    "version 2.27.{n} device handle 0x{p}",
+    "(EngineCore_DP{n} pid={m}) WARNING [cuda.py:{n}] CUDA memory of {w} allocated: {m} MiB, cudnn.benchmark {w}",
+    "2026-03-04 12:{n}:{n}.{m}: I external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:{n}] Loaded cuDNN version "
+    "9{n} for {w} handle 0x{p}",
+    "2026-03-04 12:{n}:{n}.{m}: I tensorflow/core/common_runtime/gpu/gpu_device.cc:2019] Created device /job:{w}/task:"
+    "{n}/device:GPU:{n} with {m} MB memory:  -> device: {n}, name: NVIDIA H100 80GB HBM3, pci bus id: 0000:{h}:00.0, "
+    "compute capability: 9.0",
+    "[W{m} ProcessGroupNCCL.cpp:{n}] Warning: {w} using GPU {n} to perform barrier; device driver runtime for rank {n}",
+)
+XLA = (
+    "  %fusion.{m} = (f32[{n},{m}], bf16[{n}]) fusion(%{w}.{n}, %param_{n}.{m}), kind=kLoop, "
+    'calls=%fused_computation.{m}, metadata=(op_name="jit({w})/jit(main)/dot_general" source_file="{w}.py")',
+    '  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), custom_call_target="__cudnn$convForward"',
+    "I0304 12:{n}:{n}.{m} {m} cuda_executor.cc:{n}] {w}: Allocated {m} bytes on GPU device at 0x{p}; CUDA driver",
+    "I0304 12:{n}:{n}.{m} {m} gpu_compiler.cc:{n}] module {w}: ptxas compiled for sm_90 with CUDA version 12.{n}",
+)
+
+
+def _named(prefix: str, *forms: str) -> Callable[[random.Random], str]:
+    """Lines with addresses and names that no other line has, as ranks write them."""
+
+    def one(chance: random.Random) -> str:
+        return (prefix + chance.choice(forms)).format(
+            n=chance.randrange(64),
+            m=chance.randrange(1_000_000),
+            h=f"{chance.getrandbits(8):02x}",
+            p=f"{chance.getrandbits(48):012x}",
+            q=f"{chance.getrandbits(64):016x}",
+            w="".join(chance.choices("abcdefghijklmnop", k=9)),
+        ) + "\n"
+
+    return one
+
+
 def _different(chance: random.Random) -> str:
     """A line of any kind with a name that no other line has."""
     name = "".join(chance.choices("abcdefghijklmnop", k=12))
@@ -61,6 +126,10 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
     "mixed": _lines(*MIXED),
     "mixed-long": lambda chance: _lines(*MIXED)(chance)[:-1] + " ",
     "all-different": _different,
+    "nccl": _named("node-{h}-{n}:{m}:{m} [{n}] NCCL INFO ", *NCCL),
+    "cudnn-calls": _named("", *CUDNN),
+    "start-up": _named("", *STARTS),
+    "xla": _named("", *XLA),
     "progress": lambda chance: _lines(STEP)(chance)[:-1] + "\r",
     "coloured": lambda chance: "\x1b[32mINFO\x1b[0m " + _lines(*MIXED)(chance),
 }
@@ -81,26 +150,51 @@ def chunks(kind: str, size: int, spent: list[float]) -> Iterator[bytes]:
         yield raw
 
 
-def measure(kind: str, size: int) -> None:
+def _copied(stream: Iterator[bytes]) -> tuple[Fact, ...]:
+    for chunk in stream:
+        b"\n".join(chunk.split(b"\n"))
+    return ()
+
+
+def _former(path: str) -> Callable[[Iterator[bytes]], tuple[Fact, ...]]:
+    """read_log of another release's reading.py, among the other modules of this one."""
+    module = types.ModuleType("gpuenv.doctor.former")
+    module.__package__ = "gpuenv.doctor"
+    with open(path, encoding="utf-8") as stream:
+        exec(compile(stream.read(), path, "exec"), module.__dict__)  # noqa: S102  it was asked for
+    return module.read_log  # type: ignore[no-any-return]
+
+
+def measure(kind: str, size: int, former: str) -> None:
     """One kind, in this process."""
     read_log([b"CUDA error"])  # reads the data
-    spent = [0.0]
-    begin = time.process_time()
-    facts = read_log(chunks(kind, size, spent))
-    seconds = time.process_time() - begin - spent[0]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{kind:14} {size / 1e6:6.0f} MB {size / 1e6 / seconds:7.0f} MB/s {len(facts):5} facts {peak:6.1f} MiB")
+    sides: dict[str, Callable[[Iterator[bytes]], tuple[Fact, ...]]] = {"read": read_log, "copied": _copied}
+    if former:
+        sides["former"] = _former(former)
+    rates, facts, peak = {}, {}, 0.0
+    for side, read in sides.items():
+        spent = [0.0]
+        begin = time.process_time()
+        facts[side] = read(chunks(kind, size, spent))
+        rates[side] = size / 1e6 / (time.process_time() - begin - spent[0])
+        peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    others = "".join(
+        f" {side} {rate:6.0f} ({rates['read'] / rate:5.2f})" for side, rate in rates.items() if side != "read"
+    )
+    same = "" if not former or facts["read"] == facts["former"] else " OTHER FACTS"
+    print(f"{kind:14} {rates['read']:5.0f} MB/s{others} {len(facts['read']):5} facts{same} {peak:6.1f} MiB", flush=True)
 
 
 def main() -> int:
     """All kinds, or those that are named."""
-    size = int(sys.argv[1] if len(sys.argv) > 1 else 200) * 1_000_000
-    kinds = sys.argv[2:] or list(KINDS)
+    given = sys.argv[1:]
+    former = given[1] if given[:1] == ["--former"] else ""
+    size, *kinds = given[2 if former else 0 :] or ["200"]
     if "GPUENV_BENCH_CHILD" in os.environ:
-        measure(kinds[0], size)
+        measure(kinds[0], int(size) * 1_000_000, former)
         return 0
-    for kind in kinds:
-        command = [sys.executable, __file__, str(size // 1_000_000), kind]
+    for kind in kinds or KINDS:
+        command = [sys.executable, __file__, *(["--former", former] if former else []), size, kind]
         subprocess.run(command, env={**os.environ, "GPUENV_BENCH_CHILD": "1"}, check=True)
     return 0
 
