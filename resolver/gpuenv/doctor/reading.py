@@ -19,7 +19,7 @@ from .forms import filled
 from .handles import Handles
 from .literals import holds
 from .model import Fact
-from .sieve import LETTERS, Possible, Sieve, image_of
+from .sieve import Possible, Sieve, image_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
@@ -127,7 +127,7 @@ class Reader:
         long = max(map(len, some)) > PIECE or self.begin > 0
         if long:  # they are read by themselves
             some = [b"" if len(lines[i]) > PIECE or (self.begin and not i) else lines[i] for i in which]
-        words = sieve.words(b"\n".join(some).translate(LETTERS).split(b"\n"))
+        words = sieve.words(some)
         nothing = self.nothing
         todo = [(i, word) for i, word in zip(which, words, strict=True) if long or folded or word not in nothing]
         if keys and len(todo) < len(words):
@@ -248,8 +248,7 @@ class Reader:
     def _read_long(self, sieve: Sieve, line: bytes, start: int, *, folded: bool) -> None:
         """A line in parts; the other words of a message that begins in one may stand in any of them."""
         ats = range(0, len(line), PART)
-        letters = line.translate(LETTERS)
-        words = sieve.words([letters[at : at + PART + self.over] for at in ats])
+        words = sieve.words([line[at : at + PART + self.over] for at in ats])
         every = 0
         for word in set(words):
             every |= sieve.mask(word)

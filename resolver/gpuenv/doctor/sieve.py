@@ -41,24 +41,31 @@ class _Words(dict[bytes, int]):
     """The bits of the fragments that words hold, 0 for none; each is judged when it is met."""
 
     def __init__(self, inner: dict[bytes, int], whole: dict[bytes, int]) -> None:
-        self.whole = whole
-        self.any = re.compile(_trie(list(inner)))
         self.begun: dict[bytes, list[tuple[bytes, int]]] = {}  # fragments by their first letters
         for fragment, bit in inner.items():
             self.begun.setdefault(fragment[:_SHORTEST], []).append((fragment, bit))
+        self.search = re.compile(_trie(list(inner))).search
+        self.first = {word: bits | self._bits(word, 0) for word, bits in whole.items()} | {_MARK: _MARKED}
+        self.update(self.first)
 
     def __missing__(self, word: bytes) -> int:
-        if len(self) >= WORDS:
-            self.clear()
-        bits = _MARKED if word == _MARK else self.whole.get(word, 0)
-        first = self.any.search(word)
-        if first:
-            for at in range(first.start(), len(word) - _SHORTEST + 1):
-                for fragment, bit in self.begun.get(word[at : at + _SHORTEST], ()):
-                    if word.startswith(fragment, at):
-                        bits |= bit
-        self[word] = bits
+        found = self.search(word)
+        bits = self[word] = self._bits(word, found.start()) if found else 0
         return bits
+
+    def _bits(self, word: bytes, begin: int) -> int:
+        bits = 0
+        for at in range(begin, len(word) - _SHORTEST + 1):
+            for fragment, bit in self.begun.get(word[at : at + _SHORTEST], ()):
+                if word.startswith(fragment, at):
+                    bits |= bit
+        return bits
+
+    def shrink(self) -> None:
+        """Forgets words if they are many."""
+        if len(self) > WORDS:
+            self.clear()
+            self.update(self.first)
 
 
 class Sieve:
@@ -101,10 +108,12 @@ class Sieve:
         return mask
 
     def words(self, lines: list[bytes]) -> list[bytes]:
-        """Of each line, in letters, the words that matter, space separated, with a space at either end."""
+        """Of each line the words that matter, space separated, with a space at either end."""
         found: list[bytes] = []
         for begin in range(0, len(lines), BATCH):
-            words = b" ".join([_MARK, b" \x01 ".join(lines[begin : begin + BATCH]), _MARK]).split()
+            self.table.shrink()
+            letters = b"\n".join(lines[begin : begin + BATCH]).translate(LETTERS).replace(b"\n", b" \x01 ")
+            words = b" ".join([_MARK, letters, _MARK]).split()
             matter = compress(words, map(self.table.__getitem__, words))
             found += b" ".join(matter).split(_MARK)[1:-1]
         return found
