@@ -43,6 +43,18 @@ def plugins(conda: str, env: dict[str, str]) -> bool:
     return "conda-gpuenv:" in done.stdout
 
 
+def solver(conda: str, env: dict[str, str]) -> str:
+    """The solver that this conda takes, and the version of its library."""
+    told = subprocess.run([conda, "info", "--json"], env=env, capture_output=True, text=True, check=True).stdout
+    about = json.loads(told)
+    (name,) = [part.partition("/")[2] for part in about["user_agent"].split() if part.startswith("solver/")]
+    library = {"libmamba": "libmambapy", "classic": "pycosat", "rattler": "py-rattler"}.get(name, name)
+    python = Path(about["root_prefix"]) / "bin" / "python"
+    code = f"import importlib.metadata as have; print(have.version({library!r}))"
+    version = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
+    return f"{name} ({library} {version})"
+
+
 def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
     """Milliseconds of one `conda info`: on the clock, and of the processor."""
     begin = time.perf_counter()
@@ -77,6 +89,7 @@ def main() -> int:
         envs = {"without": without, "with": {**clean, "PYTHONPATH": str(laid)}, "again": without}
         if plugins(arguments.conda, envs["without"]) or not plugins(arguments.conda, envs["with"]):
             parser.error("gpuenv is installed into this conda, or conda does not take it from PYTHONPATH")
+        chosen = solver(arguments.conda, without)
         times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in envs}
         for number in range(arguments.runs):
             # Each is first as often as the others: what comes after what is no difference then.
@@ -88,6 +101,7 @@ def main() -> int:
     version = subprocess.run([arguments.conda, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     figures = {
         "conda": version,
+        "solver": chosen,
         "runs": arguments.runs,
         "without_ms": round(wall["without"], 1),
         "with_ms": round(wall["with"], 1),
