@@ -11,6 +11,7 @@ number.
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import time
 
@@ -26,6 +27,7 @@ CUDNN = (
     "E! CuDNN (v92800 42) function cudnnCreate() called:", "e!     Error: CUDNN_STATUS_INTERNAL_ERROR; Reason: ",
     "w!     Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO.", "ptrDesc->finalize()",
     "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9}", "!a.b::c->d()", "_status_x", "I! ",
+    "\nError: CUDNN_STATUS_BAD_PARAM; Reason: a.b.c()\nError: CUDNN_STATUS_BAD_PARAM; Reason: ", "Please make sure ",
     "i! Time: 2026-03-04T05:06:07.890 (0d+0h+0m+1s since start)", "i!     handle: type=cudnnHandle_t; streamId=0x7f;",
 )  # fmt: skip
 LINES = (
@@ -94,13 +96,34 @@ def run(log: bytes, chance: random.Random, sieve: Sieve) -> None:
     calls(text)
 
 
+class Progress:
+    """How far the runs are: told every ten seconds, also within a run that takes long."""
+
+    def __init__(self) -> None:
+        self.number = self.over = self.which = 0
+        self.slowest = 0.0
+        self.begin = self.started = time.monotonic()
+        signal.signal(signal.SIGALRM, lambda *_ignored: self.tell())
+        signal.setitimer(signal.ITIMER_REAL, 10, 10)
+
+    def tell(self) -> None:
+        now = time.monotonic()
+        rate = self.number / (now - self.begin)
+        lasting = f", run {self.number} for {now - self.started:.0f} s" if now - self.started > SLOW else ""
+        slowest = f"slowest {self.slowest * 1000:.0f} ms (run {self.which})"
+        print(f"{self.number} runs, {rate:.0f}/s, {slowest}{lasting}", flush=True)
+
+    def note(self, number: int, spent: float) -> None:
+        self.number, self.started = number + 1, time.monotonic()
+        self.over += spent > SLOW
+        self.slowest, self.which = max((self.slowest, self.which), (spent, number))
+
+
 def main() -> int:
     """Runs them."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    maker, sieve = Maker(), Sieve(messages())
-    slowest, which, over = 0.0, 0, 0
-    begin = told = time.monotonic()
+    maker, sieve, progress = Maker(), Sieve(messages()), Progress()
     for number in range(runs):
         chance = random.Random(seed * 1_000_000_007 + number)  # noqa: S311  nothing secret is made
         log = maker.made(chance)
@@ -110,16 +133,10 @@ def main() -> int:
         except Exception:
             print(f"run {number} of seed {seed} failed", file=sys.stderr)
             raise
-        spent = time.process_time() - started
-        over += spent > SLOW
-        slowest, which = max((slowest, which), (spent, number))
-        now = time.monotonic()
-        if now - told > 10 or number == runs - 1:
-            told = now
-            rate = (number + 1) / (now - begin)
-            print(f"{number + 1} runs, {rate:.0f}/s, slowest {slowest * 1000:.0f} ms (run {which})", flush=True)
-    print(f"{runs} runs of seed {seed}: no crash, {over} over {SLOW:.0f} s")
-    return int(over > 0)
+        progress.note(number, time.process_time() - started)
+    progress.tell()
+    print(f"{runs} runs of seed {seed}: no crash, {progress.over} over {SLOW:.0f} s")
+    return int(progress.over > 0)
 
 
 if __name__ == "__main__":
