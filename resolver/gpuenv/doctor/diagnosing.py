@@ -43,6 +43,10 @@ _FOLLOWS = {
         "cudnn_handle_misused",
     },
     "out_of_memory_masked": {"cudnn_runtime_older_than_build", "gpu_hardware_fault", "driver_too_old"},
+    "cpu_only_build": {
+        "cuda_lib_missing", "cudnn_missing", "lib_shadowing", "mixed_cuda_wheels", "cudnn_runtime_older_than_build",
+        "cudnn_major_mismatch", "driver_too_old",
+    },
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
     "install_resolution_failure": {"host_libc_too_old", "cpu_only_build"},
 }

@@ -54,6 +54,8 @@ def symbols(case: Case) -> Iterator[Finding]:
     for each in case.every("symbol-missing"):
         if each.subject.startswith("libcudnn") and not _OTHERS_SYMBOL.match(each.value):
             yield "cudnn_sublibs_mixed", "likely", [each]
+        elif "libcuda.so" in each.text:
+            continue  # the driver's own: it is too old for who asks
         elif each.subject == "cuda" and not (each.value.startswith("cudnn") and "libcudnn" in each.text):
             both = _two_majors(case)
             yield "lib_shadowing", "likely", [each]
@@ -93,7 +95,7 @@ def cudnn_libraries(case: Case) -> Iterator[Finding]:
             yield "cudnn_missing", "possible", [each]  # it is there, and not on the loader's path
         elif others:
             yield "cudnn_major_mismatch", "likely", [each, others[0]]
-        elif wanted == "8" and not whole:
+        elif wanted == "8" and not whole and ".so" in each.subject:
             # Most often beside a framework that brings cuDNN 9: those of today do.
             yield "cudnn_major_mismatch", "likely", [each]
             yield "cudnn_missing", "possible", [each]
