@@ -2,7 +2,7 @@
 
 One JSON request a line on stdin, one JSON answer a line on stdout:
 
-{"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}   -> {"rattler": version}
+{"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}      -> {"opened": n}
 {"do": "records", "names": [..]}                              -> {"records": [record]}
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
                                         -> {"records": [record]}, {"refused": text} or {"unreadable": text}
@@ -31,14 +31,45 @@ from typing import Any  # noqa: E402
 ACTIONS = {"fetch": "cache-or-fetch", "offline": "force-cache-only", "refresh": "no-cache"}
 
 
+def whole() -> Any:
+    """py-rattler."""
+    sys.modules.pop("rattler", None)
+    import rattler  # type: ignore[import-not-found,unused-ignore]
+    from rattler import exceptions
+
+    rattler.exceptions = exceptions  # which Python does not do for what `for_solving` has imported
+    return rattler
+
+
+def for_solving() -> Any:
+    """As much of py-rattler as a solve needs: what links, locks and indexes packages is a third of its import.
+
+    Its modules stand for the package here, whose own __init__ is not run; where they are not as they were in the
+    release that is asked for, it is the whole package. ImportError without it.
+    """
+    folders = [os.path.join(folder, "rattler") for folder in sys.path]
+    package: Any = type(sys)("rattler")
+    package.__path__ = [folder for folder in folders if os.path.isdir(folder)]
+    sys.modules["rattler"] = package
+    try:
+        from rattler import exceptions
+        from rattler.package import BuildString, PackageName
+        from rattler.repo_data.gateway import Gateway, SourceConfig
+        from rattler.solver.solver import solve
+        from rattler.version import Version
+        from rattler.virtual_package.generic import GenericVirtualPackage
+    except ImportError:
+        return whole()
+    used = (BuildString, PackageName, Gateway, SourceConfig, solve, Version, GenericVirtualPackage)
+    package.__dict__.update({one.__name__: one for one in used}, exceptions=exceptions)
+    return package
+
+
 class Session:
     """The channels that were opened, and their repodata as far as it was read."""
 
     def __init__(self) -> None:
-        import rattler  # type: ignore[import-not-found,unused-ignore]
-        import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
-
-        self.rattler: Any = rattler
+        self.rattler: Any = for_solving()
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
@@ -49,7 +80,7 @@ class Session:
         config = self.rattler.SourceConfig(cache_action=ACTIONS[request.get("cache", "fetch")])
         self.gateway = self.rattler.Gateway(default_config=config)
         self.channels, self.subdirs = request["channels"], request["subdirs"]
-        return {"rattler": self.rattler.__version__ if hasattr(self.rattler, "__version__") else ""}
+        return {"opened": len(self.channels)}
 
     async def records(self, request: dict[str, Any]) -> dict[str, Any]:
         """Every record of some names."""
@@ -86,7 +117,8 @@ class Session:
         """Links the packages of a list into a prefix, and takes out what the list does not have."""
         import glob
 
-        api, prefix = self.rattler, request["prefix"]
+        self.rattler = api = whole()
+        prefix = request["prefix"]
         for one in request["records"]:
             check_file(one)
         paths = sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json")))
