@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import gpuenv
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
 
-def is_wanted(arguments: Namespace, env: Mapping[str, str] | None = None) -> bool:
+def is_wanted(arguments: Namespace) -> bool:
     """Whether a solve is for conda: by its flags, or with --backend auto by the environment that is active."""
     form = str(arguments.format).startswith("conda-")
     if arguments.backend == "pip" and form:
         raise InputError(f"--format {arguments.format} needs --backend conda")
     if arguments.backend == "auto":
-        return form or active_prefix(os.environ if env is None else env) is not None
+        return form or active_prefix(os.environ) is not None
     return form or bool(arguments.backend == "conda")
 
 

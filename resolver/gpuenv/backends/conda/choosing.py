@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from ... import rules
 from ...errors import Reason
 from ...facts import is_doubt
-from ...model import Code, CudaVersion, Host, Matrix, Value
+from ...model import CudaVersion, Host, Value
 from . import checking, rows, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable
 
+    from ...protocols import Matrix
     from .rows import Carriers, Record, Row
 
 MOST_TRIES = 24
@@ -39,7 +40,6 @@ class Candidate(Value):
     row: Row
     reasons: tuple[Reason, ...]
     limits: tuple[tuple[str, str], ...]
-    codes: tuple[Code, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -74,7 +74,7 @@ class Shelf:
 
     def _candidate(self, wanted: Wanted, row: Row) -> Candidate:
         reasons = [*checking.row_reasons(row, self.host, self.matrix)]
-        limits, codes = [], [row.code]
+        limits = []
         for dependency in row.depends:
             name, _, _ = versions.split(dependency)
             if name not in (*rows.CUDNN, *rows.TOOLKITS) or not self.by_name.get(name) or not self.host.gpus:
@@ -88,10 +88,8 @@ class Shelf:
             if not good and able:
                 reasons += against
             elif good:
-                limits.append((name, _ranged(good)))
-        return Candidate(
-            wanted=wanted, row=row, reasons=tuple(dict.fromkeys(reasons)), limits=tuple(limits), codes=tuple(codes)
-        )
+                limits.append((name, versions.one_of(good)))
+        return Candidate(wanted=wanted, row=row, reasons=tuple(dict.fromkeys(reasons)), limits=tuple(limits))
 
     def _sorted(self, able: Sequence[Record], row: Row) -> tuple[list[str], list[Reason]]:
         """(the versions that nothing speaks against, else those of doubts alone, what speaks against the others)."""
@@ -160,10 +158,6 @@ def _cuda_asked(record: Record) -> CudaVersion | None:
         if least is not None:
             return rows.toolkit_of({"name": "cuda-version", "version": f"{least}.0"})
     return None
-
-
-def _ranged(good: Sequence[str]) -> str:
-    return "|".join(f"=={one}" for one in versions.newest_first(good))
 
 
 def combinations(shelves: Sequence[Sequence[Candidate]], *, lenient: bool) -> Iterator[tuple[Candidate, ...]]:

@@ -13,21 +13,7 @@ from ... import rules
 from ...environment import parse_requirement
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
 from ...facts import is_doubt, needs_of_gpus
-from ...model import (
-    Choice,
-    Code,
-    Host,
-    Matrix,
-    Needs,
-    Pin,
-    Plan,
-    Rejection,
-    Request,
-    Value,
-    Wheel,
-    parse_pair,
-    parse_release,
-)
+from ...model import Choice, Code, Host, Needs, Pin, Plan, Rejection, Request, Value, Wheel, parse_pair, parse_release
 from . import checking, rows, versions, virtual
 from .choosing import MOST_TRIES, Candidate, ImpossibleError, Shelf, Wanted, combinations, specs_of
 from .solvers import RefusedError, Solver
@@ -36,6 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable
 
+    from ...protocols import Matrix
     from .rows import Carriers, Record
 
 ROUNDS = 8  # in which releases of the closure are kept out, before a candidate is given up
@@ -199,7 +186,7 @@ class _Search:
             name = versions.split(spec)[0]
             good = self.shelf.asked(spec) if name in (*rows.TOOLKITS, *rows.CUDNN) else ()
             if good:
-                found.append(f"{name} " + "|".join(f"=={one}" for one in versions.newest_first(good)))
+                found.append(f"{name} {versions.one_of(good)}")
         return found
 
     def _nothing(self, wanted: Wanted) -> None:

@@ -39,7 +39,6 @@ class Row(Value):
     name: str
     version: str
     build: str
-    number: int
     channel: str
     subdir: str
     cuda: CudaVersion | None
@@ -47,9 +46,7 @@ class Row(Value):
     bundled: bool
     glob: str
     python: tuple[int, int] | None
-    least_cuda: str | None  # the __cuda that it asks for
     depends: tuple[str, ...]
-    sha256: str | None
     code: Code
 
 
@@ -83,7 +80,6 @@ class Carriers:
             name=record["name"],
             version=record["version"],
             build=record["build"],
-            number=int(record.get("build_number", 0)),
             channel=channel_name(str(record.get("channel", ""))),
             subdir=record["subdir"],
             cuda=cuda,
@@ -91,9 +87,7 @@ class Carriers:
             bundled=bundled,
             glob=glob,
             python=python_of(record),
-            least_cuda=least_cuda(record),
             depends=tuple(record.get("depends") or ()),
-            sha256=record.get("sha256"),
             code=self.code(record, cuda),
         )
 

@@ -163,3 +163,8 @@ def matches(dependency: str, name: str, text: str, build: str) -> bool:
 def newest_first(texts: Iterable[str]) -> list[str]:
     """Versions in conda's order, newest first."""
     return sorted(set(texts), key=version, reverse=True)
+
+
+def one_of(texts: Iterable[str]) -> str:
+    """The range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
+    return "|".join(f"=={one}" for one in newest_first(texts))
