@@ -19,7 +19,8 @@ from typing import NamedTuple
 import gpuenv
 from gpuenv import solver
 from gpuenv.environment import TargetEnvironment, parse_requirement, version_key
-from gpuenv.model import Environment, Host, Request, Requirement, Wheel
+from gpuenv.model import Host, Request, Requirement, Wheel
+from gpuenv.protocols import Environment
 
 Packages = dict[str, dict[str, list[str]]]  # name -> version -> requirements
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from gpuenv.environment import normalize_name, parse_requirement, version_key
 from gpuenv.errors import InputError, Reason, UnusableFileError
-from gpuenv.model import Environment, Requirement, Wheel
+from gpuenv.model import Requirement, Wheel
+from gpuenv.protocols import Environment
 from index_server import File, IndexServer, make_sdist, make_wheel
 
 BASE = "https://files.test/files/"

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from . import rules
-from .model import Gpu, Host, Matrix, Python, Value, parse_release, show_pair
+from .model import Gpu, Host, Python, Value, parse_release, show_pair
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .protocols import Matrix
 
 PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 NAMED = 3  # GPUs that stand for a compute capability

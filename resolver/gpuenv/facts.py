@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from . import rules
 from .errors import Reason
-from .model import Build, Code, CudaVersion, Host, Library, Matrix, Needs, parse_release
+from .model import Build, Code, CudaVersion, Host, Library, Needs, parse_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
     from collections.abc import Sequence
+
+    from .protocols import Matrix
 
 Facts = dict[str, tuple[Reason, ...]]
 

@@ -10,7 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from .environment import normalize_name, parse_requirement, version_key
 from .errors import InputError, Reason
-from .model import Environment, Matrix, Pin, Requirement, Value
+from .model import Pin, Requirement, Value
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .protocols import Environment, Matrix
 
 
 class Installed(Value):

@@ -7,12 +7,14 @@ decide: such an answer is never "fine", and a caller treats it as a warning or a
 from __future__ import annotations
 
 from .errors import Reason
-from .model import Code, ComputeCapability, CudaVersion, Gpu, Host, Matrix, parse_pair, parse_release, show_pair
+from .model import Code, ComputeCapability, CudaVersion, Gpu, Host, parse_pair, parse_release, show_pair
 from .quick import cached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
     from collections.abc import Iterable, Sequence
+
+    from .protocols import Matrix
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = "CUDA C++ Programming Guide, PTX Compatibility; CUDA Compatibility, Minor Version Compatibility"

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from . import facts, rules
 from .environment import normalize_name
 from .errors import Reason
-from .model import Build, Framework, Host, Library, Matrix, Way, parse_release
+from .model import Build, Framework, Host, Library, Way, parse_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .protocols import Matrix
 
 Pins = Mapping[str, str]
 

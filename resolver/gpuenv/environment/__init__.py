@@ -192,7 +192,7 @@ class Answers:
 
 
 class TargetEnvironment:
-    """The one implementation of model.Environment. Every answer is remembered."""
+    """The one implementation of protocols.Environment. Every answer is remembered."""
 
     def __init__(self, host: Host, answers: Answers | None = None) -> None:
         self.host = host

@@ -15,9 +15,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..errors import GpuEnvError
-from ..model import Environment, Requirement, Wheel
+from ..model import Requirement, Wheel
 
 if TYPE_CHECKING:
+    from ..protocols import Environment
     from .combined import CombinedIndex
 
 THREADS = 8  # more are not quicker where two cores read what they bring, and each takes two megabytes

@@ -7,32 +7,24 @@ and a version of the default index from mixing with a framework's own builds.
 from __future__ import annotations
 
 from ..errors import InputError
-from ..model import Environment, Index, Requirement, Wheel
+from ..model import Requirement, Wheel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Protocol
 
+    from ..protocols import Environment, Index, Source
     from .ahead import Ahead
     from .cache import Cache
     from .direct import DirectFiles
     from .links import FindLinks
     from .live import SimpleIndex
     from .transport import Transport
-else:
-    Protocol = object
 
 THREADS = 8
 SNAPSHOT = "snapshot"
 NOWHERE = ""  # the label of a name that no index has
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL
-
-
-class Source(Index, Protocol):
-    """An index that can be named: `label` is shown to people."""
-
-    label: str
 
 
 class Later:
@@ -54,15 +46,15 @@ class Later:
         return self._opened
 
     def has(self, name: str) -> bool:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return self.opened().has(name)
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return self.opened().wheels(name, environment)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return self.opened().dependencies(wheel)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
@@ -154,11 +146,11 @@ class CombinedIndex:
         return self._source(name)[1]
 
     def has(self, name: str) -> bool:
-        """As model.Index says: whether any of the indexes has the name."""
+        """As protocols.Index says: whether any of the indexes has the name."""
         return self._source(name)[1] is not None
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As model.Index says, from the one index that the name is bound to."""
+        """As protocols.Index says, from the one index that the name is bound to."""
         source = self._source(name)[1]
         return () if source is None else source.wheels(name, environment)
 
@@ -194,7 +186,7 @@ class CombinedIndex:
         return True
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As model.Index says, from the index that `wheel.name` is bound to."""
+        """As protocols.Index says, from the index that `wheel.name` is bound to."""
         source = self._files() if wheel.index == DIRECT else self._source(wheel.name)[1]
         if source is None:
             raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")

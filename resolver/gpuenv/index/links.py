@@ -6,12 +6,16 @@ import os
 from collections.abc import Iterable, Sequence
 
 from ..errors import InputError
-from ..model import Environment, Requirement, Wheel
+from ..model import Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader, local_metadata, local_path, requires_python
 from .names import SDISTS, identify
 from .pages import Fetcher, Row, is_sdist, linked, newest_first, parse, wheel
 from .transport import Transport, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..protocols import Environment
 
 
 class FindLinks:
@@ -48,11 +52,11 @@ class FindLinks:
         self._known: dict[str, Wheel] = {}
 
     def has(self, name: str) -> bool:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return bool(self._of(name))
 
     def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
-        """As model.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
+        """As protocols.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
         # A wheel that does not fit is not worth hashing.
         fits = None if environment is None else environment.rank
         rows = [row for row in self._of(name) if not is_sdist(row)]
@@ -68,7 +72,7 @@ class FindLinks:
         return self._known[row.filename]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:

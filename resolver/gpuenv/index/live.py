@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..environment import normalize_name
 from ..errors import InputError, PackageIndexError
-from ..model import Environment, Requirement, Wheel
+from ..model import Requirement, Wheel
 from .cache import Cache
 from .metadata import MetadataReader
 from .names import SDISTS
@@ -17,6 +17,8 @@ from .turns import Turns
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from ..protocols import Environment
 
 THREADS = 8
 
@@ -67,7 +69,7 @@ class SimpleIndex:
         return self._look(name) is not None
 
     def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
-        """As model.Index says. A name that the index does not have (404) gives ()."""
+        """As protocols.Index says. A name that the index does not have (404) gives ()."""
         if environment is None:
             return self._made(name, lambda filename: not filename.endswith(SDISTS))
         key = name, environment
@@ -87,7 +89,7 @@ class SimpleIndex:
         return tuple(wheel(row, self.url) for row in rows if row.name == name and self._in_time(row))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As model.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
+        """As protocols.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:

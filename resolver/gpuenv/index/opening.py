@@ -12,7 +12,7 @@ from .snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from .combined import Source
+    from ..protocols import Source
     from .direct import DirectFiles
     from .transport import Transport
 

@@ -15,13 +15,15 @@ import os
 
 from ..environment import Answers, parse_stored_requirement, version_key
 from ..errors import DataError
-from ..model import Environment, Requirement, Wheel
+from ..model import Requirement, Wheel
 from ..quick import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Sequence
     from typing import Any
+
+    from ..protocols import Environment
 
 _METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
 _GROUP, _ROWS = '\n],\n"', '":[\n'

@@ -100,7 +100,7 @@ def _list(data: Mapping[str, Any], field: str, where: str) -> list[str]:
 
 
 class DataMatrix:
-    """Implements model.Matrix over a folder of data. Everything is read once, on first use."""
+    """Implements protocols.Matrix over a folder of data. Everything is read once, on first use."""
 
     def __init__(self, folder: str) -> None:
         """DataError if tables.json is missing or damaged."""

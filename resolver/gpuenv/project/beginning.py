@@ -10,11 +10,15 @@ from typing import Any
 
 from ..environment import normalize_name, parse_requirement
 from ..errors import InputError
-from ..model import Framework, Gpu, Host, Matrix, Value, parse_release, show_pair
+from ..model import Framework, Gpu, Host, Value, parse_release, show_pair
 from ..plain import read_toml
 from ..writing import write_whole
 from . import GLIBC, PLATFORM
 from .reading import FILE, has_table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..protocols import Matrix
 
 PYTHONS = tuple((3, minor) for minor in range(9, 16))
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)

@@ -8,9 +8,13 @@ from typing import Any, NoReturn
 
 from ..environment import parse_requirement
 from ..errors import InputError
-from ..model import Host, Matrix
+from ..model import Host
 from ..plain import read_toml
 from . import GLIBC, PLATFORM, Profile, Project
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..protocols import Matrix
 
 FILE = "pyproject.toml"
 Describe = Callable[[Profile], Host]

@@ -10,21 +10,7 @@ from ..digests import sha256
 from ..environment import normalize_name, parse_requirement
 from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..facts import is_doubt, needs_of_gpus
-from ..model import (
-    Build,
-    Choice,
-    Environment,
-    Framework,
-    Host,
-    Index,
-    Matrix,
-    Needs,
-    Pin,
-    Plan,
-    Rejection,
-    Request,
-    Requirement,
-)
+from ..model import Build, Choice, Framework, Host, Needs, Pin, Plan, Rejection, Request, Requirement
 from ..quick import canonical
 from .candidates import Candidate, Shelf, Variant, is_plain
 from .needs import DistNeed, FrameworkNeed, Need
@@ -38,6 +24,7 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
+    from ..protocols import Environment, Index, Matrix
     from .conflicts import Failure
 
 MAX_TRIALS = 60  # of parts of a request that has no solution

@@ -6,19 +6,7 @@ from .. import facts, rules
 from ..environment import parse_requirement, version_key
 from ..errors import InputError, Reason
 from ..facts import Facts
-from ..model import (
-    Build,
-    CudaVersion,
-    Environment,
-    Framework,
-    Host,
-    Index,
-    Library,
-    Matrix,
-    Request,
-    Way,
-    Wheel,
-)
+from ..model import Build, CudaVersion, Framework, Host, Library, Request, Way, Wheel
 from .needs import (
     AgreeNeed,
     DistNeed,
@@ -31,6 +19,8 @@ from .needs import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # collections.abc is most of what a start imports for nothing
     from collections.abc import Callable, Sequence
+
+    from ..protocols import Environment, Index, Matrix
 
 
 class Candidate:

@@ -8,9 +8,13 @@ from itertools import combinations, islice
 from .. import elsewhere
 from ..environment import normalize_name, parse_requirement
 from ..errors import Change, Reason
-from ..model import Host, Matrix, Plan, Request
+from ..model import Host, Plan, Request
 from .conflicts import Roots, Trials
 from .needs import Need
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..protocols import Matrix
 
 MOST = 6
 TRIED_GPUS = 6  # compute capabilities of which one may help

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from ..environment import normalize_name, version_key
 from ..errors import InputError, PackageIndexError, Reason
-from ..model import Environment, Requirement
+from ..model import Requirement
 from .candidates import Candidate, Shelf, Variant
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from typing import TypeVar
+
+    from ..protocols import Environment
 
     _Released = TypeVar("_Released", Candidate, Variant)
 

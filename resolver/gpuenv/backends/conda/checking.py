@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ... import facts, rules
 from ...errors import Reason
-from ...model import CudaVersion, Host, Library, Matrix, show_pair
+from ...model import CudaVersion, Host, Library, show_pair
 from . import rows, versions
 from .virtual import Virtual
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from ...protocols import Matrix
     from .rows import Record, Row
 
 META = "the package's own record in its channel"

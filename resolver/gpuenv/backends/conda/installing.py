@@ -6,7 +6,7 @@ import os
 
 from ...errors import InputError, InstallError, Reason
 from ...facts import is_doubt
-from ...model import Host, Lock, Matrix, Wheel
+from ...model import Host, Lock, Wheel
 from . import checking
 from .prefixes import is_prefix, packages
 from .rows import Carriers
@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable
     from typing import Any
+
+    from ...protocols import Matrix
 
 
 def reasons(lock: Lock, host: Host, matrix: Matrix, carriers: Carriers) -> tuple[Reason, ...]:

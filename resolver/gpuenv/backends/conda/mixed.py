@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...environment import normalize_name, parse_requirement, version_key
 from ...errors import InputError, Reason, TamperedError, UnusableFileError
-from ...model import Lock, Matrix, Pin, Plan, Request, Requirement, Value, Wheel
+from ...model import Lock, Pin, Plan, Request, Requirement, Value, Wheel
 from ...rules import OWNER_SOURCE
 from . import rows
 from .rows import Carriers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # importing typing takes three milliseconds
     from collections.abc import Callable
     from typing import Any
 
-    from ...model import Environment
+    from ...protocols import Environment, Matrix
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
@@ -166,11 +166,11 @@ class Beside:
         return own if own != name and own in self.held.versions else None
 
     def has(self, name: str) -> bool:
-        """As model.Index says."""
+        """As protocols.Index says."""
         return self._held(name) is not None or bool(self.inner.has(name))
 
     def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As model.Index says; of a held name the one release that is there."""
+        """As protocols.Index says; of a held name the one release that is there."""
         own = self._held(name)
         if own is None:
             found: Sequence[Wheel] = self.inner.wheels(name, environment)
@@ -180,7 +180,7 @@ class Beside:
         return (Wheel(name=name, version=version, filename=file, url="", sha256="0" * 64, size=0, index=HELD),)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As model.Index says, with the held names in them. UnusableFileError for what cannot stand beside conda's."""
+        """As protocols.Index says, and the held names. UnusableFileError for what cannot stand beside conda's."""
         if wheel.index == HELD:
             return self._of_extras(wheel)
         against = self.held.against(wheel.name, wheel.version)

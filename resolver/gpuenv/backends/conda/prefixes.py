@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ...environment import normalize_name, version_key
 from ...errors import Reason
-from ...model import Check, Lock, Matrix, Pin, Wheel, show_pair
+from ...model import Check, Lock, Pin, Wheel, show_pair
 from ...rules import OWNER_SOURCE
 from ...writing import write_whole
 from . import mixed
@@ -17,6 +17,8 @@ from .rows import Carriers
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
+
+    from ...protocols import Matrix
 
 _SITES = ("lib/python3*/site-packages", "Lib/site-packages")
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")  # no .json: conda takes those for its own
