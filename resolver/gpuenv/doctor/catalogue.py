@@ -18,6 +18,7 @@ _KEPT: dict[str, Any] = {}
 class Cause(Value):
     """A class of causes: `proves`, `refutes` and `fix` in words; `fails`, `passes`: the tests that decide it.
 
+    `looks`: general forms of the messages by which it is met; `log`: what a log alone does not tell of it, or "".
     `rank` orders causes that are as sure as one another. `scope`: environment, host or program, what has to change.
     `root`: the fix needs an administrator's rights. `solve`: a new solve helps.
     """
@@ -34,6 +35,8 @@ class Cause(Value):
     fix: str
     fails: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()
+    looks: tuple[str, ...] = ()
+    log: str = ""
 
 
 class Message(Value):
@@ -41,7 +44,6 @@ class Message(Value):
 
     name: str
     needles: tuple[bytes, ...]
-    words: tuple[bytes, ...]
     pattern: str
     cause: str = ""
     sure: str = ""
@@ -90,7 +92,6 @@ def messages() -> tuple[Message, ...]:
             Message(
                 name=row["name"],
                 needles=tuple(one.encode() for one in row["needles"]),
-                words=tuple(one.encode() for one in row["words"]),
                 pattern=row["pattern"],
                 cause=row.get("cause", ""),
                 sure=row.get("sure", ""),

@@ -24,16 +24,18 @@ _BLOCK = re.compile(
 )
 _PREFIX = re.compile(r"^\s*(?:[ewi]!)?\s*")
 _LINE = re.compile(r"(Error|Warning): (CUDNN_\w+); Reason: (.*)")
+# No quantifier within another, and none without an end: a log may hold anything.
 # What a caller says of what it called: a name and brackets, or a status that it hands on.
-_HANDED_ON = re.compile(r"^!?(?:[\w.]+(?:->|::|\.))*\w+\(\)$|^status$|^_?status(?:_\w+)?$")
+_HANDED_ON = re.compile(r"^!?\w+(?:(?:->|::|\.)\w+)*\(\)$|^status$|^_?status(?:_\w+)?$")
 # What cuDNN's loader says on stderr and not in the log.
 _LOADING = re.compile(
     r"Unable to load any of \{|Invalid handle\. Cannot load symbol|Could not (?:load|locate) |"
-    r"Please make sure .*library path|sublibrary version mismatch|lib(?:cu|nv)\S+: cannot open shared object file"
+    r"Please make sure .{0,300}library path|sublibrary version mismatch|"
+    r"lib(?:cu|nv)\S{1,200}: cannot open shared object file"
 )
 # The library's choice of its own mode is told as a warning of success; with a reason before it, that is the reason.
 _MODE = re.compile(
-    r"\s*cuDNN Library configuration is set to AUTO\. Automatically configuring the library mode to FULL\."
+    r"\s{0,9}cuDNN Library configuration is set to AUTO\. Automatically configuring the library mode to FULL\."
 )
 
 
