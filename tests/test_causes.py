@@ -1,0 +1,122 @@
+"""The causes' data and their pages: complete, fresh, and read by the doctor as they say."""
+
+import importlib.util
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gpuenv.doctor import TESTS, diagnose, read_log
+from gpuenv.doctor.catalogue import Cause, causes
+from gpuenv.doctor.trials import check_facts
+from gpuenv.model import Check
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "causes"
+CAUSES = list(causes().values())
+FILLS = tomllib.loads((Path(__file__).parent / "data" / "causes_looks.toml").read_text(encoding="utf-8"))
+VARIES = re.compile(r"<([^<>]+)>")
+LOOKS = [(cause, look) for cause in CAUSES for look in cause.looks]
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("causes_page", ROOT / "scripts" / "causes_page.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = list(sys.path)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path[:] = before
+    return module
+
+
+def verdicts(look: str) -> list[str]:
+    text = VARIES.sub(lambda part: FILLS[part[1]], look)
+    return [verdict.cause for verdict in diagnose(read_log([f"{text}\n"]), ()).verdicts]
+
+
+@pytest.mark.parametrize(("cause", "look"), LOOKS, ids=[f"{cause.id}: {look[:40]}" for cause, look in LOOKS])
+def test_what_it_looks_like_leads_to_it(cause: Cause, look: str) -> None:
+    found = verdicts(look)
+    assert cause.id in found
+    assert cause.log or found[0] == cause.id, found  # where another is as likely, the data say so
+
+
+def test_what_varies_is_filled_in() -> None:
+    named = {name for _, look in LOOKS for name in VARIES.findall(look)}
+    assert named == set(FILLS)
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_every_cause_is_described(cause: Cause) -> None:
+    assert 1 <= len(cause.looks) <= 3
+    assert cause.proves and cause.refutes and cause.fix
+    for one in (*cause.proves, *cause.refutes, cause.fix, *filter(None, [cause.log])):
+        assert one.isascii() and one.endswith(".") and one.count("`") % 2 == 0, one
+    for one in (*cause.proves, *cause.refutes):
+        assert len(one) <= 160, one
+        assert not re.search(r"->|!=|==|\bw/|&|\u2026", re.sub(r"`[^`]*`", "", one)), one
+    assert len(re.findall(r"\.(?:\s|$)", cause.fix)) <= 2, cause.fix
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
+def test_every_page_says_what_the_data_say(cause: Cause) -> None:
+    text = (PAGES / f"{cause.id}.md").read_text(encoding="utf-8")
+    assert text.startswith(f"# {cause.title}\n") and f"`{cause.id}` in `gpuenv doctor --json`" in text
+    assert f"root is {'' if cause.root else 'not '}needed".replace("root is not", "no root is") in text
+    assert all(f"\n    {look}\n" in text for look in cause.looks)
+    known = {test for test in (*cause.fails, *cause.passes) if test != "libc"}
+    assert known <= set(re.findall(r"^- `([\w-]+)` \(", text, re.MULTILINE))
+
+
+def test_the_index_names_every_cause_once() -> None:
+    text = (PAGES / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[`(\w+)`\]", text, re.MULTILINE)) == sorted(causes())
+    assert {path.stem for path in PAGES.iterdir()} == {*causes(), "README"}
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_pages_are_fresh_and_stale_ones_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = script()
+    assert page.main(["--check"]) == 0
+    monkeypatch.setattr(page, "FOLDER", tmp_path / "causes")
+    assert page.main(["--check"]) == 1
+    assert page.main([]) == 0 and page.main(["--check"]) == 0
+    gone, changed = tmp_path / "causes" / "of_old.md", tmp_path / "causes" / "driver_too_old.md"
+    gone.write_text("# A cause that is gone\n")
+    changed.write_text("# Changed by hand\n")
+    assert page.stale(page.pages()) == ["driver_too_old.md", "of_old.md"]
+    assert page.main(["--check"]) == 1 and gone.exists()
+    assert page.main([]) == 0 and page.main(["--check"]) == 0
+    assert not gone.exists() and changed.read_text().startswith("# The driver is too old")
+
+
+def test_pages_name_who_makes_a_test() -> None:
+    """A test that a passed check of verify shows is said to be made by it, and none is that does not exist."""
+    page = script()
+    assert set(page.MADE) <= set(TESTS)
+    assert {cause.layer for cause in CAUSES} == set(page.LAYERS)
+    needed = {test for cause in CAUSES for test in (*cause.fails, *cause.passes)}
+    assert {test for test in needed if not page.makers(test)} == {"libc"}
+    names = [
+        ("loader", "variables"), ("cudnn", "libraries"), ("cudnn", "origin"), ("cudnn", "version"), ("build", ""),
+        ("closure", ""), ("device", "GPU 0"), ("cudnn handle", "GPU 0"), ("cudnn convolution", "GPU 0"),
+    ]  # fmt: skip
+    for name, subject in names:
+        check = Check(name=name, subject=subject, status="pass", evidence="it is so")
+        shown = {fact.subject for fact in check_facts([check]) if fact.kind == "test" and fact.value == "pass"}
+        label = f"{name} {subject}" if name in ("loader", "cudnn") else name
+        for test in shown - {"each-device", "other-stream"}:
+            if (name, test) != ("cudnn convolution", "one-folder"):
+                assert f"`{label}`" in page.MADE[test], (name, subject, test)
