@@ -15,21 +15,32 @@ and one that two threads use at the same time: the second comes between a call a
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 
+from ..model import Value
 from .model import Fact
 
 KEPT = 1 << 16  # characters of an unfinished block
-MOST = 4096  # handles that are remembered
+MOST = 1024  # processes and handles that are followed
+THREADS = 64  # of one handle
 UNSEEN = 1 << 30  # of a process whose first handle was made before the log begins: there may be any number of them
-_HEAD, _FOOT, _NULL = b"function ", b"StreamId=", b" handle: type=cudnnHandle_t; val=NULL"
-_MARKS = (  # where a block stands that says something of handles; few do
-    b"; Handle=0x", b"function cudnnCreate()", b"function cudnnDestroy()", _NULL,
-)  # fmt: skip
-_BLOCK = re.compile(
-    rb"function (\w+)\(\) called:.{0,65536}?Process=(\d+); Thread=(\d+); GPU=\w+; Handle=(\w+); StreamId=[^\n.;]+",
-    re.DOTALL,
-)
+_NULL = b" handle: type=cudnnHandle_t; val=NULL"
+_MARKS = (b"; Handle=0x", b"function cudnnCreate()", b"function cudnnDestroy()", _NULL)  # few blocks have one
+_HEAD = re.compile(rb"function (\w{1,80})\(\) called:")
+_FOOT = re.compile(rb"Process=(\d{1,20}); Thread=(\d{1,20}); GPU=\w{1,20}; Handle=(\w{1,20}); StreamId=[^\n.;]{1,80}")
+
+
+class _Call(Value):
+    """A call of cuDNN: its function, who made it with which handle, its block's text, and what to show of it."""
+
+    name: bytes
+    process: bytes
+    thread: bytes
+    handle: bytes
+    block: bytes
+    line: int
+    shown: str
 
 
 class Handles:
@@ -45,73 +56,83 @@ class Handles:
         self._within: dict[tuple[bytes, bytes], dict[bytes, bool]] = {}
 
     def read(self, block: bytes, line: int) -> None:
-        """Whole lines of the log, of which the first has that number."""
+        """Whole lines of the log, of which the first has that number. Takes no longer than the text is long."""
         if not self._rest and b"() called:" not in block:
             return
         text = self._rest + block
-        first = line - self._rest.count(b"\n")
-        for start in sorted(set(_starts(text))):
-            part = _BLOCK.match(text, start)
-            if part is not None:
-                self._call(part, first)
-        begin = text.rfind(_HEAD)
-        self._rest = text[begin:][:KEPT] if begin >= 0 and text.find(_FOOT, begin) < 0 else b""
+        heads = [head.start() for head in _HEAD.finditer(text)]
+        number, counted = line - self._rest.count(b"\n"), 0
+        for begin, end in _blocks(text, heads):
+            foot = _FOOT.search(text, begin, end)
+            if foot is not None:
+                number, counted = number + text.count(b"\n", counted, foot.end()), foot.end()
+                self._note(_call(text[begin : foot.end()], foot, number))
+        rest = text[heads[-1] :] if heads else b""
+        self._rest = b"" if len(rest) > KEPT or _FOOT.search(rest) else rest
 
-    def _call(self, part: re.Match[bytes], first: int) -> None:
-        name, process, _, handle = part.groups()
-        self._count(name, process, part[0])
-        if name != b"cudnnDestroy" and process not in self._failed and _NULL in part[0]:
-            self._keep("null", part, first)
-        if handle == b"NULL" or (handle not in self._owner and len(self._owner) >= MOST):
+    def _note(self, call: _Call) -> None:
+        self._count(call)
+        if call.name != b"cudnnDestroy" and call.process not in self._failed and _NULL in call.block:
+            self._keep("null", call)
+        known = call.handle in self._owner and call.process in self._alive
+        if call.handle == b"NULL" or (not known and max(len(self._owner), len(self._alive)) >= MOST):
             return
-        owner = self._owner.setdefault(handle, process)
-        alive = self._alive.setdefault(process, UNSEEN)
-        if owner != process and alive >= UNSEEN > self._alive[owner]:
-            self._keep("forked", part, first)
+        owner = self._owner.setdefault(call.handle, call.process)
+        alive = self._alive.setdefault(call.process, UNSEEN)
+        if owner != call.process and alive >= UNSEEN > self._alive[owner]:
+            self._keep("forked", call)
         elif alive <= 0:
-            self._keep("destroyed", part, first)
-        if self._is_raced(part):
-            self._keep("raced", part, first)
+            self._keep("destroyed", call)
+        if self._is_raced(call):
+            self._keep("raced", call)
 
-    def _count(self, name: bytes, process: bytes, block: bytes) -> None:
+    def _count(self, call: _Call) -> None:
         """Handles made and destroyed. That one is being made is logged twice: with its address, then with its GPU."""
-        if name == b"cudnnCreate":
-            if b"Error: CUDNN_STATUS_" in block:
-                self._failed.add(process)
-            elif b" handle: " in block:
-                self._alive[process] = self._alive.get(process, 0) + 1
-        elif name == b"cudnnDestroy" and process in self._alive:
+        process = call.process
+        if call.name == b"cudnnDestroy" and process in self._alive:
             self._alive[process] -= 1
+        elif call.name == b"cudnnCreate" and (process in self._alive or len(self._alive) < MOST):
+            if b"Error: CUDNN_STATUS_" in call.block:
+                self._failed.add(process)
+            elif b" handle: " in call.block:
+                self._alive[process] = self._alive.get(process, 0) + 1
 
-    def _is_raced(self, part: re.Match[bytes]) -> bool:
+    def _is_raced(self, call: _Call) -> bool:
         """Whether another thread used the handle between this thread's call and what that does within itself."""
-        name, process, thread, handle = part.groups()
-        within = self._within.setdefault((process, handle), {})
+        within = self._within.setdefault((call.process, call.handle), {})
         raced = False
-        if name.endswith(b"Internal"):
-            raced = within.pop(thread, False)
-        elif thread in within or len(within) < MOST:
-            within[thread] = False
+        if call.name.endswith(b"Internal"):
+            raced = within.pop(call.thread, False)
+        elif call.thread in within or len(within) < THREADS:
+            within[call.thread] = False
         for other in within:
-            if other != thread:
+            if other != call.thread:
                 within[other] = True
         return raced
 
-    def _keep(self, kind: str, part: re.Match[bytes], first: int) -> None:
-        if kind not in self.found:
-            name = part[1].decode("ascii", "replace")
-            foot = part[0][part[0].rfind(b"Process=") :].decode("ascii", "replace")
-            number = first + part.string.count(b"\n", 0, part.end())
-            text = f"{name}(): {foot}"
-            self.found[kind] = Fact(kind="handle", subject=kind, value=name, where=f"log line {number}", text=text)
+    def _keep(self, kind: str, call: _Call) -> None:
+        value, where = call.name.decode("ascii", "replace"), f"log line {call.line}"
+        self.found.setdefault(kind, Fact(kind="handle", subject=kind, value=value, where=where, text=call.shown))
 
 
-def _starts(text: bytes) -> Iterator[int]:
-    """Where the blocks begin that say something of handles."""
-    for mark in _MARKS:
-        at = text.find(mark)
-        while at >= 0:
-            start = text.rfind(_HEAD, 0, at + len(_HEAD))
-            if start >= 0:
-                yield start
-            at = text.find(mark, at + 1)
+def _blocks(text: bytes, heads: list[int]) -> Iterator[tuple[int, int]]:
+    """Where the blocks that say something of handles begin and end, in their order."""
+    ends = [*heads[1:], len(text)]
+    places = (bisect_right(heads, at) - 1 for mark in _MARKS for at in _places(text, mark))
+    for which in sorted({*places} - {-1}):
+        yield heads[which], ends[which]
+
+
+def _places(text: bytes, mark: bytes) -> Iterator[int]:
+    at = text.find(mark)
+    while at >= 0:
+        yield at
+        at = text.find(mark, at + len(mark))
+
+
+def _call(block: bytes, foot: re.Match[bytes], line: int) -> _Call:
+    head = _HEAD.match(block)
+    name = head[1] if head else b""
+    shown = f"{name.decode('ascii', 'replace')}(): {foot[0].decode('ascii', 'replace')}"
+    process, thread, handle = foot.groups()
+    return _Call.of(name, process, thread, handle, block, line, shown)
