@@ -32,6 +32,20 @@ out is never a verdict. How a verdict is reached is described in [doctor.md](../
 
 Written by `python scripts/causes_page.py` from `matrix_data/doctor/causes.toml`; a test keeps it fresh.
 """
+HAND = """## By hand
+
+Numbers that the pages name, with the Python of the environment:
+
+| number | command |
+| --- | --- |
+| of cuInit | `python -c "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"` |
+| of nvmlInit | `python -c "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"` |
+| of cudnnGetVersion | `python -c "import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
+
+PID is the number of the running program's process. Where it ends too soon to look into /proc/PID/maps,
+`LD_DEBUG=libs` before its command prints which files are loaded.
+"""
+_BY_HAND = re.compile(r"cuInit|nvmlInit|cudnnGetVersion|/PID/")
 SOLVED = (
     "Where the environment is known to it, `gpuenv doctor` solves for its frameworks on this host, and prints the "
     "command and what it gives."
@@ -180,7 +194,8 @@ def page(cause: Cause, known: Mapping[str, Cause]) -> str:
         lines += ["", *wrapped(SOLVED)]
     others = list(related(cause, known))
     lines += ["", "## See also", "", *others] if others else []
-    return "\n".join([*lines, "", "[All causes](README.md)", ""])
+    hand = ", [numbers and names by hand](README.md#by-hand)" if any(map(_BY_HAND.search, lines)) else ""
+    return "\n".join([*lines, "", f"[All causes](README.md){hand}", ""])
 
 
 def index(known: Mapping[str, Cause]) -> str:
@@ -192,7 +207,7 @@ def index(known: Mapping[str, Cause]) -> str:
             if cause.layer == layer:
                 lines.append(f"| [`{cause.id}`]({cause.id}.md) | {cause.title} | {changes(cause)} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join([*lines, HAND])
 
 
 def pages() -> dict[str, str]:

@@ -83,7 +83,7 @@ def test_the_index_names_every_cause_once() -> None:
     "path", [*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"], ids=lambda p: p.name
 )
 def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
 
 
