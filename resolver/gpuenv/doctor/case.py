@@ -11,7 +11,7 @@ MEASURED_FREE = 4  # memory is not what is short where more than one part in so 
 SHORT = 600 << 20  # bytes below which cuDNN's first allocations fail
 _OURS = re.compile(r"(?:lib)?(?:cu|nv|nccl)")  # libraries whose absence is a fault here
 # Told to explain a failure; these alone are none.
-SETTING = frozenset({"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth"})
+SETTING = frozenset({"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth", "cuda-asked"})
 
 
 class Case:

@@ -18,7 +18,8 @@ Finding = tuple[str, str, list[Fact]]
 
 _CUDA = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|cupti|nccl|cufile|"
-    r"nvToolsExt|nppc|nvjpeg)[\w-]*\.so(?:\.(\d{1,2}))?"
+    r"nvToolsExt|nppc|nvjpeg)[\w-]*\.so(?:\.(\d{1,2}))?|"
+    r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 _CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so|nvcuda\.dll")
@@ -121,7 +122,7 @@ def libraries(case: Case) -> Iterator[Finding]:
         if found is None:
             continue
         both = _two_majors(case)
-        other = _other_cuda(case, found[1], found[2])
+        other = _other_cuda(case, found[1] or found[3], found[2] or found[4])
         if both:
             yield "mixed_cuda_wheels", "likely", [each, *both]
         yield ("cuda_major_mismatch" if other else "cuda_lib_missing"), "likely", [each, *other]
@@ -131,7 +132,7 @@ def _other_cuda(case: Case, name: str, major: str | None) -> list[Fact]:
     """What shows that the library, or all of CUDA, is there for another major version."""
     for one in case.every("library-present", "library-from"):
         found = _CUDA.match(one.subject)
-        if major and found and found[1] == name and found[2] and found[2] != major:
+        if major and found and (found[1] or found[3]) == name and major != (found[2] or found[4] or major):
             return [one]
     return []
 
@@ -198,7 +199,7 @@ def devices(case: Case) -> Iterator[Finding]:
     seen = case.symptom("cuda-unavailable")
     for each in case.every("cuda-built"):
         if each.value == "none" and each.from_log:  # that a build is for the CPU is a fault where it was not meant
-            unmeant = seen or (case.every("gpu") if each.subject == "jax" else [])
+            unmeant = seen or case.symptom("cuda-asked") or (case.every("gpu") if each.subject == "jax" else [])
             if unmeant:
                 yield "cpu_only_build", "likely", [each, unmeant[0]]
 
