@@ -18,6 +18,7 @@ import time
 from gpuenv.doctor import diagnose
 from gpuenv.doctor.catalogue import messages
 from gpuenv.doctor.chunks import blocks
+from gpuenv.doctor.handles import Handles
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.reading import Reader
 from gpuenv.doctor.sieve import Sieve
@@ -29,6 +30,11 @@ CUDNN = (
     "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9}", "!a.b::c->d()", "_status_x", "I! ",
     "\nError: CUDNN_STATUS_BAD_PARAM; Reason: a.b.c()\nError: CUDNN_STATUS_BAD_PARAM; Reason: ", "Please make sure ",
     "i! Time: 2026-03-04T05:06:07.890 (0d+0h+0m+1s since start)", "i!     handle: type=cudnnHandle_t; streamId=0x7f;",
+    "I! CuDNN (v91900 56) function cudnnBackendExecuteInternal() called:\ni! ", "function cudnnDestroy() called:",
+    "i!     handle: type=cudnnHandle_t; val=NULL_PTR;", "Process=1; Thread=2; GPU=0; Handle=0x1a; StreamId=0x2.\n",
+    "Process=1; Thread=3; GPU=0; Handle=0x1a; StreamId=(nil) (defaultStream).\n", "; Handle=0x", "() called:",
+    "Process=4; Thread=4; GPU=0; Handle=0x1a; StreamId=0x2.\n",
+    "Process=1; Thread=2; GPU=NULL; Handle=NULL; StreamId=NULL.\n",
 )  # fmt: skip
 LINES = (
     "[rank3]: RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "n1:123:456 [3] NCCL INFO Channel 00/24 : 0 1",
@@ -87,9 +93,11 @@ def run(log: bytes, chance: random.Random, sieve: Sieve) -> None:
     reader = Reader(small=0 if chance.random() < 0.5 else 1 << 15)
     reader.sieve = sieve if reader.small == 0 else None
     size = chance.choice((len(log) or 1, len(log) or 1, chance.randrange(1, 200) + len(log) // 500))
-    for block in blocks(log[at : at + size] for at in range(0, len(log), size)):
-        reader.read(*block)
-    facts: tuple[Fact, ...] = tuple(reader.found.values())
+    handles = Handles()
+    for block, more, begin, end in blocks(log[at : at + size] for at in range(0, len(log), size)):
+        handles.read(block[begin:end], reader.line)
+        reader.read(block, more, begin, end)
+    facts: tuple[Fact, ...] = (*reader.found.values(), *handles.found.values())
     diagnose(facts, ())
     text = log.decode("utf-8", "replace")
     reasons(text)
