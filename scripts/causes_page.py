@@ -73,7 +73,7 @@ LAYERS = {
     "install": "Installing",
 }
 # What makes a test beside --probe, which makes those marked P in TESTS: gpuenv detect, a check of gpuenv verify, or the
-# doctor itself. A test that nothing makes is not named on a page.
+# doctor itself.
 _DETECT = "`gpuenv detect`"
 _DEVICE = "the check `device` of `gpuenv verify`"
 _RULES = "the check `rules` of `gpuenv verify`"
@@ -101,6 +101,7 @@ MADE = {
     "cudnn-complete": "the check `cudnn libraries` of `gpuenv verify`",
     "loader-path": "the check `loader variables` of `gpuenv verify`",
     "libraries-resolve": "the check `closure` of `gpuenv verify`",
+    "libc": "the check `glibc` of `gpuenv verify`",
     "one-cuda-major": _FILES,
     "environment": _FILES,
 }

@@ -78,6 +78,9 @@ def fill(pair: dict[str, Any], site: Path, native: Path, request: pytest.Fixture
         entries.append(str(outside))
     for name, version in pair.get("packages", {}).items():
         planting.add(site, name, version, [])
+    for name, tag in pair.get("tags", {}).items():
+        wheel = site / planting.info_of(name, pair["packages"][name]) / "WHEEL"
+        wheel.write_text(f"Wheel-Version: 1.0\nTag: {tag}\n")
     return entries
 
 

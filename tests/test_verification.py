@@ -128,6 +128,7 @@ def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
         place(source, site / CUDNN / file_name(plant["member"], 92000))
     elif "write" in plant:
         (site / plant["write"]).unlink(missing_ok=True)
+        (site / plant["write"]).parent.mkdir(exist_ok=True)
         (site / plant["write"]).write_text(plant["text"])
     elif "append" in plant:
         with (site / plant["append"]).open("ab") as stream:

@@ -407,8 +407,8 @@ class Check(Value):
     `marks` is what programs read of it, each (code, what it is about, more): of a framework's or cuDNN's libraries
     missing (file, who asks), outside (file, path taken), mixed, broken (path), foreign (path), symbol (file),
     crashed, none (no libcudnn at all), version (what loads); of files and owners twice (distribution), two-owners
-    (path) and no-record (distribution); of a device result (call, number), status (cuda or cudnn, name), no-driver
-    and memory.
+    (path), no-record (distribution) and glibc (distribution, version); of a device result (call, number), status
+    (cuda or cudnn, name), no-driver and memory.
     """
 
     name: str

@@ -18,6 +18,7 @@ _RESULTS = {
     214: ("test", "health", "fail"),
     220: ("test", "health", "fail"),
 }
+_TESTS = {"build": "cuda-build", "glibc": "libc"}  # check -> the test that it is
 # What fails, too, where a variable or a second package has put other libraries in the environment's place.
 _FOLLOWING = frozenset({"one-folder", "cudnn-complete", "cudnn-present", "libraries-resolve", "environment"})
 
@@ -82,8 +83,8 @@ def _check(check: Check, members: Sequence[Mark]) -> Iterator[Fact]:
     elif who == ("cudnn", "device version") and check.status == "fail":
         tests = [("architecture", "fail")]
         yield fact("architecture-missing", "cudnn", text, _where(check), text)
-    elif check.name == "build":
-        tests = [("cuda-build", check.status)]
+    elif check.name in _TESTS:
+        tests = [(_TESTS[check.name], check.status)]
     elif check.name == "closure":
         tests, more = _closure(check)
         yield from more

@@ -2,7 +2,8 @@
 
 Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "seconds": limit, "threads": n}.
 
-survey -> {"interpreter": {...}, "distributions": [{"name", "version", "folder", "installer", "requires": [name]}],
+survey -> {"interpreter": {.., "glibc": [major, minor] or null},
+           "distributions": [{"name", "version", "folder", "installer", "requires": [name], "glibc": as above}],
            "twice": [[name, [versions in one folder]]], "imports": {NAME: file or null},
            "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]],
            "conda": {package: version}}
@@ -15,7 +16,8 @@ and what two distributions claim. "other" are files that are missing or changed 
 which administrators add to) and tests, unless NVIDIA's. Not compared: bytecode, which RECORD has no hash of; files
 outside of the packages' folder (scripts, configuration), which users and installers write anew; distributions of conda
 and of Debian, which change files when they build or install and keep records of their own. "requires" leaves out
-extras. "conda" is what conda-meta of the prefix records; the CUDA libraries of those packages are in "libraries" too.
+extras. "glibc" is that of the interpreter's process, and the oldest that a distribution's wheel is for. "conda" is what
+conda-meta of the prefix records; the CUDA libraries of those packages are in "libraries" too.
 
 Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
 """
@@ -42,10 +44,12 @@ CUDA_LIBRARIES = (
     "libcudnn", "libcublas", "libcudart", "libnccl", "libnvrtc", "libnvJitLink", "libcufft", "libcurand",
     "libcusolver", "libcusparse", "libcupti",
 )  # fmt: skip
+LEGACY = {"1": [2, 5], "2010": [2, 12], "2014": [2, 17]}  # PEP 600: manylinux1 and so on
 
 
 Rows = list[list[str]]
-Found = tuple[str, str, str, Optional[Rows], str, list[str]]  # name, version, folder, rows, installer, requires
+Glibc = Optional[list[int]]
+Found = tuple[str, str, str, Optional[Rows], str, list[str], Glibc]  # name, version, folder, rows, installer, ..
 Job = tuple[str, str, str, str, bool, float]
 
 
@@ -78,7 +82,8 @@ def distributions() -> tuple[list[Found], list[tuple[str, list[str]]]]:
             rows = [[row[0].replace("\\", "/"), *row[1:], "", ""][:3] for row in csv.reader(record.splitlines()) if row]
         installer = (dist.read_text("INSTALLER") or "").strip()
         needs = required(dist.requires or ()) if normalize(name).startswith("nvidia-") else []
-        seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer, needs)
+        glibc = wanted_glibc(dist.read_text("WHEEL") or "")
+        seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer, needs, glibc)
     twice = sorted((name, sorted(several)) for (name, _), several in versions.items() if len(several) > 1)
     return sorted(seen.values(), key=lambda item: item[0]), twice
 
@@ -89,9 +94,29 @@ def required(texts: Iterable[str]) -> list[str]:
     return sorted({normalize(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]) for text in plain})
 
 
+def wanted_glibc(wheel: str) -> Glibc:
+    """The oldest glibc that a wheel is for, by the tags in its WHEEL; None if it asks for none (PEP 600)."""
+    found = []
+    for legacy, major, minor in re.findall(r"(?m)^Tag: \S+-(?:manylinux(1|2010|2014)_|manylinux_(\d+)_(\d+)_|)", wheel):
+        found.append(LEGACY[legacy] if legacy else [int(major or 0), int(minor or 0)])
+    least = min(found, default=[0, 0])
+    return least if least > [0, 0] else None
+
+
+def own_glibc() -> Glibc:
+    """The glibc of this process; None where there is none."""
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, ValueError, OSError):
+        return None
+    found = re.match(r"glibc (\d+)\.(\d+)", text)
+    return [int(found[1]), int(found[2])] if found else None
+
+
 def interpreter() -> dict[str, Any]:
     """What runs this script."""
     return {
+        "glibc": own_glibc(),
         "version": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,
         "executable": sys.executable,
@@ -117,9 +142,9 @@ def survey(imports: list[str]) -> dict[str, Any]:
     owners: dict[str, list[list[str]]] = {}
     libraries, listed = [], []
     found, twice = distributions()
-    for name, version, folder, rows, installer, needs in found:
+    for name, version, folder, rows, installer, needs, glibc in found:
         row = {"name": name, "version": version, "folder": folder, "installer": installer, "requires": needs}
-        listed.append(row)
+        listed.append({**row, "glibc": glibc})
         for path, digest, _ in rows or ():
             if path.endswith(".pyc") or ".dist-info/" in path:
                 continue
@@ -196,11 +221,11 @@ def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], 
     folders: set[str] = set()
     chosen, bare = [], []
     claims: dict[str, int] = {}
-    for _, _, folder, rows, _, _ in found:
+    for _, _, folder, rows, *_ in found:
         for path, _, _ in rows or ():
             full = os.path.normpath(os.path.join(folder, path))
             claims[full] = claims.get(full, 0) + 1
-    for name, _, folder, rows, installer, _ in found:
+    for name, _, folder, rows, installer, *_ in found:
         nvidia = name.startswith("nvidia-")
         if rows is None:
             if nvidia:

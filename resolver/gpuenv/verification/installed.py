@@ -30,7 +30,30 @@ def survey_checks(lock: Lock | None, survey: dict[str, Any]) -> list[Check]:
     checks.append(Check(name="interpreter", subject="", status="pass" if right else "fail", evidence=evidence))
     if lock is not None:
         checks.append(_versions(lock, {row["name"]: row["version"] for row in survey["distributions"]}))
-    return checks
+    libc = _glibc(survey)
+    return [*checks, libc] if libc is not None else checks
+
+
+def _glibc(survey: dict[str, Any]) -> Check | None:
+    """Whether the system's glibc is as new as the wheels want it: an environment may be mounted on an older host.
+
+    None where wheels want none (Windows, or nothing that was compiled).
+    """
+    rows = [row for row in survey["distributions"] if row["glibc"]]
+    wants = [(tuple(row["glibc"]), f"{row['name']} {row['version']}") for row in rows]
+    have = survey["interpreter"]["glibc"]
+    if not wants:
+        return None
+    if have is None:
+        evidence = f"this system has no glibc, and {len(wants)} distributions are built for one: {max(wants)[1]}"
+        return Check(name="glibc", subject="", status="unknown", evidence=evidence)
+    newer = [f"{name} is built for glibc {show_pair(want)}" for want, name in sorted(wants) if want > tuple(have)]
+    if newer:
+        evidence = f"{listed(newer)}; this system has {show_pair(tuple(have))}"
+        marks = tuple(("glibc", name, show_pair(want)) for want, name in wants if want > tuple(have))
+        return Check(name="glibc", subject="", status="fail", evidence=evidence, marks=marks)
+    evidence = f"{show_pair(tuple(have))}; the newest that is asked for is {show_pair(max(wants)[0])} ({max(wants)[1]})"
+    return Check(name="glibc", subject="", status="pass", evidence=evidence)
 
 
 def _versions(lock: Lock, have: dict[str, str]) -> Check:
