@@ -101,8 +101,12 @@ class Carriers:
             # A mirror or a local channel of the same builds has another name: the build's version and CUDA tell.
             of_channel = where == one["channel"] or where not in {row["channel"] for row in self._code}
             ranged = versions.contains(one["versions"], record["version"]) and versions.contains(one["cuda"], text)
-            if same and of_channel and ranged and (is_dotted(record) == (one["channel"] == "pytorch")):
-                return Code(sass=tuple(one["sass"]), ptx=tuple(one["ptx"]), made_by=cuda, source=one["source"])
+            numbered = versions.contains(one.get("builds", "*"), str(record.get("build_number", 0)))
+            dotted = is_dotted(record) == (one["channel"] == "pytorch")
+            if same and of_channel and ranged and numbered and dotted:
+                # Builds of cupy name a CUDA's first release, whichever made them.
+                made_by = parse_pair(one["made_by"]) if "made_by" in one else cuda
+                return Code(sass=tuple(one["sass"]), ptx=tuple(one["ptx"]), made_by=made_by, source=one["source"])
         return Code(sass=None, source=f"no row of {record['name']} {record['version']} for CUDA {text}")
 
 
