@@ -13,6 +13,7 @@ import gpuenv
 
 from . import doctor, survival
 from .doctor import evidence, trials
+from .doctor.case import Case
 from .doctor.catalogue import causes
 from .doctor.diagnosing import diagnose
 from .doctor.reading import read_log
@@ -106,6 +107,8 @@ def examine(
         facts += _environment(installed, host, checks)
     elsewhere = log is not None and not described and _elsewhere(said, host)
     facts = _heeding(said, _left(facts) if elsewhere else facts)
+    if log is not None and not Case(said, ()).faults():
+        facts = [fact for fact in facts if (fact.kind, fact.subject) != ("test", "free-memory")]  # it failed for nobody
     diagnosis = diagnose(said, facts)
     shown: tuple[probing.Shown, ...] = ()
     if probe and installed is not None and not described:

@@ -18,7 +18,7 @@ Finding = tuple[str, str, list[Fact]]
 
 _CUDA = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|cupti|nccl|cufile|"
-    r"nvToolsExt|nppc|nvjpeg)[\w-]*\.so(?:\.(\d{1,2}))?|"
+    r"nvToolsExt|nppc|nvjpeg|nvshmem|cudss)[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 _CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")

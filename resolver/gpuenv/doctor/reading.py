@@ -30,6 +30,7 @@ SMALL = 1 << 15  # a log that is shorter than that is read without a sieve, whic
 IDLE = (512, 16)  # a needle that was read so often in a row for nothing new is read so often in a block
 LONG = (256, 4)  # the same in lines that are longer than PIECE
 LOOKS = 64  # at lines with the same words that matter, in a row for nothing new
+SILENT = 16  # parts of a long line with the same words that matter, for nothing
 REPEATS = 4  # readings of lines that differ in their digits only
 SHAPES = 4096  # needles with such lines around them that are remembered
 LINES = 1 << 14  # such lines that are remembered, by their hashes
@@ -90,6 +91,7 @@ class Reader:
         self.looks: dict[bytes, int] = {}  # looks at lines by their words that matter since they said something new
         self.nothing: set[bytes] = set()  # words that matter of lines that say nothing, or nothing new
         self.parts: set[int] = set()  # the same of parts of long lines, hashed
+        self.silent: dict[int, int] = {}  # how many such parts said nothing
 
     def read(self, block: bytes, more: bytes, begin: int, end: int) -> None:
         """The next block, and what is behind it; only what stands between `begin` and `end` counts."""
@@ -261,12 +263,20 @@ class Reader:
             there = self._read_part(line, start, at, at + PART, some, idle=LONG) if some else set()
             silent = all(self.idle.get(needle, 0) > LONG[0] for needle in there)
             if silent and len(self.found) == known and not any(needle in some for needle in self.numbered):
-                self._keep(self.parts, hash(word))
+                self._silent(hash(word))
             for needle in some:
                 if self.fresh.get(needle, 0) >= LONG[1]:
                     del possible[needle]
             if not possible:
                 break
+
+    def _silent(self, words: int) -> None:
+        """Counts the parts with such words that say nothing: the same words may stand in another order."""
+        if len(self.silent) > LINES:
+            self.silent.clear()
+        self.silent[words] = self.silent.get(words, 0) + 1
+        if self.silent[words] >= SILENT:
+            self._keep(self.parts, words)
 
     def _read_part(
         self, line: bytes, start: int, begin: int, end: int, possible: Possible, *, idle: tuple[int, int] = IDLE
