@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,20 +19,23 @@ import pytest
 
 import conda_channel
 import gpuenv
-from gpuenv import facts
+from gpuenv import facts, rules
 from gpuenv.backends.conda import checking, installing, locks, rows, solvers, versions, virtual
 from gpuenv.cli import main
 from gpuenv.cli.active import active_prefix
 from gpuenv.cli.conda import plan_for, sync_prefix
 from gpuenv.errors import HostMismatchError, InputError, InstallError, NoSolutionError, TamperedError
-from gpuenv.model import Host, Lock, Plan, Request
+from gpuenv.model import Host, Lock, Plan, Request, parse_pair
 from gpuenv.verification.children import Children
 from gpuenv.verification.installed import file_checks
 
-CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
+TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())
+CASES, CARRIED, BUILDS = TABLES["case"], TABLES["carrier"], TABLES["build"]
 GOOD = [case for case in CASES if "codes" not in case]
 BAD = [case for case in CASES if "codes" in case]
 DATA = gpuenv.compatibility_data()
+CARRIERS = rows.Carriers(DATA.folder)
+CODE: list[dict[str, Any]] = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())["code"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
@@ -52,6 +56,22 @@ def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def solver(channel: str) -> Iterator[solvers.Solver]:
     one = solvers.RattlerSolver([channel], ["linux-64", "noarch"])
+    yield one
+    one.close()
+
+
+def of_carriers() -> list[dict[str, Any]]:
+    """The records of the other frameworks, beside the channel's own."""
+    text = conda_channel.RECORDS.with_name("conda_carriers.json").read_text()
+    found: list[dict[str, Any]] = json.loads(text)["records"]
+    return found
+
+
+@pytest.fixture(scope="session")
+def every_framework(tmp_path_factory: pytest.TempPathFactory) -> Iterator[solvers.Solver]:
+    folder = tmp_path_factory.mktemp("carriers")
+    url = conda_channel.make(folder, [*conda_channel.records(), *of_carriers()])
+    one = solvers.RattlerSolver([url], ["linux-64", "noarch"])
     yield one
     one.close()
 
@@ -485,19 +505,20 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
     assert compared > 400
 
 
-def test_rows_of_the_matrix_are_what_the_rules_read() -> None:
+@pytest.mark.parametrize(("package", "many", "coded"), [("pytorch", 250, 50), ("jaxlib", 5, 3)])
+def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, coded: int) -> None:
     """A row as the data has it says the same as its record read anew; no row has code that carriers.json lacks."""
-    carriers = rows.Carriers(DATA.folder)
-    table = json.loads((Path(DATA.folder) / "scans" / "conda" / "pytorch.json").read_text())["rows"]
+    table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())["rows"]
     known = [one for one in table if one["sass"]]
-    assert len(table) > 250 and len(known) > 50
+    framework = CARRIERS.framework_of(package)
+    assert framework is not None and len(table) > many and len(known) > coded
     for one in table:
         channel = f"https://conda.anaconda.org/{one['channel']}"
         record = {**one, "channel": channel, "depends": [], "build_number": 0}
         if one["cuda"] is not None and rows.cuda_of(record)[0] is not None:
-            code = carriers.row(record, "torch").code
+            code = CARRIERS.row(record, framework).code
             assert code.sass == (None if one["sass"] is None else tuple(one["sass"]))
-        assert one["file"].startswith(f"pytorch-{one['version']}-") and len(one["sha256"]) == 64
+        assert one["file"].startswith(f"{package}-{one['version']}-") and len(one["sha256"]) == 64
 
 
 def test_records_of_carriers_name_their_cuda() -> None:
@@ -509,3 +530,118 @@ def test_records_of_carriers_name_their_cuda() -> None:
     row = carriers.row(dotted, "torch")
     assert (row.cuda, row.cudnn, row.bundled, row.python) == ((11, 7), "8.5.0", True, (3, 9))
     assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
+
+
+# ---- architectures by recipe ----------------------------------------------------------------------------------------
+
+TARGET = re.compile(r"[1-9][0-9]{1,2}[af]?")
+RECIPE = re.compile(r"(conda-forge/[a-z-]+-feedstock recipe|pytorch/builder conda)/.* @[0-9a-f]{7,40}\b")
+
+
+@pytest.mark.parametrize("row", CODE, ids=[f"{one['carrier']} {one['versions']} cuda {one['cuda']}" for one in CODE])
+def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
+    assert RECIPE.search(row["source"])
+    assert row["sass"] and sorted({*row["sass"]}, key=rules.parse_target) == row["sass"]
+    for target in (*row["sass"], *row["ptx"]):
+        assert TARGET.fullmatch(target) and rules.parse_target(target)
+    assert row["carrier"] in CARRIERS.carriers.values()
+    assert set(row["subdirs"]) <= {"linux-64", "linux-aarch64", "win-64"}
+    for ranged in (row["versions"], row["cuda"]):
+        assert re.fullmatch(r">=[0-9.]+,<[0-9.]+", ranged) and versions.contains(ranged, ranged[2:].partition(",")[0])
+    assert "made_by" not in row or versions.contains(row["cuda"], row["made_by"])
+
+
+def test_no_build_has_two_rows() -> None:
+    """Bounds of all rows, crossed: whatever a build's version, CUDA and number are, at most one row is about it."""
+    bounds: dict[str, set[str]] = {"versions": set(), "cuda": set(), "builds": {"0", "4"}}
+    for row in CODE:
+        for key, found in bounds.items():
+            found |= set(re.findall(r"[0-9][0-9.]*", row.get(key, "")))
+    builds = sorted(bounds["builds"])
+    met: set[int] = set()
+    for carrier, channel, subdir in {(row["carrier"], row["channel"], one) for row in CODE for one in row["subdirs"]}:
+        mine = [(index, row) for index, row in enumerate(CODE) if subdir in row["subdirs"]]
+        mine = [(index, row) for index, row in mine if (row["carrier"], row["channel"]) == (carrier, channel)]
+        for version in bounds["versions"]:
+            these = [one for one in mine if versions.contains(one[1]["versions"], version)]
+            for cuda, number in ((cuda, number) for cuda in bounds["cuda"] for number in builds if these):
+                about = [index for index, row in these if versions.contains(row["cuda"], cuda)
+                         and versions.contains(row.get("builds", "*"), number)]  # fmt: skip
+                assert len(about) <= 1, (carrier, version, cuda, number)
+                met |= {*about}
+    assert met == set(range(len(CODE)))
+
+
+@pytest.mark.parametrize("case", CARRIED, ids=[case["name"] for case in CARRIED])
+def test_each_host_gets_the_build_with_its_code(case: dict[str, Any], every_framework: solvers.Solver) -> None:
+    if "codes" in case:
+        with pytest.raises(NoSolutionError) as caught:
+            planned(case, every_framework)
+        assert set(case["codes"]) <= {reason.code for reason in caught.value.explanation.reasons}
+        return
+    plan = planned(case, every_framework)
+    assert [f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices] == case["want"]
+    passed = {f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons}
+    assert set(case.get("skipped", ())) <= passed
+    assert not {"code-unknown", "device-unknown"} & {one.code for one in plan.warnings}
+    (choice,) = plan.choices
+    pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    assert pinned[CARRIERS.packages[choice.framework]] == pinned[CARRIERS.carriers[choice.framework]] == choice.version
+
+
+@pytest.mark.parametrize("case", BUILDS, ids=[case["file"] for case in BUILDS])
+def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
+    (record,) = [one for one in of_carriers() if one["file"] == case["file"]]
+    framework = CARRIERS.framework_of(record["name"])
+    assert framework is not None and ("_made_" in case["file"]) is record.get("made", False)
+    row = CARRIERS.row({**record, "channel": "https://conda.anaconda.org/conda-forge"}, framework)
+    if "code" in case:
+        want = [tuple(case["code"][key].split()) for key in ("sass", "ptx")]
+        assert [row.code.sass, row.code.ptx] == want
+        assert row.code.made_by == (parse_pair(case["code"]["made_by"]) if "made_by" in case["code"] else None)
+    else:
+        assert row.code.sass is None
+    for gpu, codes in case["against"].items():
+        host = host_of({"gpu": [gpu], "driver": "580.65.06"})
+        assert [reason.code for reason in checking.row_reasons(row, host, DATA)] == codes, gpu
+
+
+def test_a_number_of_a_build_chooses_its_row() -> None:
+    """tensorflow 2.19.1 for CUDA 12.8 was made with one list and then with another."""
+    found = {}
+    for number in (200, 201, 203, 250, 253, 204):
+        record = {"name": "tensorflow-base", "version": "2.19.1", "build": f"cuda128py312h0_{number}",
+                  "build_number": number, "subdir": "linux-64", "channel": "conda-forge"}  # fmt: skip
+        sass = CARRIERS.row(record, "tensorflow").code.sass
+        found[number] = None if sass is None else sass[-1]
+    assert found == {200: "90", 250: "90", 201: "120", 203: "120", 253: "120", 204: None}
+
+
+def test_cupy_was_made_for_what_its_wheels_were_made_for() -> None:
+    """Feedstock and wheels leave the targets to cupy: where both have one CUDA, the wheels hold what the rows say."""
+    compared = 0
+    for major in (12, 13):
+        scans = json.loads((Path(DATA.folder) / "scans" / f"cupy-cuda{major}x.json").read_text())["scans"]
+        for scan in [one for one in scans if "x86_64" in one["file"]]:
+            record = {"name": "cupy", "version": scan["version"], "build": "py312h0_2", "build_number": 2,
+                      "subdir": "linux-64", "channel": "conda-forge",
+                      "depends": [f"cuda-version >={major}.0,<{major + 1}.0a0"]}  # fmt: skip
+            code = CARRIERS.row(record, "cupy").code
+            for library in [one for one in scan["libraries"] if one["sass"] and code.sass is not None]:
+                assert set(library["sass"]) == set(code.sass or ()), (scan["file"], code)
+                assert {target for target, _, _ in library["ptx"]} == set(code.ptx or ()), (scan["file"], code)
+                compared += 1
+    assert compared >= 8
+
+
+def test_onnxruntime_makes_targets_of_its_own_since_1_23() -> None:
+    """Its build turns 90 into 90a: the wheels since then have no 90, and the rows have none."""
+    scans = json.loads((Path(DATA.folder) / "scans" / "onnxruntime-gpu.json").read_text())["scans"]
+    seen = [(scan["version"], {*library["sass"]}) for scan in scans for library in scan["libraries"] if library["sass"]]
+    mine = [row for row in CODE if row["carrier"] == "onnxruntime"]
+    seen += [(row["versions"][2:].partition(",")[0], {*row["sass"]}) for row in mine]
+    new = [sass for version, sass in seen if versions.contains(">=1.23", version)]
+    old = [sass for version, sass in seen if not versions.contains(">=1.23", version)]
+    assert len(new) > 10 and len(old) > 8
+    assert all("90a" in sass and not sass & {"90", "100", "120"} for sass in new)
+    assert not [sass for sass in old if any(target.endswith("a") for target in sass)]
