@@ -3,8 +3,8 @@
     python scripts/fuzz_doctor.py [RUNS] [SEED]
 
 A run is a made-up log, from pieces of real messages and lines, cut, repeated, joined with noise, colour codes and bytes
-of any kind, mostly short; one in a thousand is long and adversarial. It is read once, whole or in chunks, with or
-without the sieve of long logs. Every ten seconds the runs, their rate and the slowest are printed; a crash prints its
+of any kind, mostly short; one in a thousand is long and adversarial. It is read once, whole or in chunks, as a
+short log or as a long one. Every ten seconds the runs, their rate and the slowest are printed; a crash prints its
 number.
 """
 
@@ -21,7 +21,6 @@ from gpuenv.doctor.chunks import blocks
 from gpuenv.doctor.handles import Handles
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.reading import Reader
-from gpuenv.doctor.sieve import Sieve
 from gpuenv.verification.evidence import calls, reasons
 
 CUDNN = (
@@ -88,10 +87,9 @@ class Maker:
         return once * (chance.choice((20_000, 200_000, 1_000_000)) // len(once) + 1)
 
 
-def run(log: bytes, chance: random.Random, sieve: Sieve) -> None:
+def run(log: bytes, chance: random.Random) -> None:
     """Reads a log as the doctor does, and as verification does."""
     reader = Reader(small=0 if chance.random() < 0.5 else 1 << 15)
-    reader.sieve = sieve if reader.small == 0 else None
     size = chance.choice((len(log) or 1, len(log) or 1, chance.randrange(1, 200) + len(log) // 500))
     handles = Handles()
     for block, more, begin, end in blocks(log[at : at + size] for at in range(0, len(log), size)):
@@ -131,13 +129,13 @@ def main() -> int:
     """Runs them."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    maker, sieve, progress = Maker(), Sieve(messages()), Progress()
+    maker, progress = Maker(), Progress()
     for number in range(runs):
         chance = random.Random(seed * 1_000_000_007 + number)  # noqa: S311  nothing secret is made
         log = maker.made(chance)
         started = time.process_time()
         try:
-            run(log, chance, sieve)
+            run(log, chance)
         except Exception:
             print(f"run {number} of seed {seed} failed", file=sys.stderr)
             raise

@@ -13,19 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
 
-# A literal in small letters, or (True for all or False for any, the parts); None: nothing is needed.
-Formula = str | tuple[bool, tuple["Formula", ...]] | None  # type: ignore[operator,unused-ignore]
-
-_PARTED = "\0"  # at an end of a literal: what stands beside it is no letter
-
-
-def bare(literal: str) -> str:
-    """A literal as it stands in a text; without the marks at its ends that no letter is beside it."""
-    return literal.strip(_PARTED)
+# A formula is a literal in small letters, (True for all or False for any, its parts), or None: nothing is needed.
 
 
 def formula_of(pattern: str) -> Any:
-    """The literals that a text must hold for a pattern to match it, in small letters; see `bare`.
+    """The literals that a text must hold for a pattern to match it, in small letters.
 
     None where there are none, or where this Python does not show how it reads a pattern.
     """
@@ -44,37 +36,11 @@ def _all_of(items: Iterable[tuple[Any, Any]]) -> Any:
         if name == "LITERAL":
             run += chr(given).lower()
         elif name != "AT":  # a place has no width: what stands on both sides of it is together
-            parted = _parts(name, given)
-            run += _PARTED if run and parted else ""
-            parts += [run] if run.strip(_PARTED) else []
-            run = _PARTED if parted else ""
-            part = None if parted else _one_of(name, given)
-            parts += [part] if part is not None else []
-    parts += [run] if run.strip(_PARTED) else []
+            part = _one_of(name, given)
+            parts += [some for some in (run or None, part) if some is not None]
+            run = ""
+    parts += [run] if run else []
     return _joined(True, parts)
-
-
-def _parts(name: str, given: Any) -> bool:
-    """Whether an item is at least one character, and none of its characters is a letter."""
-    if name == "SUBPATTERN":
-        return len(given[-1]) == 1 and _parts(str(given[-1][0][0]), given[-1][0][1])
-    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        return given[0] >= 1 and len(given[2]) == 1 and _parts(str(given[2][0][0]), given[2][0][1])
-    if name == "IN":
-        return all(_no_letter(str(kind), one) for kind, one in given)
-    return name == "LITERAL" and not _lettered(given)
-
-
-def _no_letter(kind: str, one: Any) -> bool:
-    if kind == "CATEGORY":
-        return str(one) in ("CATEGORY_DIGIT", "CATEGORY_SPACE")
-    if kind == "RANGE":
-        return not any(_lettered(code) for code in range(one[0], min(one[1], 128) + 1)) and one[1] < 128
-    return kind == "LITERAL" and not _lettered(one)
-
-
-def _lettered(code: int) -> bool:
-    return code >= 128 or chr(code).isalpha() or code == 95
 
 
 def _one_of(name: str, given: Any) -> Any:

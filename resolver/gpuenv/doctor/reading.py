@@ -1,48 +1,48 @@
 """The reader of logs: any amount of text, in bounded memory, to the facts that its machine-made messages state.
 
-Logs repeat, and where they do not, their lines still say the same with other numbers, addresses and names. So a line is
-read if its like was not read a few times already, and if its words allow a message at all (see sieve.py). In such a
-line the needles of the messages are looked for, and where one stands the pattern is tried, in a window of at most two
-thousand characters. A line's length is no matter, nor is where a chunk ends; colour codes are taken out first, and a
-rank's or a container's prefix stands outside of what the pattern reads.
+The places where messages may stand are found in whole blocks at once (see places.py). Logs repeat, and where they do
+not, their lines still say the same with other numbers: a line with such a place is read if its like was not read a few
+times already. In such a line the needles of the messages are looked for, and where one stands the pattern is tried, in
+a window of at most two thousand characters. A line's length is no matter, nor is where a chunk ends; colour codes are
+taken out first, and a rank's or a container's prefix stands outside of what the pattern reads.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from .catalogue import Message, messages
 from .chunks import AFTER, AHEAD, BEFORE, blocks
 from .forms import filled
 from .handles import Handles
-from .literals import holds
 from .model import Fact
-from .sieve import Possible, Sieve, image_of
+from .places import DIGITS, Places, numbered
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any
-
-PIECE, PART = 1 << 11, 128  # a longer line is judged in parts
-SMALL = 1 << 15  # a log that is shorter than that is read without a sieve, which takes time to make
+PIECE = 1 << 11  # a longer line is read around the places alone
+SMALL = 1 << 15  # a log that is shorter than that is read by needles alone: the rest takes time to prepare
 IDLE = (512, 16)  # a needle that was read so often in a row for nothing new is read so often in a block
 LONG = (256, 4)  # the same in lines that are longer than PIECE
-LOOKS = 64  # at lines with the same words that matter, in a row for nothing new
-SILENT = 16  # parts of a long line with the same words that matter, for nothing
 REPEATS = 4  # readings of lines that differ in their digits only
+SELDOM = 16  # blocks: so often it is tried again what did not help
 SHAPES = 4096  # needles with such lines around them that are remembered
 LINES = 1 << 14  # such lines that are remembered, by their hashes
-SELDOM = 16  # blocks: so often it is tried again what did not help
 MOST = 2000  # facts of one log
 SHOWN = 300  # characters of a fact's text
 
 _ENDS = bytes(10 if c == 13 else c for c in range(256))  # a bar of progress is many lines, too
-_DIGITS = b"0123456789"
-_NOISE = re.compile(r"[\x00-\x1f\x7f]+")
-_CONTROLS = bytes([*range(32), 127])
+_SPACED = bytes(32 if c < 32 or c == 127 else c for c in range(256))
 _FOLDED = tuple(c.encode() for c in "\u0130\u0131\u017f\u212a")  # letters of no ASCII that are i, s and k in any case
+
+Needles = dict[bytes, tuple[int, ...]]  # each with the messages that it may stand for, by their numbers
+_PLACES: dict[bool, Places] = {}
+
+
+def _places(*, exact: bool) -> Places:
+    if exact not in _PLACES:
+        _PLACES[exact] = Places(messages(), exact=exact)
+    return _PLACES[exact]
 
 
 def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
@@ -58,10 +58,17 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
     return (*reader.found.values(), *handles.found.values())
 
 
+def _all(text: bytes, needle: bytes, begin: int, end: int) -> Iterator[int]:
+    """Where a needle begins in a text between two places."""
+    last = end + len(needle) - 1
+    at = text.find(needle, begin, last)
+    while at >= 0:
+        yield at
+        at = text.find(needle, at + 1, last)
+
+
 def _readable(window: bytes) -> str:
-    text = window.decode("utf-8", "replace")
-    # Looking for them so costs a tenth of the pattern's search.
-    return _NOISE.sub(" ", text) if len(window.translate(None, _CONTROLS)) != len(window) else text
+    return window.translate(_SPACED).decode("utf-8", "replace")
 
 
 class Reader:
@@ -71,245 +78,172 @@ class Reader:
         self.found: dict[tuple[str, str, str], Fact] = {}
         self.line = 1
         self.small = small
-        self.sieve: Sieve | None = None
-        self.messages: dict[bytes, tuple[Message, ...]] = {}  # by needle
-        for message in messages():
-            for needle in message.needles:
-                self.messages[needle] = (*self.messages.get(needle, ()), message)
-        # Lines that differ in their digits only may differ in these: they are looked for in all of them.
-        self.numbered = tuple(needle for needle in self.messages if needle != needle.translate(None, _DIGITS))
-        self.over = max(map(len, self.messages))
+        self.messages = messages()
         self.times: dict[int, int] = {}  # readings of lines without their digits, hashed
         self.past: set[int] = set()  # those that were read REPEATS times, or hold nothing
-        self.dead: set[int] = set()  # images of lines that hold nothing, hashed
-        self.once: set[int] = set()  # images that were met,
-        self.judged: set[int] = set()  # and those that were judged
-        self.repeats = self.alike = True
-        self.blocks = 0
+        self.repeats, self.blocks = True, 0
+        self.needles: dict[tuple[int, ...], Needles] = {}  # by the messages that a line can hold
         self.seen: dict[int, int] = {}  # readings by needle and the window around it without its digits, hashed
         self.idle: dict[bytes, int] = {}  # readings of each needle since it said something new
-        self.looks: dict[bytes, int] = {}  # looks at lines by their words that matter since they said something new
-        self.nothing: set[bytes] = set()  # words that matter of lines that say nothing, or nothing new
-        self.parts: set[int] = set()  # the same of parts of long lines, hashed
-        self.silent: dict[int, int] = {}  # how many such parts said nothing
 
     def read(self, block: bytes, more: bytes, begin: int, end: int) -> None:
         """The next block, and what is behind it; only what stands between `begin` and `end` counts."""
         if len(self.found) >= MOST:  # nothing is added to these
             return
         self.block, self.more, self.begin, self.end = block, more, begin, end
-        self.ends = block.translate(_ENDS) if b"\r" in block else block
         self.counted, self.fresh = 0, dict[bytes, int]()
-        if self.sieve is None and len(block) < self.small and not more:
-            self._read_small()
-        else:
-            self.sieve = self.sieve or Sieve(messages())
-            self._read_sieved(self.sieve)
+        self.text = block.translate(_ENDS) if b"\r" in block else block
+        self.starts: list[tuple[int, int]] = []  # of the lines of the text in it and in the block, if they differ
+        small = self.line == 1 and len(block) < self.small and not more
+        # What is said of small letters is said of ASCII's.
+        folded = not self.text.isascii() and any(letter in self.text for letter in _FOLDED)
+        places = _places(exact=small or folded)
+        keys = self._unread(places)
+        kept = self._read(places) if self.text else set()
+        self._pass(keys - kept)
         self.line += block.count(b"\n", self.counted)
 
-    def _read_small(self) -> None:
-        possible = {needle: some for needle, some in self.messages.items() if needle in self.ends}
-        at = 0
-        for line in self.ends.split(b"\n") if possible else ():
-            if len(line) > PIECE:
-                self._read_part(line, at, 0, len(line), possible)
-            else:
-                some = self._once_more(possible, hash(line.translate(None, _DIGITS)))
-                self._read_line(line, at, some)
-            at += len(line) + 1
+    def _unread(self, places: Places) -> set[int]:
+        """Leaves of the text the lines that were not read often enough; their hashes without digits.
 
-    def _read_sieved(self, sieve: Sieve) -> None:
-        folded = not self.ends.isascii() and any(letter in self.ends for letter in _FOLDED)
-        lines, keys, which = self._unread()
-        if which and not folded:  # what is said of images is said of ASCII's letters
-            which = self._hopeful(sieve, lines, keys, which)
-        if not which:
-            return
-        some = lines if len(which) == len(lines) else [lines[i] for i in which]
-        long = max(map(len, some)) > PIECE or self.begin > 0
-        if long:  # they are read by themselves
-            some = [b"" if len(lines[i]) > PIECE or (self.begin and not i) else lines[i] for i in which]
-        words = sieve.words(some)
-        nothing = self.nothing
-        todo = [(i, word) for i, word in zip(which, words, strict=True) if long or folded or word not in nothing]
-        if keys and len(todo) < len(words):
-            for i, word in zip(which, words, strict=True):
-                if word in nothing:
-                    self._keep(self.past, keys[i])
-        if not todo:
-            return
-        starts = [0, *accumulate([len(line) + 1 for line in lines])]
-        for i, word in todo:
-            line = lines[i]
-            if long and (len(line) > PIECE or (self.begin and not i)):
-                self._read_long(sieve, line, starts[i], folded=folded)
-            else:
-                self._read_word(sieve, line, word, starts[i], keys[i] if keys else None, folded=folded)
-
-    def _read_word(self, sieve: Sieve, line: bytes, word: bytes, start: int, key: int | None, *, folded: bool) -> None:
-        """A line that begins there, by its words that matter."""
-        possible = sieve.possible(sieve.mask(word), needles_only=True) if folded else sieve.of_line(word)
-        if not possible:
-            self._keep(self.nothing, word)
-            return
-        known = len(self.found)
-        some = self._once_more(possible, hash(line.translate(None, _DIGITS)) if key is None else key)
-        if some:
-            self._read_line(line, start, some)
-        if some is possible and not any(needle in possible for needle in self.numbered):
-            self._looked(word, known)
-
-    def _looked(self, word: bytes, known: int) -> None:
-        """Counts the looks at such words; after LOOKS for nothing new they are left alone."""
-        if len(self.found) > known:
-            self.looks.pop(word, None)
-            return
-        looks = self.looks.get(word, 0) + 1
-        if looks >= LOOKS:
-            self._keep(self.nothing, word)
-        if len(self.looks) > LINES:
-            self.looks.clear()
-        self.looks[word] = looks
-
-    def _unread(self) -> tuple[list[bytes], list[int], Sequence[int]]:
-        """The lines, hashes of the lines without their digits, and which of them were not read often enough.
-
-        Where few repeat it is seldom looked at: no hashes, and all of them.
+        Where few lines repeat it is seldom looked at.
         """
         self.blocks += 1
         if not self.repeats and self.blocks % SELDOM:
-            lines = self.ends.split(b"\n")
-            return lines, [], range(len(lines))
-        keys = list(map(hash, self.ends.translate(None, _DIGITS).split(b"\n")))
+            return set()
+        keys = list(map(hash, self.text.translate(None, DIGITS).split(b"\n")))
         fresh = set(keys) - self.past
-        numbered = [needle for needle in self.numbered if needle in self.ends]
-        if not fresh and not numbered:
-            self.repeats = True
-            return [], keys, []
-        lines = self.ends.split(b"\n")
+        numbered = places.numbered(self.text)
+        lines = self.text.split(b"\n") if fresh or numbered else []
         which = [i for i, key in enumerate(keys) if key in fresh] if fresh else []
         self.repeats = len(which) * 2 < len(keys)
         if numbered:
             which = [i for i, key in enumerate(keys) if key in fresh or any(one in lines[i] for one in numbered)]
-        return lines, keys, which
+        if not which or which[0]:  # the rest of a long line is not among them
+            self.begin = 0
+        if len(which) < len(keys):
+            starts = [0, *accumulate([len(line) + 1 for line in lines])]
+            some = [lines[i] for i in which]
+            self.text = b"\n".join(some)
+            self.starts = list(zip(accumulate([len(line) + 1 for line in some], initial=0), [starts[i] for i in which]))
+        return fresh
 
-    def _hopeful(self, sieve: Sieve, lines: list[bytes], keys: list[int], which: Sequence[int]) -> Sequence[int]:
-        """Those of some lines whose images can hold a message; an image is judged when it comes again."""
-        if not self.alike and self.blocks % SELDOM:
-            return which
-        text = self.ends if len(which) == len(lines) else b"\n".join([lines[i] for i in which])
-        images = image_of(text).split(b"\n")
-        hashes = list(map(hash, images))
-        dead, left = self.dead, []
-        for i, key in zip(which, hashes, strict=True):
-            if key not in dead:
-                left.append(i)
-            elif keys:
-                self._keep(self.past, keys[i])
-        self.alike = len(left) < len(hashes) * 0.7
-        again = set(hashes) & self.once
-        again -= self.judged
-        if again:
-            for key, image in dict(zip(hashes, images, strict=True)).items():
-                if key in again and len(image) <= PIECE:
-                    self._keep(self.judged, key)
-                    if sieve.hopeless(image):
-                        self._keep(dead, key)
-        if len(self.once) > LINES:
-            self.once.clear()
-        self.once.update(hashes[:LINES])
-        return left
+    def _read(self, places: Places) -> set[int]:
+        """The text, line by line; the hashes of the lines that it cannot be done with."""
+        text = self.text
+        lowered = places.lowered(text)
+        of, tests = places.of, places.tests
+        kept = set[int]()
+        start = stop = 0
+        some: list[int] = []
+        here: list[tuple[int, int]] = []
+        for index, at, _end in places.hits(lowered):
+            if at >= stop:
+                if some or here:
+                    kept.add(self._read_line(places, lowered, start, stop, some, here))
+                start = text.rfind(b"\n", stop, at) + 1 or stop
+                stop = text.find(b"\n", at)
+                stop = len(text) if stop < 0 else stop
+                line, some, here = lowered[start:stop], [], []
+                long = stop - start > PIECE or (self.begin and not start)
+            if long:
+                here.append((index, at))
+            else:
+                for number in of[index]:
+                    if tests[number](line) and number not in some:
+                        some.append(number)
+        if some or here:
+            kept.add(self._read_line(places, lowered, start, stop, some, here))
+        return kept
 
-    def _once_more(self, possible: Possible, key: int) -> Possible:
-        """What is to be looked for in a line, by its hash without digits; counts its readings."""
+    def _read_line(
+        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], here: list[tuple[int, int]]
+    ) -> int:
+        """A line of the text by the messages that it can hold, or a long one by its places; its hash."""
+        line = self.text[start:stop]
+        key = hash(line.translate(None, DIGITS))
+        origin = start
+        if self.starts:
+            before, origin = self.starts[bisect_right(self.starts, (start, len(self.block))) - 1]
+        if here:
+            self._read_long(places, line, lowered[start:stop], [(index, at - start) for index, at in here], origin)
+            return key
         times = self.times.get(key, 0)
-        if times >= REPEATS:
-            return {needle: possible[needle] for needle in self.numbered if needle in possible}
         if len(self.times) >= LINES:  # a log whose lines are all different: begin again
             self.times.clear()
         self.times[key] = times + 1
-        if times + 1 == REPEATS:
-            self._keep(self.past, key)
-        return possible
-
-    def _keep(self, some: set[Any], key: Any) -> None:
-        if len(some) > LINES:
-            some.clear()
-        some.add(key)
-
-    def _read_line(self, line: bytes, start: int, possible: Possible) -> None:
-        """Looks for needles in a line that begins there."""
-        if len(line) > BEFORE:  # windows differ
-            self._read_part(line, start, 0, len(line), possible)
-            return
-        found = [(at, needle) for needle in possible if (at := line.find(needle)) >= 0]
-        if found:
-            found.sort()
-            self._try(line, [(needle, possible[needle], line.count(needle)) for _at, needle in found], start)
-
-    def _read_long(self, sieve: Sieve, line: bytes, start: int, *, folded: bool) -> None:
-        """A line in parts; the other words of a message that begins in one may stand in any of them."""
-        ats = range(0, len(line), PART)
-        words = sieve.words([line[at : at + PART + self.over] for at in ats])
-        every = 0
-        for word in set(words):
-            every |= sieve.mask(word)
-        possible = dict(sieve.possible(every, needles_only=folded))
-        for at, word in zip(ats, words, strict=True):
-            if hash(word) in self.parts:
-                continue
-            some = sieve.within(possible, sieve.mask(word))
-            known = len(self.found)
-            there = self._read_part(line, start, at, at + PART, some, idle=LONG) if some else set()
-            silent = all(self.idle.get(needle, 0) > LONG[0] for needle in there)
-            if silent and len(self.found) == known and not any(needle in some for needle in self.numbered):
-                self._silent(hash(word))
-            for needle in some:
-                if self.fresh.get(needle, 0) >= LONG[1]:
-                    del possible[needle]
-            if not possible:
-                break
-
-    def _silent(self, words: int) -> None:
-        """Counts the parts with such words that say nothing: the same words may stand in another order."""
-        if len(self.silent) > LINES:
-            self.silent.clear()
-        self.silent[words] = self.silent.get(words, 0) + 1
-        if self.silent[words] >= SILENT:
-            self._keep(self.parts, words)
-
-    def _read_part(
-        self, line: bytes, start: int, begin: int, end: int, possible: Possible, *, idle: tuple[int, int] = IDLE
-    ) -> set[bytes]:
-        """What begins between two places of a line, each with a window of its own; gives the needles that are there."""
-        found = []
-        for needle in possible:
-            last = min(end, self.end - start) + len(needle) - 1
-            at = line.find(needle, max(begin, self.begin - start), last)
-            while at >= 0:
-                found.append((at, needle))
-                at = line.find(needle, at + 1, last)
+        needles = self._needles(tuple(sorted(some)))
+        if times >= REPEATS:
+            needles = {needle: of for needle, of in needles.items() if numbered(needle)}
+        found = [(at, needle) for needle in needles if (at := line.find(needle)) >= 0]
         found.sort()
-        for at, needle in found:
-            first = max(0, at - BEFORE)
-            self._try(line[first : at + AFTER], [(needle, possible[needle], 1)], start + first, idle)
-        return {needle for _at, needle in found}
+        if len(line) <= BEFORE:
+            if found:
+                self._try(line, [(needle, needles[needle], line.count(needle)) for _at, needle in found], origin)
+        else:  # windows differ
+            for at, needle in sorted((at, needle) for _at, needle in found for at in _all(line, needle, 0, len(line))):
+                first = max(0, at - BEFORE)
+                self._try(line[first : at + AFTER], [(needle, needles[needle], 1)], origin + first)
+        if times + 1 >= REPEATS:
+            self._pass({key})
+        return key
+
+    def _pass(self, keys: set[int]) -> None:
+        if len(self.past) > LINES:
+            self.past.clear()
+        self.past |= keys
+
+    def _needles(self, some: tuple[int, ...]) -> Needles:
+        """The needles of messages, each with those of them that it may stand for."""
+        needles = self.needles.get(some)
+        if needles is None:
+            needles = {}
+            for number in some:
+                for needle in self.messages[number].needles:
+                    needles[needle] = (*needles.get(needle, ()), number)
+            if len(self.needles) >= SHAPES:
+                self.needles.clear()
+            self.needles[some] = needles
+        return needles
+
+    def _read_long(
+        self, places: Places, line: bytes, lowered: bytes, here: list[tuple[int, int]], origin: int
+    ) -> None:
+        """A line, or a part of one, by what stands around its places: a needle is in one window with a place."""
+        begin = self.begin if not origin else 0
+        end = self.end if len(line) == len(self.block) else len(line)
+        done = dict[int, int]()
+        found: dict[tuple[int, bytes], list[int]] = {}
+        for index, place in here:
+            for number in places.of[index]:
+                first = max(done.get(number, begin), place - AFTER)
+                last = done[number] = min(place + BEFORE + 1, end)
+                for needle in self.messages[number].needles:
+                    for at in _all(line, needle, first, last):
+                        found.setdefault((at, needle), []).append(number)
+        for at, needle in sorted(found):
+            if self.idle.get(needle, 0) > LONG[0] and self.fresh.get(needle, 0) >= LONG[1]:
+                continue
+            first, last = max(0, at - BEFORE), at + AFTER
+            text = lowered[first:last]
+            some = tuple([number for number in sorted(found[at, needle]) if places.tests[number](text)])
+            self._try(line[first:last], [(needle, some, 1)], origin + first, LONG)
 
     def _try(
         self,
         window: bytes,
-        needles: list[tuple[bytes, tuple[Message, ...], int]],
+        needles: list[tuple[bytes, tuple[int, ...], int]],
         start: int,
         idle: tuple[int, int] = IDLE,
     ) -> None:
         """The messages of needles that stand so many times in a window, which begins there."""
-        text, shape, tried = "", b"", set[str]()
+        text, shape, tried = "", b"", set[int]()
         for needle, some, count in needles:
             if self.idle.get(needle, 0) > idle[0]:
                 self.fresh[needle] = self.fresh.get(needle, 0) + 1
                 if self.fresh[needle] > idle[1]:
                     continue
-            shape = shape or window.translate(None, _DIGITS)
+            shape = shape or window.translate(None, DIGITS)
             key = hash((needle, shape))
             times = self.seen.get(key, 0)
             if times >= REPEATS:
@@ -318,9 +252,10 @@ class Reader:
                 self.seen[key] = times + count
             text = text or _readable(window)
             before = len(self.found)
-            for message in some:
-                if message.name not in tried:
-                    tried.add(message.name)
+            for number in some:
+                if number not in tried:
+                    tried.add(number)
+                    message = self.messages[number]
                     self._match(message, self._following(message, start, len(window)) if message.lines else text, start)
             self.idle[needle] = 0 if len(self.found) > before else self.idle.get(needle, 0) + 1
 
@@ -329,12 +264,10 @@ class Reader:
         text = self.block[start : start + size + AHEAD]
         if len(text) < size + AHEAD:
             text += self.more
-        lines = text.split(b"\n", message.lines + 1)[: message.lines + 1]
+        lines = text.replace(b"\r\n", b"\n").split(b"\n", message.lines + 1)[: message.lines + 1]
         return _readable(b" ".join(lines)[: BEFORE + AFTER])
 
     def _match(self, message: Message, text: str, start: int) -> None:
-        if self.sieve and text.isascii() and not holds(self.sieve.formulas[message.name], text.lower().__contains__):
-            return
         found = message.compiled().search(text)
         if found is None:
             return

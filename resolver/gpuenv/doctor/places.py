@@ -1,0 +1,110 @@
+"""Where in a text messages may stand: many texts are looked for at once, by ahocorasick-rs.
+
+A message is looked for by the texts of its that are the least common: its needles, or literals that its pattern cannot
+match without. What of it stands around such a place is looked at afterwards. Digits are left out of the literals, so
+that lines that differ in their digits only are judged alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ahocorasick_rs import BytesAhoCorasick
+
+from .catalogue import Message
+from .literals import formula_of, mapped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes three milliseconds
+    from typing import Any
+
+DIGITS = b"0123456789"
+_PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
+# In small letters, and with a space for what is none: as a pattern takes a text.
+_LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
+# Words that are in many a log: a text of nothing else is a place to look at only where there is no other.
+_COMMON = frozenset(
+    "available build built compiled cpu cuda cudnn cudnn_status device docker driver error found gpu image install "
+    "installed is manager memory missing nccl not nvidia of out pytorch runtime tensorflow the to torch version with "
+    "uilt ompiled untime".split()
+)
+
+
+class Places:
+    """Of some messages, which have numbers in their order. `exact`: by needles alone, which needs no preparation.
+
+    `of` gives the messages of a place by its index, and `tests` by a message's number whether a lowered text has what
+    its pattern cannot match without.
+    """
+
+    def __init__(self, messages: Sequence[Message], *, exact: bool) -> None:
+        self.exact = exact
+        tests, anchors = [], dict[bytes, list[int]]()
+        for number, message in enumerate(messages):
+            # What the lines behind a needle's hold is not known when that line is judged.
+            formula = None if exact or message.lines else mapped(formula_of(message.pattern), _undigited)
+            tests.append(f"lambda text: {_expression(formula)}")
+            for anchor in message.needles if exact else _anchors(message, formula):
+                anchors.setdefault(anchor, []).append(number)
+        # Compiled it takes a tenth of the time. It is made of nothing but reprs of bytes.
+        self.tests: list[Callable[[bytes], bool]] = eval(f"[{', '.join(tests)}]")  # noqa: S307
+        self.of = [tuple(dict.fromkeys(some)) for some in anchors.values()]
+        self._search = BytesAhoCorasick(list(anchors)).find_matches_as_indexes
+        self._numbered = [needle for message in messages for needle in message.needles if numbered(needle)]
+        self._search_numbered = BytesAhoCorasick(self._numbered).find_matches_as_indexes
+
+    def lowered(self, text: bytes) -> bytes:
+        """A text as `hits` and `tests` take it."""
+        return text if self.exact else text.translate(_LOWERED)
+
+    def hits(self, lowered: bytes) -> list[tuple[int, int, int]]:
+        """The places: (index in `of`, begin, end), by their ends."""
+        return self._search(lowered, overlapping=True)
+
+    def numbered(self, text: bytes) -> set[bytes]:
+        """The needles with digits that a text has."""
+        return {self._numbered[index] for index, _begin, _end in self._search_numbered(text, overlapping=True)}
+
+
+def numbered(needle: bytes) -> bool:
+    """Whether lines that differ in their digits only may differ in a needle."""
+    return needle != needle.translate(None, DIGITS)
+
+
+def _expression(formula: Any) -> str:
+    """Python's, of a `text`."""
+    if not isinstance(formula, tuple):
+        return "True" if formula is None else f"{formula!r} in text"
+    every, parts = formula
+    return f"({(' and ' if every else ' or ').join(map(_expression, parts))})"
+
+
+def _undigited(literal: str) -> Any:
+    parts = [part.encode() for part in literal.translate(_PARTS).split("\0") if part.strip()]
+    return (True, tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
+
+
+def _anchors(message: Message, formula: Any) -> list[bytes]:
+    needles = [needle.lower() for needle in message.needles]
+    literals = _rarest(formula)
+    return literals if _rarity(literals) > _rarity(needles) else needles
+
+
+def _rarest(formula: Any) -> list[bytes]:
+    """Texts of which one is in all that a formula is true of; [] for none."""
+    if not isinstance(formula, tuple):
+        return [] if formula is None else [formula]
+    every, parts = formula
+    some = [_rarest(part) for part in parts]
+    if every:
+        return max(some, key=_rarity)
+    return [text for texts in some for text in texts] if all(some) else []
+
+
+def _rarity(texts: list[bytes]) -> int:
+    """The least of some texts' lengths, without common words."""
+    return min((_length(text) for text in texts), default=0)
+
+
+def _length(text: bytes) -> int:
+    return 1 + 4 * sum(len(word) for word in text.decode().split() if word not in _COMMON) + len(text)
