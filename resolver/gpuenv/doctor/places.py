@@ -7,6 +7,7 @@ that lines that differ in their digits only are judged alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from ahocorasick_rs import BytesAhoCorasick
@@ -22,11 +23,12 @@ DIGITS = b"0123456789"
 _PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
 # In small letters, and with a space for what is none: as a pattern takes a text.
 _LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
-# Words that are in many a log: a text of nothing else is a place to look at only where there is no other.
-_COMMON = frozenset(
-    "available build built compiled cpu cuda cudnn cudnn_status device docker driver error found gpu image install "
-    "installed is manager memory missing nccl not nvidia of out pytorch runtime tensorflow the to torch version with "
-    "uilt ompiled untime".split()
+# Words that say less of a place than their letters would: names are in every line of some logs, those of a fault in few.
+_NAMES = re.compile(rb"\b(?:cpu|cuda|cudnn|device|docker|driver|gpu|nccl|nvidia|pytorch|tensorflow|torch)\b")
+_FAULTS = re.compile(rb"\b(?:error|failed|missing|need|not|require)\b")
+_OTHERS = re.compile(
+    rb"\b(?:a|alloc|available|build|i?lt|u?n?time|u?ilt|built|o?mpiled|compiled|found|image|in|install|installed|is"
+    rb"|manager|memory|of|on|or|out|runtime|system|the|to|version|with)\b"
 )
 
 
@@ -49,7 +51,8 @@ class Places:
         # Compiled it takes a tenth of the time. It is made of nothing but reprs of bytes.
         self.tests: list[Callable[[bytes], bool]] = eval(f"[{', '.join(tests)}]")  # noqa: S307
         self.of = [tuple(dict.fromkeys(some)) for some in anchors.values()]
-        self._search = BytesAhoCorasick(list(anchors)).find_matches_as_indexes
+        self.anchors = list(anchors)
+        self._search = BytesAhoCorasick(self.anchors).find_matches_as_indexes
         self._numbered = [needle for message in messages for needle in message.needles if numbered(needle)]
         self._search_numbered = BytesAhoCorasick(self._numbered).find_matches_as_indexes
 
@@ -60,6 +63,10 @@ class Places:
     def hits(self, lowered: bytes) -> list[tuple[int, int, int]]:
         """The places: (index in `of`, begin, end), by their ends."""
         return self._search(lowered, overlapping=True)
+
+    def needles(self, text: bytes) -> list[tuple[int, bytes]]:
+        """The places of needles, if these are exact."""
+        return [(at, self.anchors[index]) for index, at, _end in self._search(text, overlapping=True)]
 
     def numbered(self, text: bytes) -> set[bytes]:
         """The needles with digits that a text has."""
@@ -107,4 +114,5 @@ def _rarity(texts: list[bytes]) -> int:
 
 
 def _length(text: bytes) -> int:
-    return 1 + 4 * sum(len(word) for word in text.decode().split() if word not in _COMMON) + len(text)
+    words = _OTHERS.sub(b"", _NAMES.sub(b"", text.replace(b"_", b" ")))
+    return len(text) + 3 * len(_FAULTS.sub(b"", words).replace(b" ", b"")) + len(words.replace(b" ", b""))

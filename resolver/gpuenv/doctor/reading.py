@@ -22,8 +22,8 @@ from .places import DIGITS, Places, numbered
 
 PIECE = 1 << 11  # a longer line is read around the places alone
 SMALL = 1 << 15  # a log that is shorter than that is read by needles alone: the rest takes time to prepare
-IDLE = (512, 16)  # a needle that was read so often in a row for nothing new is read so often in a block
-LONG = (256, 4)  # the same in lines that are longer than PIECE
+IDLE = (512, 16)  # lines of the same messages that were read so often in a row for nothing new: so often in a block
+LONG = (256, 4)  # the same of a needle in lines that are longer than PIECE
 REPEATS = 4  # readings of lines that differ in their digits only
 SELDOM = 16  # blocks: so often it is tried again what did not help
 SHAPES = 4096  # needles with such lines around them that are remembered
@@ -36,6 +36,8 @@ _SPACED = bytes(32 if c < 32 or c == 127 else c for c in range(256))
 _FOLDED = tuple(c.encode() for c in "\u0130\u0131\u017f\u212a")  # letters of no ASCII that are i, s and k in any case
 
 Needles = dict[bytes, tuple[int, ...]]  # each with the messages that it may stand for, by their numbers
+What = bytes | tuple[int, ...]  # a needle, or messages
+
 _PLACES: dict[bool, Places] = {}
 
 
@@ -58,13 +60,12 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
     return (*reader.found.values(), *handles.found.values())
 
 
-def _all(text: bytes, needle: bytes, begin: int, end: int) -> Iterator[int]:
-    """Where a needle begins in a text between two places."""
-    last = end + len(needle) - 1
-    at = text.find(needle, begin, last)
+def _all(text: bytes, needle: bytes) -> Iterator[int]:
+    """Where a needle begins in a text."""
+    at = text.find(needle)
     while at >= 0:
         yield at
-        at = text.find(needle, at + 1, last)
+        at = text.find(needle, at + 1)
 
 
 def _readable(window: bytes) -> str:
@@ -84,14 +85,14 @@ class Reader:
         self.repeats, self.blocks = True, 0
         self.needles: dict[tuple[int, ...], Needles] = {}  # by the messages that a line can hold
         self.seen: dict[int, int] = {}  # readings by needle and the window around it without its digits, hashed
-        self.idle: dict[bytes, int] = {}  # readings of each needle since it said something new
+        self.idle: dict[What, int] = {}  # readings since it said something new
 
     def read(self, block: bytes, more: bytes, begin: int, end: int) -> None:
         """The next block, and what is behind it; only what stands between `begin` and `end` counts."""
         if len(self.found) >= MOST:  # nothing is added to these
             return
         self.block, self.more, self.begin, self.end = block, more, begin, end
-        self.counted, self.fresh = 0, dict[bytes, int]()
+        self.counted, self.fresh = 0, dict[What, int]()
         self.text = block.translate(_ENDS) if b"\r" in block else block
         self.starts: list[tuple[int, int]] = []  # of the lines of the text in it and in the block, if they differ
         small = self.line == 1 and len(block) < self.small and not more
@@ -125,7 +126,8 @@ class Reader:
             starts = [0, *accumulate([len(line) + 1 for line in lines])]
             some = [lines[i] for i in which]
             self.text = b"\n".join(some)
-            self.starts = list(zip(accumulate([len(line) + 1 for line in some], initial=0), [starts[i] for i in which]))
+            here = accumulate([len(line) + 1 for line in some], initial=0)
+            self.starts = [(at, starts[i]) for at, i in zip(here, which, strict=False)]  # one more is behind the last
         return fresh
 
     def _read(self, places: Places) -> set[int]:
@@ -135,58 +137,75 @@ class Reader:
         of, tests = places.of, places.tests
         kept = set[int]()
         start = stop = 0
+        long: int | bool = False
         some: list[int] = []
-        here: list[tuple[int, int]] = []
         for index, at, _end in places.hits(lowered):
             if at >= stop:
-                if some or here:
-                    kept.add(self._read_line(places, lowered, start, stop, some, here))
+                if some:
+                    kept.add(self._read_line(places, lowered, start, stop, some, long=long))
                 start = text.rfind(b"\n", stop, at) + 1 or stop
                 stop = text.find(b"\n", at)
                 stop = len(text) if stop < 0 else stop
-                line, some, here = lowered[start:stop], [], []
+                line, some = lowered[start:stop], []
                 long = stop - start > PIECE or (self.begin and not start)
-            if long:
-                here.append((index, at))
-            else:
-                for number in of[index]:
-                    if tests[number](line) and number not in some:
-                        some.append(number)
-        if some or here:
-            kept.add(self._read_line(places, lowered, start, stop, some, here))
+            for number in of[index]:
+                if number not in some and (long or tests[number](line)):
+                    some.append(number)
+        if some:
+            kept.add(self._read_line(places, lowered, start, stop, some, long=long))
         return kept
 
     def _read_line(
-        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], here: list[tuple[int, int]]
+        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], *, long: int | bool
     ) -> int:
-        """A line of the text by the messages that it can hold, or a long one by its places; its hash."""
+        """A line of the text by the messages that it can hold; its hash without digits, 0 if that is no matter."""
         line = self.text[start:stop]
-        key = hash(line.translate(None, DIGITS))
         origin = start
         if self.starts:
-            before, origin = self.starts[bisect_right(self.starts, (start, len(self.block))) - 1]
-        if here:
-            self._read_long(places, line, lowered[start:stop], [(index, at - start) for index, at in here], origin)
-            return key
+            origin = self.starts[bisect_right(self.starts, (start, len(self.block))) - 1][1]
+        if long:
+            self._read_long(places, line, lowered[start:stop], some, origin)
+            return hash(line.translate(None, DIGITS))
+        some.sort()
+        which = tuple(some)
+        if self._tired(which, IDLE):
+            return 0
+        key = hash(line.translate(None, DIGITS))
         times = self.times.get(key, 0)
         if len(self.times) >= LINES:  # a log whose lines are all different: begin again
             self.times.clear()
         self.times[key] = times + 1
-        needles = self._needles(tuple(sorted(some)))
+        if times + 1 >= REPEATS:
+            self._pass({key})
+        needles = self._needles(which)
         if times >= REPEATS:
             needles = {needle: of for needle, of in needles.items() if numbered(needle)}
+        known = len(self.found)
         found = [(at, needle) for needle in needles if (at := line.find(needle)) >= 0]
         found.sort()
         if len(line) <= BEFORE:
             if found:
                 self._try(line, [(needle, needles[needle], line.count(needle)) for _at, needle in found], origin)
         else:  # windows differ
-            for at, needle in sorted((at, needle) for _at, needle in found for at in _all(line, needle, 0, len(line))):
+            for at, needle in sorted((at, one) for _at, one in found for at in _all(line, one)):
                 first = max(0, at - BEFORE)
                 self._try(line[first : at + AFTER], [(needle, needles[needle], 1)], origin + first)
-        if times + 1 >= REPEATS:
-            self._pass({key})
+        if times < REPEATS:
+            self._rest(which, known)
         return key
+
+    def _tired(self, what: What, idle: tuple[int, int]) -> bool:
+        """Whether that was read often enough for nothing new."""
+        if self.idle.get(what, 0) <= idle[0]:
+            return False
+        self.fresh[what] = self.fresh.get(what, 0) + 1
+        return self.fresh[what] > idle[1]
+
+    def _rest(self, what: What, known: int) -> None:
+        """Counts a reading, before which so many facts were known."""
+        if len(self.idle) >= LINES:
+            self.idle.clear()
+        self.idle[what] = 0 if len(self.found) > known else self.idle.get(what, 0) + 1
 
     def _pass(self, keys: set[int]) -> None:
         if len(self.past) > LINES:
@@ -206,44 +225,26 @@ class Reader:
             self.needles[some] = needles
         return needles
 
-    def _read_long(
-        self, places: Places, line: bytes, lowered: bytes, here: list[tuple[int, int]], origin: int
-    ) -> None:
-        """A line, or a part of one, by what stands around its places: a needle is in one window with a place."""
-        begin = self.begin if not origin else 0
+    def _read_long(self, places: Places, line: bytes, lowered: bytes, some: list[int], origin: int) -> None:
+        """A line, or a part of one, by the needles of the messages that it has a place of."""
+        begin = 0 if origin else self.begin
         end = self.end if len(line) == len(self.block) else len(line)
-        done = dict[int, int]()
-        found: dict[tuple[int, bytes], list[int]] = {}
-        for index, place in here:
-            for number in places.of[index]:
-                first = max(done.get(number, begin), place - AFTER)
-                last = done[number] = min(place + BEFORE + 1, end)
-                for needle in self.messages[number].needles:
-                    for at in _all(line, needle, first, last):
-                        found.setdefault((at, needle), []).append(number)
-        for at, needle in sorted(found):
-            if self.idle.get(needle, 0) > LONG[0] and self.fresh.get(needle, 0) >= LONG[1]:
+        needles, tests = self._needles(tuple(sorted(some))), places.tests
+        for at, needle in sorted((at, needle) for at, needle in _places(exact=True).needles(line) if needle in needles):
+            if not begin <= at < end or self._tired(needle, LONG):
                 continue
+            known = len(self.found)
             first, last = max(0, at - BEFORE), at + AFTER
             text = lowered[first:last]
-            some = tuple([number for number in sorted(found[at, needle]) if places.tests[number](text)])
-            self._try(line[first:last], [(needle, some, 1)], origin + first, LONG)
+            which = tuple([number for number in needles[needle] if tests[number](text)])
+            if which:
+                self._try(line[first:last], [(needle, which, 1)], origin + first)
+            self._rest(needle, known)
 
-    def _try(
-        self,
-        window: bytes,
-        needles: list[tuple[bytes, tuple[int, ...], int]],
-        start: int,
-        idle: tuple[int, int] = IDLE,
-    ) -> None:
+    def _try(self, window: bytes, needles: list[tuple[bytes, tuple[int, ...], int]], start: int) -> None:
         """The messages of needles that stand so many times in a window, which begins there."""
-        text, shape, tried = "", b"", set[int]()
+        shape, text, tried = window.translate(None, DIGITS), "", set[int]()
         for needle, some, count in needles:
-            if self.idle.get(needle, 0) > idle[0]:
-                self.fresh[needle] = self.fresh.get(needle, 0) + 1
-                if self.fresh[needle] > idle[1]:
-                    continue
-            shape = shape or window.translate(None, DIGITS)
             key = hash((needle, shape))
             times = self.seen.get(key, 0)
             if times >= REPEATS:
@@ -251,13 +252,11 @@ class Reader:
             if times or len(self.seen) < SHAPES:
                 self.seen[key] = times + count
             text = text or _readable(window)
-            before = len(self.found)
             for number in some:
                 if number not in tried:
                     tried.add(number)
                     message = self.messages[number]
                     self._match(message, self._following(message, start, len(window)) if message.lines else text, start)
-            self.idle[needle] = 0 if len(self.found) > before else self.idle.get(needle, 0) + 1
 
     def _following(self, message: Message, start: int, size: int) -> str:
         """A window with the lines behind it that belong to a message."""
