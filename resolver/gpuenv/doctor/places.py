@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ahocorasick_rs import BytesAhoCorasick
-
 from .catalogue import Message
 from .literals import formula_of, mapped
 
@@ -23,7 +21,7 @@ DIGITS = b"0123456789"
 _PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
 # In small letters, and with a space for what is none: as a pattern takes a text.
 _LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
-# Words that say less of a place than their letters would: names are in every line of some logs, those of a fault in few.
+# Words that say less of a place than their letters would: names are in every line of some logs, a fault in few.
 _NAMES = re.compile(rb"\b(?:cpu|cuda|cudnn|device|docker|driver|gpu|nccl|nvidia|pytorch|tensorflow|torch)\b")
 _FAULTS = re.compile(rb"\b(?:error|failed|missing|need|not|require)\b")
 _OTHERS = re.compile(
@@ -40,6 +38,8 @@ class Places:
     """
 
     def __init__(self, messages: Sequence[Message], *, exact: bool) -> None:
+        from ahocorasick_rs import BytesAhoCorasick
+
         self.exact = exact
         tests, anchors = [], dict[bytes, list[int]]()
         for number, message in enumerate(messages):
