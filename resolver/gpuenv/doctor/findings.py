@@ -206,6 +206,7 @@ def devices(case: Case) -> Iterator[Finding]:
 
 def architectures(case: Case) -> Iterator[Finding]:
     """A build without code for the GPU: is the GPU newer or older than what it serves?"""
+    yield from _out_of_range(case)
     failed = case.test("architecture", "fail")
     missing = case.every("architecture-missing") + ([failed] if failed else [])
     if not missing:
@@ -227,6 +228,16 @@ def architectures(case: Case) -> Iterator[Finding]:
         yield "gpu_too_new_for_build", sure, facts
     else:
         yield "gpu_too_old_for_build", sure, facts
+
+
+def _out_of_range(case: Case) -> Iterator[Finding]:
+    """A GPU outside of the range that a build states; a later minor version is served by code for an earlier one."""
+    for each in case.every("architecture-range"):
+        device, least, most = (pair(one) for one in each.value.split(" "))
+        if device < least:
+            yield "gpu_too_old_for_build", "proved", [each]
+        elif device[:1] > most[:1]:
+            yield "gpu_too_new_for_build", "proved", [each]
 
 
 def memory(case: Case) -> Iterator[Finding]:

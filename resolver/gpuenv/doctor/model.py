@@ -64,6 +64,7 @@ KINDS: dict[str, str] = {
     "gpu": "subject: index or ''; value: the name",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
     "architectures": "subject: framework or library; value: capabilities it has code for, space separated, '7.5 8.0'",
+    "architecture-range": "subject: framework; value: 'capability least most', a GPU's and those that the build serves",
     "architecture-missing": "subject: framework, library or ''; value: what was said; no code for this GPU",
     "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or prohibited",
     "device-node": "subject: /dev path; value: 'yes', 'missing' or 'denied'",
