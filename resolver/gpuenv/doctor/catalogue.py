@@ -88,17 +88,19 @@ def causes() -> dict[str, Cause]:
 def messages() -> tuple[Message, ...]:
     """The messages, in the order of the file. Read once."""
     if "messages" not in _KEPT:
+        data = _read("doctor", "messages.toml")
+        terms = {f"%{name}%": text for name, text in data["terms"].items()}
         _KEPT["messages"] = tuple(
             Message(
                 name=row["name"],
                 needles=tuple(one.encode() for one in row["needles"]),
-                pattern=row["pattern"],
+                pattern=re.sub("%[a-z]+%", lambda term: terms[term[0]], row["pattern"]),
                 cause=row.get("cause", ""),
                 sure=row.get("sure", ""),
                 facts=tuple((kind, subject, value) for kind, subject, value in row.get("facts", ())),
                 lines=row.get("lines", 0),
             )
-            for row in _read("doctor", "messages.toml")["message"]
+            for row in data["message"]
         )
     return _KEPT["messages"]  # type: ignore[no-any-return]
 

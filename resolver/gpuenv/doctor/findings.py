@@ -18,7 +18,7 @@ Finding = tuple[str, str, list[Fact]]
 
 _CUDA = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|cupti|nccl|cufile|"
-    r"nvToolsExt|nppc|nvjpeg|nvshmem|cudss)[\w-]*\.so(?:\.(\d{1,2}))?|"
+    r"nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
 _CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
@@ -52,12 +52,14 @@ def versions(case: Case) -> Iterator[Finding]:
 
 def symbols(case: Case) -> Iterator[Finding]:
     """A library that lacks a symbol that another wants: two that were not made for each other."""
+    within = {each.value for each in case.every("symbol-missing") if each.subject.startswith("libcudnn")}
+    within = {symbol for symbol in within if not _OTHERS_SYMBOL.match(symbol)}
     for each in case.every("symbol-missing"):
         if each.subject.startswith("libcudnn") and not _OTHERS_SYMBOL.match(each.value):
             yield "cudnn_sublibs_mixed", "likely", [each]
         elif "libcuda.so" in each.text:
             continue  # the driver's own: it is too old for who asks
-        elif each.subject == "cuda" and not (each.value.startswith("cudnn") and "libcudnn" in each.text):
+        elif each.subject == "cuda" and each.value not in within:
             both = _two_majors(case)
             yield "lib_shadowing", "likely", [each]
             if both:

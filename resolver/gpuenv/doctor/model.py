@@ -81,14 +81,14 @@ KINDS: dict[str, str] = {
     "status": "subject: cudnn, cuda, nvml, cublas, nccl, cusolver, cufft, curand or nvrtc; value: the full name",
     "cudnn-reason": "subject: function; value: 'STATUS: the reason that cuDNN gives in its own log'",
     "handle": "subject: null, destroyed, forked or raced; value: the call; a cuDNN handle used as it may not be",
-    "symptom": "subject: cudnn-start, cudnn-call, launch or nccl, a failure in words that name no cause; or what may "
-    "explain one: cuda-unavailable, cuda-asked, compat-path, uvm-reloaded, suspended, growth; value: ''",
+    "symptom": "subject: cudnn-start, cudnn-call, load, launch or nccl, a failure in words that name no cause; or what "
+    "may explain one: cuda-unavailable, cuda-asked, compat-path, uvm-reloaded, suspended, growth; value: ''",
     # libraries
     "library-missing": "subject: file name asked for, 'libcudnn_ops.so.9'; value: who asked or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path that the process loaded it from",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the environment",
     "symbol-missing": "subject: file that lacks it or that asked; value: the symbol; two libraries that do not fit",
-    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI or musl; value: the version wanted and not there",
+    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version wanted and not there",
     # surroundings
     "container": "value: 'yes' or 'no'",
     "wsl": "value: 'yes' or 'no'",
