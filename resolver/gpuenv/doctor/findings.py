@@ -180,6 +180,11 @@ def states(case: Case) -> Iterator[Finding]:
     for each in [*case.says("hints", "driver_not_found"), *case.says("maybe", "driver_not_found")]:
         if container:
             yield "container_gpu_not_injected", "likely", [each, container]
+    wsl = case.first("wsl", "yes")
+    for each in case.every("status"):
+        # There is one GPU or none, and a driver's library of Linux in front of that of Windows sees none.
+        if wsl and each.subject == "cuda" and each.value in ("100", "38", "CUDA_ERROR_NO_DEVICE"):
+            yield "wsl_driver_or_toolkit", "likely", [each, wsl]
 
 
 def devices(case: Case) -> Iterator[Finding]:
