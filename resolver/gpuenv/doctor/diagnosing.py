@@ -21,6 +21,8 @@ _DRIVER = {
 _FOLLOWS = {
     "visible_devices_wrong": _DRIVER | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
     "driver_not_found": _DRIVER,
+    "driver_not_loaded": {"wsl_driver_or_toolkit"},
+    "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER | {"driver_not_found", "fork_after_cuda_init"},
     "container_gpu_not_injected": {"driver_not_loaded", "driver_too_old", "wsl_driver_or_toolkit"},
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},

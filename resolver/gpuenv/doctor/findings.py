@@ -181,9 +181,14 @@ def states(case: Case) -> Iterator[Finding]:
         if container:
             yield "container_gpu_not_injected", "likely", [each, container]
     wsl = case.first("wsl", "yes")
-    for each in case.every("status"):
+    if wsl:  # there the driver is that of Windows, and no module is loaded
+        for each in case.says("says", "driver_not_loaded"):
+            if each.value == "nvidia-smi-failed":
+                yield "wsl_driver_or_toolkit", "proved", [each, wsl]
         # There is one GPU or none, and a driver's library of Linux in front of that of Windows sees none.
-        if wsl and each.subject == "cuda" and each.value in ("100", "38", "CUDA_ERROR_NO_DEVICE"):
+        unseen = [one for one in case.says("hints", "visible_devices_wrong") if "ordinal" not in one.text]
+        numbers = [one for one in case.every("status") if (one.subject, one.value) in (("cuda", "100"), ("cuda", "38"))]
+        for each in [*(one for one in unseen if one.value == "no-device"), *numbers]:
             yield "wsl_driver_or_toolkit", "likely", [each, wsl]
 
 
