@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from .case import MEASURED_FREE, SHORT, Case
-from .catalogue import capability_of
+from .catalogue import capability_of, compilers, releases_before
 from .model import Fact
 from .statuses import CUDA_CAUSES, XID_HARDWARE, pair
 
@@ -23,6 +23,8 @@ _CUDA = re.compile(
 )
 _CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _DRIVER = re.compile(r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll")
+# GPUs before the tables' first: Fermi and the first Kepler.
+_EARLY = re.compile(r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b")
 _OTHERS_SYMBOL = re.compile(r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])")
 
 
@@ -211,7 +213,9 @@ def devices(case: Case) -> Iterator[Finding]:
     seen = case.symptom("cuda-unavailable")
     for each in case.every("cuda-built"):
         if each.value == "none" and each.from_log:  # that a build is for the CPU is a fault where it was not meant
-            unmeant = seen or case.symptom("cuda-asked") or (case.every("gpu") if each.subject == "jax" else [])
+            unmeant = seen or case.symptom("cuda-asked")
+            if each.subject == "jax":
+                unmeant = unmeant or case.every("gpu", "driver", "toolkit")
             if unmeant:
                 yield "cpu_only_build", "likely", [each, unmeant[0]]
 
@@ -229,17 +233,71 @@ def architectures(case: Case) -> Iterator[Finding]:
     for one in case.every("capability"):
         device = device or (pair(one.value), one)
     for one in case.every("gpu"):
-        capability = capability_of(one.value)
+        capability = _capability(one.value)
         device = device or ((capability, one) if capability else None)
     sure = "proved" if failed or len(missing) > 1 or served else "likely"
     facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
     if device is None:
         yield "gpu_too_new_for_build", "possible", facts  # builds drop an architecture more rarely than GPUs appear
         yield "gpu_too_old_for_build", "possible", facts
+    elif not served and (found := _beyond_compiler(case, device[0])):
+        yield found[0], sure, [*facts, found[1]]
     elif device[0] > max(served, default=(7, 5)):
         yield "gpu_too_new_for_build", sure, facts
     else:
         yield "gpu_too_old_for_build", sure, facts
+
+
+def _capability(name: str) -> tuple[int, int] | None:
+    """The compute capability of a GPU by its name: of the tables, or of the time before them."""
+    found = capability_of(name)
+    if found is None and "GTX" in name.upper():
+        found = capability_of(re.sub("(?i)GTX", "RTX", name))  # people mix them up
+    return found or ((3, 0) if _EARLY.search(name) else None)
+
+
+def _beyond_compiler(case: Case, device: tuple[int, ...]) -> tuple[str, Fact] | None:
+    """Whether the CUDA release that is named does not serve a GPU, and in which direction."""
+    told = case.first("toolkit")
+    if told is None:
+        return None
+    ranges = [(least, most) for since, least, most in compilers() if pair(told.value) >= since]
+    if ranges and device > ranges[-1][1]:
+        return "gpu_too_new_for_build", told
+    return ("gpu_too_old_for_build", told) if ranges and device < ranges[-1][0] else None
+
+
+def releases(case: Case) -> Iterator[Finding]:
+    """What the release of a framework says by itself: of its CUDA, of Windows, and of a GPU that came after it."""
+    unseen = case.symptom("cuda-unavailable")
+    of = _versions(case)
+    if unseen and "tensorflow" in of:
+        version, told = of["tensorflow"]
+        windows, toolkit = case.first("os", "windows"), case.first("toolkit")
+        built = next((cuda for before, cuda in releases_before("tensorflow") if version < before), None)
+        if version >= (2, 11) and windows and not case.first("wsl", "yes"):
+            yield "cpu_only_build", "likely", [told, windows, unseen[0]]
+        elif built and toolkit and pair(toolkit.value)[: len(built)] != built:
+            yield "cuda_major_mismatch", "likely", [told, toolkit, unseen[0]]
+    failed = [one for one in case.every("status") if one.subject in ("cudnn", "cublas", "cusolver", "cufft")]
+    failed += case.symptom("launch", "cudnn-start", "cudnn-call")
+    if failed and not case.every("out-of-memory", "architecture-missing"):
+        devices = [(_capability(one.value), one) for one in case.every("gpu")]
+        for name, (version, told) in of.items():
+            most = next((most for before, most in releases_before("newest", name) if version < before), None)
+            late = [one for capability, one in devices if most and capability and capability > most]
+            if late:
+                yield "gpu_too_new_for_build", "likely", [failed[0], told, late[0]]
+
+
+def _versions(case: Case) -> dict[str, tuple[tuple[int, ...], Fact]]:
+    """The latest release of each framework that is named."""
+    found: dict[str, tuple[tuple[int, ...], Fact]] = {}
+    for each in case.every("version"):
+        version = pair(each.value)
+        if each.subject not in found or found[each.subject][0] < version:
+            found[each.subject] = (version, each)
+    return found
 
 
 def _out_of_range(case: Case) -> Iterator[Finding]:
@@ -298,5 +356,6 @@ def others(case: Case) -> Iterator[Finding]:
 
 
 _RULES = (
-    versions, symbols, cudnn_libraries, libraries, driver, states, devices, architectures, memory, handles, others,
+    versions, symbols, cudnn_libraries, libraries, driver, states, devices, architectures, releases, memory, handles,
+    others,
 )  # fmt: skip

@@ -60,6 +60,9 @@ KINDS: dict[str, str] = {
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' for a CPU build",
     "package": "subject: normalized distribution name; value: its version",
+    "version": "subject: framework; value: its release, '2.14'",
+    "toolkit": "value: CUDA release of the compiler or of the installation, '12.4'; not what the driver supports",
+    "os": "value: 'windows'",
     # devices
     "gpu": "subject: index or ''; value: the name",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
