@@ -7,11 +7,15 @@ from collections.abc import Iterable
 
 from .model import TESTS, Fact
 
+Finding = tuple[str, str, list[Fact]]  # a cause, how sure it is (proved, likely, possible), and what it rests on
+
 MEASURED_FREE = 4  # memory is not what is short where more than one part in so many is free
 SHORT = 600 << 20  # bytes below which cuDNN's first allocations fail
 _OURS = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")  # libraries whose absence is a fault here
 # Told to explain a failure; these alone are none.
-SETTING = frozenset({"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth", "cuda-asked"})
+SETTING = frozenset(
+    {"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth", "cuda-asked", "took-cpu"}
+)
 
 
 class Case:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .case import Case
+from .case import Case, Finding
 from .catalogue import causes
-from .findings import Finding, findings
+from .findings import findings
 from .model import Diagnosis, Fact, Verdict
 
 LINES = 4  # of evidence of one verdict
@@ -31,6 +31,7 @@ _FOLLOWS = {
     "cuda_major_mismatch": {"mixed_cuda_wheels"},
     "lib_shadowing": {"mixed_cuda_wheels"},
     "unsupported_op_config": {
+        "cpu_only_build",
         "out_of_memory_masked",
         "gpu_too_new_for_build",
         "gpu_too_old_for_build",

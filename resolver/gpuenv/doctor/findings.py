@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .case import MEASURED_FREE, SHORT, Case
-from .catalogue import capability_of, compilers, releases_before
+from .builds import against_host, architectures, for_cpu, releases
+from .case import MEASURED_FREE, SHORT, Case, Finding
 from .model import Fact
 from .statuses import CUDA_CAUSES, XID_HARDWARE, pair
-
-Finding = tuple[str, str, list[Fact]]
 
 _CUDA = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|cupti|nccl|cufile|"
@@ -23,8 +21,6 @@ _CUDA = re.compile(
 )
 _CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _DRIVER = re.compile(r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll")
-# GPUs before the tables' first: Fermi and the first Kepler.
-_EARLY = re.compile(r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b")
 _OTHERS_SYMBOL = re.compile(r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])")
 
 
@@ -52,6 +48,13 @@ def versions(case: Case) -> Iterator[Finding]:
             yield ("cudnn_runtime_older_than_build" if older else "cudnn_major_mismatch"), sure, both
 
 
+def wheels(case: Case) -> Iterator[Finding]:
+    """cuDNN's packages of two CUDA versions: their files have one folder and one name."""
+    both = _two_majors(case, "nvidia-cudnn")
+    if both and any(each.from_log for each in both):
+        yield "mixed_cuda_wheels", "possible", both
+
+
 def symbols(case: Case) -> Iterator[Finding]:
     """A library that lacks a symbol that another wants: two that were not made for each other."""
     within = {each.value for each in case.every("symbol-missing") if each.subject.startswith("libcudnn")}
@@ -68,14 +71,14 @@ def symbols(case: Case) -> Iterator[Finding]:
                 yield "mixed_cuda_wheels", "likely", [each, *both]
 
 
-def _two_majors(case: Case) -> list[Fact]:
+def _two_majors(case: Case, one: str = "nvidia-") -> list[Fact]:
     """Packages of one library for two CUDA versions, [] where there are none."""
     seen: dict[str, tuple[str, Fact]] = {}
     for each in case.best("package"):
         name, _, tag = each.subject.rpartition("-cu")
         if not (name and tag.isdigit()):
             name, tag = each.subject, each.value.split(".")[0] if each.subject == "nvidia-nvjitlink" else "13"
-        if name.startswith("nvidia-"):
+        if name.startswith(one):
             other = seen.setdefault(name, (tag, each))
             if other[0] != tag:
                 return [other[1], each]
@@ -147,7 +150,8 @@ def driver(case: Case) -> Iterator[Finding]:
     loaded = [one for one in case.every("library-from") if one.subject.startswith("libcuda.so")]
     compat = [one for one in loaded if "/compat" in one.value] + case.symptom("compat-path")
     container = case.first("container", "yes")
-    found = [one for one in case.every("status") if one.value == "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"]
+    mismatch = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
+    found = [one for one in case.every("status") if one.subject == "cuda" and one.value in mismatch]
     failed = case.test("driver-versions", "fail")
     apart = [kernel, userspace] if kernel and userspace and kernel.value != userspace.value else []
     if failed or found or apart:
@@ -210,104 +214,6 @@ def devices(case: Case) -> Iterator[Finding]:
     for each in case.every("ecc"):
         if each.value.isdigit() and int(each.value) > 0:
             yield "gpu_hardware_fault", "likely", [each]
-    seen = case.symptom("cuda-unavailable")
-    for each in case.every("cuda-built"):
-        if each.value == "none" and each.from_log:  # that a build is for the CPU is a fault where it was not meant
-            unmeant = seen or case.symptom("cuda-asked")
-            if each.subject == "jax":
-                unmeant = unmeant or case.every("gpu", "driver", "toolkit")
-            if unmeant:
-                yield "cpu_only_build", "likely", [each, unmeant[0]]
-
-
-def architectures(case: Case) -> Iterator[Finding]:
-    """A build without code for the GPU: is the GPU newer or older than what it serves?"""
-    yield from _out_of_range(case)
-    failed = case.test("architecture", "fail")
-    missing = case.every("architecture-missing") + ([failed] if failed else [])
-    if not missing:
-        return
-    known = {one.value: one for one in case.every("architectures")}
-    served = [pair(each) for one in known.values() for each in one.value.split()]
-    device = None
-    for one in case.every("capability"):
-        device = device or (pair(one.value), one)
-    for one in case.every("gpu"):
-        capability = _capability(one.value)
-        device = device or ((capability, one) if capability else None)
-    sure = "proved" if failed or len(missing) > 1 or served else "likely"
-    facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
-    if device is None:
-        yield "gpu_too_new_for_build", "possible", facts  # builds drop an architecture more rarely than GPUs appear
-        yield "gpu_too_old_for_build", "possible", facts
-    elif not served and (found := _beyond_compiler(case, device[0])):
-        yield found[0], sure, [*facts, found[1]]
-    elif device[0] > max(served, default=(7, 5)):
-        yield "gpu_too_new_for_build", sure, facts
-    else:
-        yield "gpu_too_old_for_build", sure, facts
-
-
-def _capability(name: str) -> tuple[int, int] | None:
-    """The compute capability of a GPU by its name: of the tables, or of the time before them."""
-    found = capability_of(name)
-    if found is None and "GTX" in name.upper():
-        found = capability_of(re.sub("(?i)GTX", "RTX", name))  # people mix them up
-    return found or ((3, 0) if _EARLY.search(name) else None)
-
-
-def _beyond_compiler(case: Case, device: tuple[int, ...]) -> tuple[str, Fact] | None:
-    """Whether the CUDA release that is named does not serve a GPU, and in which direction."""
-    told = case.first("toolkit")
-    if told is None:
-        return None
-    ranges = [(least, most) for since, least, most in compilers() if pair(told.value) >= since]
-    if ranges and device > ranges[-1][1]:
-        return "gpu_too_new_for_build", told
-    return ("gpu_too_old_for_build", told) if ranges and device < ranges[-1][0] else None
-
-
-def releases(case: Case) -> Iterator[Finding]:
-    """What the release of a framework says by itself: of its CUDA, of Windows, and of a GPU that came after it."""
-    unseen = case.symptom("cuda-unavailable")
-    of = _versions(case)
-    if unseen and "tensorflow" in of:
-        version, told = of["tensorflow"]
-        windows, toolkit = case.first("os", "windows"), case.first("toolkit")
-        built = next((cuda for before, cuda in releases_before("tensorflow") if version < before), None)
-        if version >= (2, 11) and windows and not case.first("wsl", "yes"):
-            yield "cpu_only_build", "likely", [told, windows, unseen[0]]
-        elif built and toolkit and pair(toolkit.value)[: len(built)] != built:
-            yield "cuda_major_mismatch", "likely", [told, toolkit, unseen[0]]
-    failed = [one for one in case.every("status") if one.subject in ("cudnn", "cublas", "cusolver", "cufft")]
-    failed += case.symptom("launch", "cudnn-start", "cudnn-call")
-    if failed and not case.every("out-of-memory", "architecture-missing"):
-        devices = [(_capability(one.value), one) for one in case.every("gpu")]
-        for name, (version, told) in of.items():
-            most = next((most for before, most in releases_before("newest", name) if version < before), None)
-            late = [one for capability, one in devices if most and capability and capability > most]
-            if late:
-                yield "gpu_too_new_for_build", "likely", [failed[0], told, late[0]]
-
-
-def _versions(case: Case) -> dict[str, tuple[tuple[int, ...], Fact]]:
-    """The latest release of each framework that is named."""
-    found: dict[str, tuple[tuple[int, ...], Fact]] = {}
-    for each in case.every("version"):
-        version = pair(each.value)
-        if each.subject not in found or found[each.subject][0] < version:
-            found[each.subject] = (version, each)
-    return found
-
-
-def _out_of_range(case: Case) -> Iterator[Finding]:
-    """A GPU outside of the range that a build states; a later minor version is served by code for an earlier one."""
-    for each in case.every("architecture-range"):
-        device, least, most = (pair(one) for one in each.value.split(" "))
-        if device < least:
-            yield "gpu_too_old_for_build", "proved", [each]
-        elif device[:1] > most[:1]:
-            yield "gpu_too_new_for_build", "proved", [each]
 
 
 def memory(case: Case) -> Iterator[Finding]:
@@ -356,6 +262,6 @@ def others(case: Case) -> Iterator[Finding]:
 
 
 _RULES = (
-    versions, symbols, cudnn_libraries, libraries, driver, states, devices, architectures, releases, memory, handles,
-    others,
+    versions, wheels, symbols, cudnn_libraries, libraries, driver, states, devices, for_cpu, against_host,
+    architectures, releases, memory, handles, others,
 )  # fmt: skip

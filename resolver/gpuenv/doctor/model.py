@@ -85,7 +85,7 @@ KINDS: dict[str, str] = {
     "cudnn-reason": "subject: function; value: 'STATUS: the reason that cuDNN gives in its own log'",
     "handle": "subject: null, destroyed, forked or raced; value: the call; a cuDNN handle used as it may not be",
     "symptom": "subject: cudnn-start, cudnn-call, load, launch or nccl, a failure in words that name no cause; or what "
-    "may explain one: cuda-unavailable, cuda-asked, compat-path, uvm-reloaded, suspended, growth; value: ''",
+    "may explain one: cuda-unavailable, cuda-asked, took-cpu, compat-path, uvm-reloaded, suspended, growth; value: ''",
     # libraries
     "library-missing": "subject: file name asked for, 'libcudnn_ops.so.9'; value: who asked or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path that the process loaded it from",
