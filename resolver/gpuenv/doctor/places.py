@@ -21,13 +21,21 @@ DIGITS = b"0123456789"
 _PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
 # In small letters, and with a space for what is none: as a pattern takes a text.
 _LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
-# Words that say less of a place than their letters would: names are in every line of some logs, a fault in few.
-_NAMES = re.compile(rb"\b(?:cpu|cuda|cudnn|device|docker|driver|gpu|nccl|nvidia|pytorch|tensorflow|torch)\b")
-_FAULTS = re.compile(rb"\b(?:error|failed|missing|need|not|require)\b")
-_OTHERS = re.compile(
-    rb"\b(?:a|alloc|available|build|i?lt|u?n?time|u?ilt|built|o?mpiled|compiled|found|image|in|install|installed|is"
-    rb"|manager|memory|of|on|or|out|runtime|system|the|to|version|with)\b"
+# Words that say less of a place than their letters would, each with its first letter or without: names and small words
+# are in every line of some logs, those of a fault in fewer.
+_NAMES = "cpu cuda cudnn cudnn_status device docker driver gpu nccl nvidia pytorch tensorflow torch"
+_SMALL = (
+    "a above alloc available build built but compiled date found higher image in include install installed is later"
+    " manager memory newer none of on only or out runtime see source system than the to use version with"
 )
+_FAULTS = "error failed missing need not require"
+
+
+def _words(some: str) -> re.Pattern[bytes]:
+    return re.compile(rb"\b(?:" + "|".join(f"{one[0]}?{one[1:]}" for one in some.split()).encode() + rb")\b")
+
+
+_COMMON, _COMMON_FAULTS = _words(f"{_NAMES} {_SMALL}"), _words(_FAULTS)
 
 
 class Places:
@@ -109,10 +117,11 @@ def _rarest(formula: Any) -> list[bytes]:
 
 
 def _rarity(texts: list[bytes]) -> int:
-    """The least of some texts' lengths, without common words."""
+    """The least of some texts' lengths, in which common words count little."""
     return min((_length(text) for text in texts), default=0)
 
 
 def _length(text: bytes) -> int:
-    words = _OTHERS.sub(b"", _NAMES.sub(b"", text.replace(b"_", b" ")))
-    return len(text) + 3 * len(_FAULTS.sub(b"", words).replace(b" ", b"")) + len(words.replace(b" ", b""))
+    words = _COMMON.sub(b"", text)
+    rare = [word for word in _COMMON_FAULTS.sub(b"", words).split() if len(word) > 3]
+    return len(text) + len(words.replace(b" ", b"")) + 3 * len(b"".join(rare))
