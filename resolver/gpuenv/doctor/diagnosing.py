@@ -45,7 +45,12 @@ _FOLLOWS = {
         "fork_after_cuda_init",
         "cudnn_handle_misused",
     },
-    "out_of_memory_masked": {"cudnn_runtime_older_than_build", "gpu_hardware_fault", "driver_too_old"},
+    "out_of_memory_masked": {
+        "cudnn_runtime_older_than_build",
+        "gpu_hardware_fault",
+        "driver_too_old",
+        "gpu_too_new_for_build",
+    },
     "cpu_only_build": {
         "cuda_lib_missing", "cudnn_missing", "lib_shadowing", "mixed_cuda_wheels", "cudnn_runtime_older_than_build",
         "cudnn_major_mismatch", "driver_too_old",

@@ -186,6 +186,9 @@ def states(case: Case) -> Iterator[Finding]:
     for each in [*case.says("hints", "driver_not_found"), *case.says("maybe", "driver_not_found")]:
         if container:
             yield "container_gpu_not_injected", "likely", [each, container]
+    if container and container.from_log:
+        for each in case.symptom("cuda-unavailable"):
+            yield "container_gpu_not_injected", "possible", [each, container]
     wsl = case.first("wsl", "yes")
     if wsl:  # there the driver is that of Windows, and no module is loaded
         for each in case.says("says", "driver_not_loaded"):
