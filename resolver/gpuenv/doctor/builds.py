@@ -71,12 +71,10 @@ def architectures(case: Case) -> Iterator[Finding]:
         return
     known = {one.value: one for one in case.every("architectures")}
     served = [pair(each) for one in known.values() for each in one.value.split()]
-    device = None
-    for one in case.every("capability"):
-        device = device or (pair(one.value), one)
-    for one in case.every("gpu"):
-        capability = _capability(one.value)
-        device = device or ((capability, one) if capability else None)
+    devices = [(pair(one.value), one) for one in case.every("capability")]
+    devices += [(capability, one) for one in case.every("gpu") if (capability := _capability(one.value))]
+    unserved = [one for one in devices if served and not min(served) <= one[0] <= max(served)]
+    device = next(iter(unserved or devices), None)
     sure = "proved" if failed or len(missing) > 1 or served else "likely"
     facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
     if device is None:

@@ -35,9 +35,9 @@ CUDNN9 = {
 CUDA_CAUSES = {
     2: "out_of_memory_masked", 30: "uvm_or_driver_state_broken", 34: "lib_shadowing", 35: "driver_too_old",
     36: "driver_too_old", 38: "visible_devices_wrong", 46: "gpu_busy_or_exclusive", 100: "visible_devices_wrong",
-    101: "visible_devices_wrong", 214: "gpu_hardware_fault", 220: "gpu_hardware_fault", 222: "driver_too_old",
-    303: "driver_not_found", 802: "fabric_manager_not_running",
-    804: "compat_libcuda_misuse", 999: "uvm_or_driver_state_broken",
+    101: "visible_devices_wrong", 214: "gpu_hardware_fault", 216: "gpu_busy_or_exclusive", 220: "gpu_hardware_fault",
+    222: "driver_too_old", 303: "driver_not_found", 802: "fabric_manager_not_running", 804: "compat_libcuda_misuse",
+    999: "uvm_or_driver_state_broken",
 }  # fmt: skip
 NVML_CAUSES = {
     9: "driver_not_loaded", 12: "driver_not_found", 15: "gpu_hardware_fault",
