@@ -73,8 +73,9 @@ def architectures(case: Case) -> Iterator[Finding]:
     served = [pair(each) for one in known.values() for each in one.value.split()]
     devices = [(pair(one.value), one) for one in case.every("capability")]
     devices += [(capability, one) for one in case.every("gpu") if (capability := _capability(one.value))]
-    unserved = [one for one in devices if served and not min(served) <= one[0] <= max(served)]
-    device = next(iter(unserved or devices), None)
+    # One that has code of its major version, of its own minor one or an earlier, is not what it is about.
+    devices = [one for one in devices if not any(at[0] == one[0][0] and at <= one[0] for at in served)]
+    device = next(iter(devices), None)
     sure = "proved" if failed or len(missing) > 1 or served else "likely"
     facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
     if device is None:
