@@ -51,8 +51,8 @@ def solver(conda: str, env: dict[str, str]) -> str:
     library = {"libmamba": "libmambapy", "classic": "pycosat", "rattler": "py-rattler"}.get(name, name)
     python = Path(about["root_prefix"]) / "bin" / "python"
     code = f"import importlib.metadata as have; print(have.version({library!r}))"
-    version = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip()
-    return f"{name} ({library} {version})"
+    asked = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=False)
+    return f"{name} ({library} {asked.stdout.strip() or 'is not there'})"
 
 
 def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
