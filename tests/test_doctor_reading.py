@@ -24,7 +24,7 @@ from gpuenv.doctor.reading import PIECE, REPEATS, SHOWN, Reader
 COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
 DIGITS = b"0123456789"
 NEEDLES = sorted({needle for message in messages() for needle in message.needles})
-NUMBERED = [needle for needle in NEEDLES if needle != needle.translate(None, DIGITS)]
+NUMBERED = sorted({needle for message in messages() for needle in message.numbered})
 
 Said = list[tuple[str, str, str, str, str]]
 

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
 
+DIGITS = b"0123456789"
 _KEPT: dict[str, Any] = {}
 
 
@@ -49,6 +50,12 @@ class Message(Value):
     sure: str = ""
     facts: tuple[tuple[str, str, str], ...] = ()
     lines: int = 0
+    alike: bool = False
+
+    @property
+    def numbered(self) -> tuple[bytes, ...]:
+        """The needles in which lines may differ that differ in their digits only."""
+        return () if self.alike else tuple(one for one in self.needles if one != one.translate(None, DIGITS))
 
     def compiled(self) -> re.Pattern[str]:
         """Its pattern; compiled when a line is looked at for the first time."""
@@ -99,6 +106,7 @@ def messages() -> tuple[Message, ...]:
                 sure=row.get("sure", ""),
                 facts=tuple((kind, subject, value) for kind, subject, value in row.get("facts", ())),
                 lines=row.get("lines", 0),
+                alike=row.get("alike", False),
             )
             for row in data["message"]
         )

@@ -17,7 +17,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
     from typing import Any
 
-DIGITS = b"0123456789"
 _PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
 # In small letters, and with a space for what is none: as a pattern takes a text.
 _LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
@@ -61,8 +60,8 @@ class Places:
         self.of = [tuple(dict.fromkeys(some)) for some in anchors.values()]
         self.anchors = list(anchors)
         self._search = BytesAhoCorasick(self.anchors).find_matches_as_indexes
-        self._numbered = [needle for message in messages for needle in message.needles if numbered(needle)]
-        self._search_numbered = BytesAhoCorasick(self._numbered).find_matches_as_indexes
+        self.numbered = sorted({needle for message in messages for needle in message.numbered})
+        self._search_numbered = BytesAhoCorasick(self.numbered).find_matches_as_indexes
 
     def lowered(self, text: bytes) -> bytes:
         """A text as `hits` and `tests` take it."""
@@ -76,14 +75,9 @@ class Places:
         """The places of needles, if these are exact."""
         return [(at, self.anchors[index]) for index, at, _end in self._search(text, overlapping=True)]
 
-    def numbered(self, text: bytes) -> set[bytes]:
-        """The needles with digits that a text has."""
-        return {self._numbered[index] for index, _begin, _end in self._search_numbered(text, overlapping=True)}
-
-
-def numbered(needle: bytes) -> bool:
-    """Whether lines that differ in their digits only may differ in a needle."""
-    return needle != needle.translate(None, DIGITS)
+    def numbered_in(self, text: bytes) -> set[bytes]:
+        """Those of `numbered` that a text has."""
+        return {self.numbered[index] for index, _begin, _end in self._search_numbered(text, overlapping=True)}
 
 
 def _expression(formula: Any) -> str:

@@ -13,12 +13,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from .catalogue import Message, messages
+from .catalogue import DIGITS, Message, messages
 from .chunks import AFTER, AHEAD, BEFORE, blocks
 from .forms import filled
 from .handles import Handles
 from .model import Fact
-from .places import DIGITS, Places, numbered
+from .places import Places
 
 PIECE = 1 << 11  # a longer line is read around the places alone
 SMALL = 1 << 15  # a log that is shorter than that is read by needles alone: the rest takes time to prepare
@@ -83,7 +83,7 @@ class Reader:
         self.times: dict[int, int] = {}  # readings of lines without their digits, hashed
         self.past: set[int] = set()  # those that were read REPEATS times, or hold nothing
         self.repeats, self.blocks = True, 0
-        self.needles: dict[tuple[int, ...], Needles] = {}  # by the messages that a line can hold
+        self.needles: dict[tuple[int, ...], tuple[Needles, Needles]] = {}  # by the messages that a line can hold
         self.seen: dict[int, int] = {}  # readings by needle and the window around it without its digits, hashed
         self.idle: dict[What, int] = {}  # readings since it said something new
 
@@ -114,7 +114,7 @@ class Reader:
             return set()
         keys = list(map(hash, self.text.translate(None, DIGITS).split(b"\n")))
         fresh = set(keys) - self.past
-        numbered = places.numbered(self.text)
+        numbered = places.numbered_in(self.text)
         lines = self.text.split(b"\n") if fresh or numbered else []
         which = [i for i, key in enumerate(keys) if key in fresh] if fresh else []
         self.repeats = len(which) * 2 < len(keys)
@@ -177,9 +177,9 @@ class Reader:
         self.times[key] = times + 1
         if times + 1 >= REPEATS:
             self._pass({key})
-        needles = self._needles(which)
-        if times >= REPEATS:
-            needles = {needle: of for needle, of in needles.items() if numbered(needle)}
+        needles = self._needles(which)[times >= REPEATS]
+        if not needles:
+            return key
         known = len(self.found)
         found = [(at, needle) for needle in needles if (at := line.find(needle)) >= 0]
         found.sort()
@@ -212,24 +212,26 @@ class Reader:
             self.past.clear()
         self.past |= keys
 
-    def _needles(self, some: tuple[int, ...]) -> Needles:
-        """The needles of messages, each with those of them that it may stand for."""
-        needles = self.needles.get(some)
-        if needles is None:
-            needles = {}
+    def _needles(self, some: tuple[int, ...]) -> tuple[Needles, Needles]:
+        """The needles of messages, each with those of them that it may stand for; and the numbered ones among them."""
+        both = self.needles.get(some)
+        if both is None:
+            needles: Needles = {}
             for number in some:
                 for needle in self.messages[number].needles:
                     needles[needle] = (*needles.get(needle, ()), number)
+            numbered = {needle for number in some for needle in self.messages[number].numbered}
+            both = needles, {needle: of for needle, of in needles.items() if needle in numbered}
             if len(self.needles) >= SHAPES:
                 self.needles.clear()
-            self.needles[some] = needles
-        return needles
+            self.needles[some] = both
+        return both
 
     def _read_long(self, places: Places, line: bytes, lowered: bytes, some: list[int], origin: int) -> None:
         """A line, or a part of one, by the needles of the messages that it has a place of."""
         begin = 0 if origin else self.begin
         end = self.end if len(line) == len(self.block) else len(line)
-        needles, tests = self._needles(tuple(sorted(some))), places.tests
+        needles, tests = self._needles(tuple(sorted(some)))[0], places.tests
         for at, needle in sorted((at, needle) for at, needle in _places(exact=True).needles(line) if needle in needles):
             if not begin <= at < end or self._tired(needle, LONG):
                 continue
