@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuenv.doctor import KINDS, TESTS, Fact, causes, diagnose, read_log
-from gpuenv.doctor.catalogue import capability_of, messages
+from gpuenv.doctor.catalogue import capability_of, compilers, messages, releases_before
 from gpuenv.doctor.statuses import CUDA_CAUSES, NVML_CAUSES, cuda_of, cudnn_of
 
 CASES: list[dict[str, Any]] = tomllib.loads(
@@ -94,3 +94,18 @@ def test_numbers_are_read() -> None:
     assert capability_of("NVIDIA GeForce RTX 3090") == (8, 6)
     assert capability_of("rtx 3090") == (8, 6)
     assert capability_of("a toaster") is None
+
+
+def test_what_the_names_of_releases_say() -> None:
+    """Rows in their order, each with a source; ranges of compute capability only grow at their later end."""
+    rows = tomllib.loads((Path(__file__).parents[1] / "matrix_data" / "doctor" / "releases.toml").read_text())
+    assert all(row["source"] for table in rows.values() for row in table)
+    for table, framework in (("tensorflow", ""), ("newest", "torch"), ("newest", "tensorflow")):
+        before = releases_before(table, framework)
+        assert len(before) >= 2
+        assert before == sorted(set(before))
+    ranges = compilers()
+    assert [cuda for cuda, _first, _last in ranges] == sorted({cuda for cuda, _first, _last in ranges})
+    assert [last for _cuda, _first, last in ranges] == sorted(last for _cuda, _first, last in ranges)
+    assert [first for _cuda, first, _last in ranges] == sorted(first for _cuda, first, _last in ranges)
+    assert ((12, 8), (5, 0), (12, 0)) in ranges
