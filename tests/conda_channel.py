@@ -8,9 +8,12 @@ import json
 import os
 import sys
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conda_package_streaming.create import conda_builder
 
 RECORDS = Path(__file__).parent / "data" / "conda_records.json"
@@ -23,6 +26,17 @@ def records() -> list[dict[str, Any]]:
     """The records of the channel."""
     rows: list[dict[str, Any]] = json.loads(RECORDS.read_text())["records"]
     return rows
+
+
+@contextmanager
+def own_caches(folders: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches of their own for rattler and gpuenv, and no environment that is active."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RATTLER_CACHE_DIR", str(folders.mktemp("rattler")))
+        patch.setenv("GPUENV_CACHE_DIR", str(folders.mktemp("cache")))
+        for name in [name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"]:
+            patch.delenv(name)
+        yield
 
 
 def make(folder: Path, rows: list[dict[str, Any]] | None = None) -> str:

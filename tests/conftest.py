@@ -46,3 +46,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pa
     before = planting.times(folder)
     yield {version: folder / version / planting.SITE for version in planting.RELEASES}
     assert planting.times(folder) == before
+
+
+@pytest.fixture(scope="session")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The local channel of real records; no test changes it."""
+    import conda_channel
+
+    return conda_channel.make(tmp_path_factory.mktemp("channel"))

@@ -39,17 +39,9 @@ CODE: list[dict[str, Any]] = json.loads((Path(DATA.folder) / "conda" / "carriers
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
-@pytest.fixture(scope="session")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return conda_channel.make(tmp_path_factory.mktemp("channel"))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RATTLER_CACHE_DIR", str(tmp_path_factory.mktemp("rattler")))
-        for name in [name for name in os.environ if name.startswith("CONDA_")]:
-            patch.delenv(name)
+    with conda_channel.own_caches(tmp_path_factory):
         yield
 
 

@@ -24,18 +24,9 @@ DATA = gpuenv.compatibility_data()
 CARRIERS = rows.Carriers(DATA.folder)
 
 
-@pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return conda_channel.make(tmp_path_factory.mktemp("channel"))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RATTLER_CACHE_DIR", str(tmp_path_factory.mktemp("rattler")))
-        patch.setenv("GPUENV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        for name in [name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"]:
-            patch.delenv(name)
+    with conda_channel.own_caches(tmp_path_factory):
         yield
 
 
