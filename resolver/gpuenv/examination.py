@@ -95,9 +95,7 @@ def examine(
     if log is not None:
         step("reading the log")
         said = tuple(read_log(_chunks(log)))
-    facts = [*evidence.host_facts(host, described=described), *evidence.variable_facts(variables)]
-    if {problem.code for problem in host.problems} & _UNANSWERED and host.virtualization not in ("wsl2", "tegra"):
-        facts += evidence.node_facts(_nodes(root))
+    facts = _of_host(host, variables, root, described=described)
     installed, checks = None, tuple[Check, ...]()
     if target is not None:
         step("looking at the environment")
@@ -106,17 +104,13 @@ def examine(
         checks = gpuenv.verify(None, target, host, device=device, timeout=timeout)
         facts += _environment(installed, host, checks)
     elsewhere = log is not None and not described and _elsewhere(said, host)
-    facts = _heeding(said, _left(facts) if elsewhere else facts)
-    if log is not None and not Case(said, ()).faults():
-        facts = [fact for fact in facts if (fact.kind, fact.subject) != ("test", "free-memory")]  # it failed for nobody
-    diagnosis = diagnose(said, facts)
+    facts = _heeding(said, _left(facts) if elsewhere else facts, log=log is not None)
     shown: tuple[probing.Shown, ...] = ()
     if probe and installed is not None and not described:
         step("making the tests")
         shown = probing.tests(installed, host, timeout=timeout)
-        rows = [(one.test, one.device, one.status, one.evidence) for one in shown]
-        facts += trials.test_facts(rows)
-        diagnosis = diagnose(said, facts)
+        facts += trials.test_facts((one.test, one.device, one.status, one.evidence) for one in shown)
+    diagnosis = diagnose(said, facts)
     remedy = None
     first = diagnosis.verdicts[0].cause if diagnosis.verdicts else ""
     if installed is not None and host.gpus and first and causes()[first].solve:
@@ -133,6 +127,14 @@ def examine(
         log=log is not None,
         elsewhere=elsewhere,
     )
+
+
+def _of_host(host: Host, variables: Mapping[str, str], root: str, *, described: bool) -> list[doctor.Fact]:
+    """The facts of the host, of the process's variables and, where the driver did not answer, of its device nodes."""
+    facts = [*evidence.host_facts(host, described=described), *evidence.variable_facts(variables)]
+    if {problem.code for problem in host.problems} & _UNANSWERED and host.virtualization not in ("wsl2", "tegra"):
+        facts += evidence.node_facts(_nodes(root))
+    return facts
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:
@@ -192,14 +194,20 @@ def _left(facts: Iterable[doctor.Fact]) -> list[doctor.Fact]:
     ]
 
 
-def _heeding(said: Iterable[doctor.Fact], facts: Iterable[doctor.Fact]) -> list[doctor.Fact]:
+def _heeding(said: Iterable[doctor.Fact], facts: Iterable[doctor.Fact], *, log: bool) -> list[doctor.Fact]:
     """The host's facts without what they cannot know: a library that the log's program missed may be asked for by a
-    package that no check reads, so that those that were found prove nothing about it."""
+    package that no check reads, so that those that were found prove nothing about it; and a full card failed for
+    nobody where the log shows no fault."""
+    said = tuple(said)
     missed = [fact.subject for fact in said if fact.kind == "library-missing"]
     doubted = {"cudnn-complete", "cudnn-present"} if any(one.startswith("libcudnn") for one in missed) else set()
     doubted |= {"libraries-resolve"} if missed else set()
+    nobody = log and not Case(said, ()).faults()
     return [
-        fact for fact in facts if not (fact.kind == "test" and fact.value == "pass" and fact.subject in doubted)
+        fact
+        for fact in facts
+        if fact.kind != "test"
+        or not ((fact.value == "pass" and fact.subject in doubted) or (nobody and fact.subject == "free-memory"))
     ]
 
 
