@@ -7,6 +7,7 @@ import re
 
 from ..errors import DataError
 from ..model import Value
+from .statuses import pair
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes three milliseconds
@@ -116,25 +117,25 @@ def messages() -> tuple[Message, ...]:
 def compilers() -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
     """CUDA releases in their order, each with the first and the last compute capability that it compiles for."""
     if "compilers" not in _KEPT:
-        old = [(row["cuda"], row["first"], row["last"]) for row in _read("doctor", "releases.toml")["compiler"]]
+        old = [(row["cuda"], row["first"], row["last"]) for row in _releases()["compiler"]]
         new = []
         for row in _read("toolkits.toml")["compiler"]:
             targets = [one for one in row["targets"] if one.isdigit()]  # without those of one architecture alone: 90a
             new.append((row["cuda"], *(f"{one[:-1]}.{one[-1]}" for one in (targets[0], targets[-1]))))
-        _KEPT["compilers"] = sorted(tuple(map(_numbers, row)) for row in [*old, *new])
+        _KEPT["compilers"] = sorted(tuple(map(pair, row)) for row in [*old, *new])
     return _KEPT["compilers"]  # type: ignore[no-any-return]
 
 
 def releases_before(table: str, framework: str = "") -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Rows of releases.toml: releases that are older than the first have the second, a CUDA or a compute capability."""
+    rows = [row for row in _releases()[table] if row.get("framework", "") == framework]
+    return [(pair(row["before"]), pair(row.get("cuda") or row["capability"])) for row in rows]
+
+
+def _releases() -> dict[str, Any]:
     if "releases" not in _KEPT:
         _KEPT["releases"] = _read("doctor", "releases.toml")
-    rows = [row for row in _KEPT["releases"][table] if row.get("framework", "") == framework]
-    return [(_numbers(row["before"]), _numbers(row.get("cuda") or row["capability"])) for row in rows]
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in text.split("."))
+    return _KEPT["releases"]  # type: ignore[no-any-return]
 
 
 def capability_of(name: str) -> tuple[int, int] | None:

@@ -137,7 +137,7 @@ class Reader:
         of, tests = places.of, places.tests
         kept = set[int]()
         start = stop = 0
-        long: int | bool = False
+        long = False
         some: list[int] = []
         for index, at, _end in places.hits(lowered):
             if at >= stop:
@@ -147,7 +147,7 @@ class Reader:
                 stop = text.find(b"\n", at)
                 stop = len(text) if stop < 0 else stop
                 line, some = lowered[start:stop], []
-                long = stop - start > PIECE or (self.begin and not start)
+                long = stop - start > PIECE or (self.begin > 0 and not start)
             for number in of[index]:
                 if number not in some and (long or tests[number](line)):
                     some.append(number)
@@ -156,7 +156,7 @@ class Reader:
         return kept
 
     def _read_line(
-        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], *, long: int | bool
+        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], *, long: bool
     ) -> int:
         """A line of the text by the messages that it can hold; its hash without digits, 0 if that is no matter."""
         line = self.text[start:stop]
