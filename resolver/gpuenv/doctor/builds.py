@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..rules import sass_runs
 from .case import Case, Finding
 from .catalogue import capability_of, compilers, releases_before
 from .model import Fact
@@ -71,10 +72,12 @@ def architectures(case: Case) -> Iterator[Finding]:
         return
     known = {one.value: one for one in case.every("architectures")}
     served = [pair(each) for one in known.values() for each in one.value.split()]
-    devices = [(pair(one.value), one) for one in case.every("capability")]
+    told = [(pair(one.value), one) for one in case.every("capability")]
+    devices = [((numbers[0], numbers[1]), one) for numbers, one in told if len(numbers) > 1]
     devices += [(capability, one) for one in case.every("gpu") if (capability := _capability(one.value))]
-    # One that has code of its major version, of its own minor one or an earlier, is not what it is about.
-    devices = [one for one in devices if not any(at[0] == one[0][0] and at <= one[0] for at in served)]
+    targets = {each.replace(".", "") for one in known.values() for each in one.value.split()}
+    # One that the build has code for is not what it is about.
+    devices = [one for one in devices if not any(sass_runs(target, one[0]) for target in targets)]
     device = next(iter(devices), None)
     sure = "proved" if failed or len(missing) > 1 or served else "likely"
     facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
