@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
 import gpuenv  # noqa: E402  - the path must be set first
-from gpuenv.backends.conda import virtual  # noqa: E402
+from gpuenv.resolve.conda import virtual_packages  # noqa: E402
 
 ALONE = """
 import asyncio, os, sys
@@ -64,7 +64,7 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
     found = []
     for gpu, driver in HOSTS:
         host = gpuenv.describe(gpus=[gpu], driver=driver, python="3.12", platform="linux-x86_64", glibc="2.35")
-        alone = [sys.executable, "-c", ALONE, url, *("=".join(one) for one in virtual.of_host(host))]
+        alone = [sys.executable, "-c", ALONE, url, *("=".join(one) for one in virtual_packages.of_host(host))]
         flags = ["--gpu", gpu, *(["--driver", driver] if driver else []), "--glibc", "2.35"]
         asked = ["--framework", "torch", "--channel", url, "-o", f"{folder}/lock.txt", "--platform", "linux-x86_64"]
         mine = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", *asked, *flags]

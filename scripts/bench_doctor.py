@@ -19,7 +19,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 
-from gpuenv.doctor import read_log
+from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import Fact
 
 CHUNK = 1 << 20

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import gpuenv
-from gpuenv import solver
-from gpuenv.environment import TargetEnvironment, parse_requirement, version_key
+from gpuenv import api
 from gpuenv.model import Host, Request, Requirement, Wheel
 from gpuenv.protocols import Environment
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement, version_key
+from gpuenv.resolve import solver
 
 Packages = dict[str, dict[str, list[str]]]  # name -> version -> requirements
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -123,7 +124,7 @@ SERIES = [
 
 def measure(packages: Packages, asked: list[str], host: Host, runs: int) -> tuple[float, float, int]:
     """(median, least) seconds of a solve, and the number of packages it chose."""
-    matrix = gpuenv.compatibility_data()
+    matrix = api.compatibility_data()
     times: list[float] = []
     pins = 0
     for _ in range(runs + 1):  # the first one reads the compatibility data

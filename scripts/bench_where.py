@@ -45,7 +45,7 @@ print(json.dumps({
     "the lock's text": written - repeated,
 }))
 """
-IMPORTS = "import gpuenv.cli, gpuenv.solver, gpuenv.lockfile, gpuenv.index.combined, gpuenv.index.snapshot"
+IMPORTS = "import gpuenv.cli, gpuenv.resolve.solver, gpuenv.lock.pylock, gpuenv.index.multi_index, gpuenv.index.snapshot"
 
 
 def _wall(words: list[str], environment: dict[str, str], folder: str) -> float:

@@ -18,9 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
-from gpuenv.doctor import TESTS  # noqa: E402  - the path must be set first
-from gpuenv.doctor.catalogue import Cause, causes  # noqa: E402
-from gpuenv.doctor.diagnosing import _CUDNN_TESTS, _FOLLOWS, _REFUTED_BY_FAILURE  # noqa: E402
+from gpuenv.doctor.catalog import Cause, causes  # noqa: E402
+from gpuenv.doctor.model import TESTS  # noqa: E402
+from gpuenv.doctor.verdicts import _CUDNN_TESTS, _FOLLOWS, _REFUTED_BY_FAILURE  # noqa: E402
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"

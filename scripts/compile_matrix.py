@@ -24,11 +24,11 @@ MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
 sys.path.insert(0, str(ROOT / "resolver"))
 
+from gpuenv.compat.data import framework_fields, gpu_key  # noqa: E402
+from gpuenv.compat.known_bad import clauses  # noqa: E402
+from gpuenv.compat.rules import parse_target  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
-from gpuenv.matrix import framework_fields, gpu_key  # noqa: E402
-from gpuenv.matrix.bad import clauses  # noqa: E402
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
-from gpuenv.rules import parse_target  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def render(folder: Path) -> str:
 
 
 def tabulate(folder: Path) -> dict[str, Any]:
-    """The tables, as gpuenv.matrix reads them."""
+    """The tables, as gpuenv.compat.data reads them."""
     drivers, toolkits = _toml(folder / "drivers.toml"), _toml(folder / "toolkits.toml")
     gpus, libraries = _toml(folder / "gpus.toml"), _toml(folder / "libraries.toml")
     frameworks = sorted((folder / "frameworks").glob("*.toml"))

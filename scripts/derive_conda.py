@@ -20,8 +20,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver")]
 
-from gpuenv.backends.conda import rows, versions  # noqa: E402  - the path must be set first
+from gpuenv.compat import conda_records  # noqa: E402  - the path must be set first
 from gpuenv.model import show_pair  # noqa: E402
+from gpuenv.requirements import conda_versions  # noqa: E402  - the path must be set first
 
 FOLDER = ROOT / "matrix_data" / "scans" / "conda"
 SUBDIRS = ("linux-64", "linux-aarch64", "noarch", "win-64")
@@ -41,13 +42,13 @@ def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
         yield {"subdir": subdir, **record, "fn": name, "channel": channel, "url": f"{channel}/{subdir}/{name}"}
 
 
-def row(record: dict[str, Any], carriers: rows.Carriers) -> dict[str, Any]:
+def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, Any]:
     """What is kept of a record."""
     found: dict[str, Any] = {
         "name": record["name"],
         "version": record["version"],
         "build": record["build"],
-        "channel": rows.channel_name(record["channel"]),
+        "channel": conda_records.channel_name(record["channel"]),
         "subdir": record["subdir"],
     }
     if record["name"] in carriers.carriers.values():
@@ -56,10 +57,10 @@ def row(record: dict[str, Any], carriers: rows.Carriers) -> dict[str, Any]:
         sass, ptx = ([*codes] if codes is not None else None for codes in (one.code.sass, one.code.ptx))
         found |= {"cuda": cuda, "cudnn": one.cudnn, "sass": sass, "ptx": ptx, "evidence": "documented"}
         found |= {"architectures": one.code.source}
-    elif record["name"] in rows.CUDNN:
-        asked = [versions.split(one) for one in record["depends"]]
-        found["cuda"] = [f"{name} {spec}" for name, spec, _ in asked if name in rows.TOOLKITS]
-    found |= {"__cuda": rows.least_cuda(record), "file": record["fn"], "sha256": record.get("sha256")}
+    elif record["name"] in conda_records.CUDNN:
+        asked = [conda_versions.split(one) for one in record["depends"]]
+        found["cuda"] = [f"{name} {spec}" for name, spec, _ in asked if name in conda_records.TOOLKITS]
+    found |= {"__cuda": conda_records.least_cuda(record), "file": record["fn"], "sha256": record.get("sha256")}
     return found | {"source": f"repodata of {record['channel']}"}
 
 
@@ -70,7 +71,7 @@ def key(found: dict[str, Any]) -> Key:
 
 def in_order(found: dict[str, Any]) -> Any:
     """By version, channel and build: the order of a file."""
-    return versions.version(found["version"]), found["channel"], found["subdir"], found["build"]
+    return conda_versions.version(found["version"]), found["channel"], found["subdir"], found["build"]
 
 
 def text(package: str, found: list[dict[str, Any]]) -> str:
@@ -86,8 +87,8 @@ def main() -> int:
     parser.add_argument("--channel", default=PYTORCH, help="of a repodata.json, which does not say it")
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    carriers = rows.Carriers(str(ROOT / "matrix_data"))
-    wanted = {*carriers.carriers.values(), *rows.CUDNN, *rows.TOOLKITS, "cuda-arch"}
+    carriers = conda_records.Carriers(str(ROOT / "matrix_data"))
+    wanted = {*carriers.carriers.values(), *conda_records.CUDNN, *conda_records.TOOLKITS, "cuda-arch"}
     tables: dict[str, dict[Key, dict[str, Any]]] = {}
     for package in wanted:
         path = FOLDER / f"{package}.json"

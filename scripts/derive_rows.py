@@ -24,8 +24,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
+from gpuenv.compat.rules import least, parse_target  # noqa: E402
 from gpuenv.model import Code, parse_pair, show_pair  # noqa: E402  - the path must be set first
-from gpuenv.rules import least, parse_target  # noqa: E402
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
 

@@ -15,13 +15,13 @@ import signal
 import sys
 import time
 
-from gpuenv.doctor import diagnose
-from gpuenv.doctor.catalogue import messages
-from gpuenv.doctor.chunks import blocks
-from gpuenv.doctor.handles import Handles
+from gpuenv.doctor.catalog import messages
+from gpuenv.doctor.cudnn_calls import Handles
+from gpuenv.doctor.log_reader import Reader
 from gpuenv.doctor.model import Fact
-from gpuenv.doctor.reading import Reader
-from gpuenv.verification.evidence import calls, reasons
+from gpuenv.doctor.stream import blocks
+from gpuenv.doctor.verdicts import diagnose
+from gpuenv.verify.cudnn_log import calls, reasons
 
 CUDNN = (
     "E! CuDNN (v92800 42) function cudnnCreate() called:", "e!     Error: CUDNN_STATUS_INTERNAL_ERROR; Reason: ",

@@ -29,8 +29,8 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
 
 import compile_matrix  # noqa: E402  - the path must be set first
 import derive_rows  # noqa: E402
-from gpuenv import matrix  # noqa: E402
-from gpuenv.matrix.audit import check  # noqa: E402
+from gpuenv.compat import data as matrix  # noqa: E402
+from gpuenv.compat.audit import check  # noqa: E402
 from registry import Registry, simple_url, write  # noqa: E402
 from scan_releases import DATA, Scans, scan_missing, scopes, wanted  # noqa: E402
 

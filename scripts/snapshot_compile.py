@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gpuenv.environment import (
+from gpuenv.model import Host, Python
+from gpuenv.requirements.target import (
     FIRST_FREE_THREADED,
     PLATFORMS,
     PYTHONS,
@@ -20,7 +21,6 @@ from gpuenv.environment import (
     normalize_name,
     tag_orders,
 )
-from gpuenv.model import Host, Python
 from registry import write
 
 # These differ between machines of one kind, so no answer is compiled for them.

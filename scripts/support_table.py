@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 import gpuenv  # noqa: E402  - the path must be set first
-from gpuenv import matrix  # noqa: E402
+from gpuenv.compat import data as matrix  # noqa: E402
+from gpuenv.compat.rules import parse_target  # noqa: E402
 from gpuenv.errors import NoSolutionError  # noqa: E402
 from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # noqa: E402
-from gpuenv.rules import parse_target  # noqa: E402
 from registry import write  # noqa: E402
 
 TABLE = ROOT / "docs" / "support.md"

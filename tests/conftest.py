@@ -9,7 +9,7 @@ import pytest
 import planting
 from gpuenv.errors import InstallError
 from gpuenv.index.cache import Cache
-from gpuenv.index.transport import Transport
+from gpuenv.index.http import Transport
 from index_server import IndexServer
 
 

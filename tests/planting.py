@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuenv import matrix
-from gpuenv.backends import wheels
+from gpuenv.compat import data as matrix
 from gpuenv.index.cache import Cache
-from gpuenv.index.defaults import default_index
+from gpuenv.index.default_index import default_index
 from gpuenv.index.snapshot import Snapshot
+from gpuenv.install import wheels
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from native_build import build
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuenv import lockfile
-from gpuenv.backends import backend, wheels
 from gpuenv.errors import InputError, InstallError
+from gpuenv.install import wheels
+from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 
 VERSION = (sys.version_info[0], sys.version_info[1])
@@ -66,7 +66,7 @@ def installer(request: pytest.FixtureRequest) -> str:
 def test_a_new_environment_holds_exactly_the_lock(tmp_path: Path, installer: str) -> None:
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0"))
     said: list[str] = []
-    python = backend("wheels").sync(lock, str(tmp_path / "env"), installer=installer, progress=said.append)
+    python = wheels.sync(lock, str(tmp_path / "env"), installer=installer, progress=said.append)
     assert installed(tmp_path / "env") == {"alpha": "1.0", "beta": "2.0"}
     assert subprocess.run([python, "-c", "import alpha, beta"], check=False).returncode == 0
     assert any(installer in line for line in said)
@@ -133,10 +133,10 @@ def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: st
     wheel = make_wheel(tmp_path, "alpha", "1.0")
     (tmp_path / wheel.filename).unlink()
     os.mkfifo(tmp_path / wheel.filename)
-    (tmp_path / "pylock.toml").write_text(lockfile.dumps(make_lock(wheel)))
+    (tmp_path / "pylock.toml").write_text(pylock.dumps(make_lock(wheel)))
     root = Path(__file__).parent.parent / "resolver"
     code = (
-        "import signal, sys; from gpuenv.backends import wheels; from gpuenv import read_lock\n"
+        "import signal, sys; from gpuenv.install import wheels; from gpuenv import read_lock\n"
         # A shell may have started the tests with the signal ignored, which children inherit.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "wheels.sync(read_lock('pylock.toml'), 'env', installer=sys.argv[1])"

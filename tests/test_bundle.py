@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv import bundle
-from gpuenv.cli.reporting import names_of
+from gpuenv.cli.report import names_of
+from gpuenv.render import redact
 from test_cli import run
 
 DATA = json.loads((Path(__file__).parent / "data" / "bundle.json").read_text())
-NAMES = bundle.Names(
+NAMES = redact.Names(
     users=("alice", "Alice Example", "Alice", "Example"),
     hosts=("gpu17.cluster.example.org", "gpu17", "cluster.example.org"),
     homes=("/data/people/alice",),
@@ -27,12 +27,12 @@ NAMES = bundle.Names(
 
 @pytest.mark.parametrize("case", DATA["cases"], ids=[case["text"][:40] for case in DATA["cases"]])
 def test_what_is_taken_out_and_what_is_left(case: dict[str, Any]) -> None:
-    text = bundle.scrubbed(case["text"], NAMES)
+    text = redact.scrubbed(case["text"], NAMES)
     for gone in case.get("gone", []):
         assert gone not in text, text
     for left in case.get("left", []):
         assert left in text, text
-    assert bundle.scrubbed(text, NAMES) == text
+    assert redact.scrubbed(text, NAMES) == text
 
 
 # ---- no planted secret survives, wherever it is put ---------------------------------------------------------------
@@ -86,16 +86,16 @@ def holding(secrets: tuple[str, str], before: str, after: str, place: str) -> An
 def test_no_planted_secret_survives(pair: tuple[str, str], before: str, after: str, place: str) -> None:
     value = holding(pair, before, after, place)
     data = value if isinstance(value, dict) else {"value": value}
-    text = bundle.report("title " + pair[1], [("Section", [f"line {pair[1]} end"])], data, NAMES)
+    text = redact.report("title " + pair[1], [("Section", [f"line {pair[1]} end"])], data, NAMES)
     assert pair[0] not in text
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_text_makes_a_report_whose_json_can_be_read(line: str, value: str) -> None:
-    text = bundle.report("title", [("Section", [line])], {"value": value}, NAMES)
+    text = redact.report("title", [("Section", [line])], {"value": value}, NAMES)
     fences = [one for one in text.split("\n") if re.fullmatch("`{3,}json", one)]
     document = text[text.rindex(fences[-1]) + len(fences[-1]) + 1 :].rpartition("\n" + fences[-1][:-4])[0]
-    assert json.loads(document) == {"value": bundle.scrubbed(value, NAMES)}
+    assert json.loads(document) == {"value": redact.scrubbed(value, NAMES)}
 
 
 def test_variables_that_matter_and_no_others() -> None:
@@ -103,7 +103,7 @@ def test_variables_that_matter_and_no_others() -> None:
         "LD_LIBRARY_PATH": "/a", "CUDNN_LOGLEVEL_DBG": "2", "NVIDIA_API_KEY": "nvapi-1", "CONDA_TOKEN": "x",
         "TF_VAR_db": "x", "AWS_SECRET": "x", "HOME": "/home/x", "TF_ENABLE_ONEDNN_OPTS": "0", "VIRTUAL_ENV": "/e",
     }  # fmt: skip
-    assert bundle.variables(env) == {
+    assert redact.variables(env) == {
         "CONDA_TOKEN": "***",
         "CUDNN_LOGLEVEL_DBG": "2",
         "LD_LIBRARY_PATH": "/a",
@@ -115,7 +115,7 @@ def test_variables_that_matter_and_no_others() -> None:
 
 def test_fields_that_are_secret_by_their_name_and_those_of_a_device() -> None:
     data = {"token": "a b", "gpus": [{"name": "H200", "uuid": "GPU-1", "serial": "77"}], "auth": {"user": "x"}}
-    assert bundle.clean(data, NAMES) == {"token": "***", "gpus": [{"name": "H200"}], "auth": {"user": "x"}}
+    assert redact.clean(data, NAMES) == {"token": "***", "gpus": [{"name": "H200"}], "auth": {"user": "x"}}
 
 
 def test_names_of_this_user_and_host() -> None:

@@ -9,9 +9,11 @@ from types import ModuleType
 
 import pytest
 
-from gpuenv.doctor import TESTS, diagnose, read_log
-from gpuenv.doctor.catalogue import Cause, causes
-from gpuenv.doctor.trials import check_facts
+from gpuenv.doctor.catalog import Cause, causes
+from gpuenv.doctor.check_facts import check_facts
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.model import TESTS
+from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Check
 
 ROOT = Path(__file__).resolve().parent.parent

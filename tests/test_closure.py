@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuenv.model import Check
-from gpuenv.verification import elf
-from gpuenv.verification.closure import closure_check
-from gpuenv.verification.loader import Origins
+from gpuenv.verify import elf
+from gpuenv.verify.linkage import closure_check
+from gpuenv.verify.loader import Origins
 from native_build import build
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")

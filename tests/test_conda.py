@@ -16,25 +16,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import conda_channel
 import gpuenv
-from gpuenv import facts, rules
-from gpuenv.backends.conda import checking, installing, locks, rows, solvers, versions, virtual
+from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.cli.active import active_prefix
 from gpuenv.cli.conda import plan_for, sync_prefix
-from gpuenv.errors import HostMismatchError, InputError, InstallError, NoSolutionError, TamperedError
+from gpuenv.cli.conda_env import active_prefix
+from gpuenv.compat import conda_records, conda_rules, evaluate, rules
+from gpuenv.errors import (
+    HostMismatchError,
+    InputError,
+    InstallError,
+    NoSolutionError,
+    TamperedError,
+)
+from gpuenv.install import conda
+from gpuenv.lock import conda_formats
 from gpuenv.model import Host, Lock, Plan, Request, parse_pair
-from gpuenv.verification.children import Children
-from gpuenv.verification.installed import file_checks
+from gpuenv.requirements import conda_versions
+from gpuenv.resolve.conda import solvers, virtual_packages
+from gpuenv.verify.installed import file_checks
+from gpuenv.verify.runner import Children
 
 TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())
 CASES, CARRIED, BUILDS = TABLES["case"], TABLES["carrier"], TABLES["build"]
 GOOD = [case for case in CASES if "codes" not in case]
 BAD = [case for case in CASES if "codes" in case]
-DATA = gpuenv.compatibility_data()
-CARRIERS = rows.Carriers(DATA.folder)
+DATA = api.compatibility_data()
+CARRIERS = conda_records.Carriers(DATA.folder)
 CODE: list[dict[str, Any]] = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())["code"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
@@ -87,7 +98,7 @@ def planned(case: dict[str, Any], solver: solvers.Solver) -> Plan:
 @pytest.fixture(scope="session")
 def lock(solver: solvers.Solver, channel: str) -> Lock:
     case = {"gpu": ["H100"], "driver": "570.86.10", "framework": ["torch"]}
-    return locks.lock(planned(case, solver), (channel,))
+    return conda_formats.lock(planned(case, solver), (channel,))
 
 
 # ---- solves ---------------------------------------------------------------------------------------------------------
@@ -119,7 +130,7 @@ def test_no_plan_breaks_a_rule(case: dict[str, Any], solver: solvers.Solver) -> 
         if choice.cuda is not None:
             assert not gpuenv.reasons_against([(f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])], plan.host)
             assert f"{choice.cuda[0]}." in pinned["cuda-version"]
-    assert not [one for one in plan.warnings if not facts.is_doubt(one)]
+    assert not [one for one in plan.warnings if not evaluate.is_doubt(one)]
     assert [pin.wheel.name for pin in plan.pins] == sorted(pinned)
 
 
@@ -159,7 +170,7 @@ def test_the_driver_gate_does_not_trust_the_solver(solver: solvers.Solver) -> No
     case = {"gpu": ["H100"], "driver": "570.86.10", "requirements": ["cuda-version=13.0"]}
     host = host_of(case)
     loose = Careless(solver)
-    told = [one for one in virtual.of_host(host) if one[0] not in ("__cuda", "__cuda_arch")]
+    told = [one for one in virtual_packages.of_host(host) if one[0] not in ("__cuda", "__cuda_arch")]
     assert loose.inner.solve(["cuda-version 13.0.*"], [], [("__cuda", "99.0", "0"), *told])
     with pytest.raises(NoSolutionError) as caught:
         planned(case, loose)
@@ -170,20 +181,20 @@ def test_the_driver_gate_does_not_trust_the_solver(solver: solvers.Solver) -> No
 def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str) -> None:
     texts = set()
     for _ in range(3):
-        one = locks.lock(planned(GOOD[0], solver), (channel,))
-        texts.add((locks.dumps(one, "conda-explicit"), locks.dumps(one, "conda-lock")))
+        one = conda_formats.lock(planned(GOOD[0], solver), (channel,))
+        texts.add((conda_formats.dumps(one, "conda-explicit"), conda_formats.dumps(one, "conda-lock")))
     assert len(texts) == 1
 
 
 # ---- locks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
 def test_a_lock_reads_back(form: str, lock: Lock, tmp_path: Path) -> None:
-    path = tmp_path / locks.FORMATS[form]
-    path.write_text(locks.dumps(lock, form))
-    back = locks.read(str(path))
-    assert locks.is_lock(str(path))
+    path = tmp_path / conda_formats.FORMATS[form]
+    path.write_text(conda_formats.dumps(lock, form))
+    back = conda_formats.read(str(path))
+    assert conda_formats.is_lock(str(path))
     assert back.needs == lock.needs and back.host == lock.host and back.choices == lock.choices
     assert [(pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in back.pins] == [
         (pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in lock.pins
@@ -191,46 +202,19 @@ def test_a_lock_reads_back(form: str, lock: Lock, tmp_path: Path) -> None:
     assert "torch" in path.read_text() and len(back.pins) == len(lock.pins) > 80
 
 
-@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
 def test_an_edited_lock_is_found(form: str, lock: Lock, tmp_path: Path) -> None:
-    path, digest = tmp_path / locks.FORMATS[form], str(lock.pins[0].wheel.sha256)
-    path.write_text(locks.dumps(lock, form).replace(digest, "0" * 64))
+    path, digest = tmp_path / conda_formats.FORMATS[form], str(lock.pins[0].wheel.sha256)
+    path.write_text(conda_formats.dumps(lock, form).replace(digest, "0" * 64))
     with pytest.raises(TamperedError):
-        locks.read(str(path))
+        conda_formats.read(str(path))
 
 
 def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
-    """conda-lock.yml is written by hand here: py-rattler's sibling formats aside, any YAML reader must read it."""
-    from gpuenv.backends.conda import yaml
-
-    text = locks.dumps(lock, "conda-lock")
-    document = yaml.loads(text)
-    assert yaml.dumps(document) == text
+    document = yaml.safe_load(conda_formats.dumps(lock, "conda-lock"))
     assert document["version"] == 1 and document["metadata"]["platforms"] == ["linux-64"]
     assert {one["manager"] for one in document["package"]} == {"conda"}
     assert all(set(one) >= {"name", "version", "url", "hash", "dependencies"} for one in document["package"])
-
-
-YAML = {
-    "a: 1\nb:\n- x\n- y: 2\n  z: ''\nc: {}\n": {"a": 1, "b": ["x", {"y": 2, "z": ""}], "c": {}},
-    "a: '>=3.9,<4'\nb: \"q\\n\"\nc: null\nd: true # no\n": {"a": ">=3.9,<4", "b": "q\n", "c": None, "d": True},
-    "a:\n  b:\n    - c: http://x/y-1.conda\n      d: 1.0\n": {"a": {"b": [{"c": "http://x/y-1.conda", "d": "1.0"}]}},
-}
-
-
-@pytest.mark.parametrize("text", YAML)
-def test_the_subset_of_yaml(text: str) -> None:
-    from gpuenv.backends.conda import yaml
-
-    assert yaml.loads(text) == YAML[text]
-
-
-@pytest.mark.parametrize("text", ["a: &x 1\n", "a: |\n  b\n", "a: 'b\n  c'\n", "a: {b: 1}\n", "a\n"])
-def test_more_yaml_than_the_subset_is_refused(text: str) -> None:
-    from gpuenv.backends.conda import yaml
-
-    with pytest.raises(yaml.NotPlainError):
-        yaml.loads(text)
 
 
 # ---- installation ---------------------------------------------------------------------------------------------------
@@ -248,11 +232,11 @@ def tree(folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
 def test_solve_lock_install_verify_twice(form: str, channel: str, tmp_path: Path) -> None:
     texts, trees = [], []
     for turn in ("one", "two"):
-        path, target = tmp_path / f"{turn}-{locks.FORMATS[form]}", tmp_path / turn
+        path, target = tmp_path / f"{turn}-{conda_formats.FORMATS[form]}", tmp_path / turn
         command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
         assert main([*command, *HOST, "-o", str(path)]) == 0
         assert main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"]) == 0
@@ -287,15 +271,15 @@ def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
     if not ours and name == "an old glibc":
         codes = set()  # an explicit file of conda's has no word on it
     path = tmp_path / "explicit.txt"
-    text = locks.dumps(lock, "conda-explicit")
+    text = conda_formats.dumps(lock, "conda-explicit")
     path.write_text(text if ours else "".join(f"{one}\n" for one in text.splitlines() if not one.startswith("#")))
     host = host_of({"gpu": gpus, "driver": driver, "glibc": glibc})
     target = tmp_path / "prefix"
     if not codes:
-        assert not installing.reasons(locks.read(str(path)), host, DATA, rows.Carriers(DATA.folder))
+        assert not conda.reasons(conda_formats.read(str(path)), host, DATA, conda_records.Carriers(DATA.folder))
         return
     with pytest.raises(HostMismatchError) as caught:
-        sync_prefix(locks.read(str(path)), str(target), host)
+        sync_prefix(conda_formats.read(str(path)), str(target), host)
     found = {reason.code for reason in caught.value.reasons}
     assert codes & found or (not ours and found == {"cuda-build"})
     assert not target.exists()
@@ -315,7 +299,7 @@ def test_a_file_of_another_hash_is_not_installed(served: str, channel: str, lock
         pins = [pin.replace(wheel=pin.wheel.replace(url=pin.wheel.url.replace(channel, url))) for pin in pins]
         target = tmp_path / "prefix"
         with pytest.raises(InstallError, match="hash mismatch"):
-            installing.sync(lock.replace(pins=tuple(pins)), str(target))
+            conda.sync(lock.replace(pins=tuple(pins)), str(target))
         server.shutdown()
     assert not target.exists()
 
@@ -323,7 +307,7 @@ def test_a_file_of_another_hash_is_not_installed(served: str, channel: str, lock
 def test_a_folder_that_is_no_conda_environment_is_left_alone(lock: Lock, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="no conda environment"):
-        installing.sync(lock, str(tmp_path))
+        conda.sync(lock, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -417,7 +401,7 @@ def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], caps
 def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
     code = (
         "import sys; from gpuenv.cli import main; main(sys.argv[1:]); "
-        "print(sorted(one for one in sys.modules if 'conda' in one or 'rattler' in one))"
+        "print(sorted(one for one in sys.modules if 'conda' in one and one != 'gpuenv.cli.conda_env' or 'rattler' in one))"
     )
     command = [sys.executable, "-c", code, "solve", "--framework", "torch", *HOST, "--python", "3.12", "--json"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
@@ -430,15 +414,15 @@ def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
 
 def test_virtual_packages_are_those_of_conda() -> None:
     host = host_of({"gpu": ["V100", "H100"], "driver": "570.86.10"})
-    known = {name: version for name, version, _ in virtual.of_host(host)}
+    known = {name: version for name, version, _ in virtual_packages.of_host(host)}
     assert known["__cuda"] == "12.8" and known["__cuda_arch"] == "7.0" and known["__glibc"] == "2.35"
     assert {"__linux", "__unix", "__archspec"} <= set(known)
-    none = {name for name, _, _ in virtual.of_host(host_of({"gpu": ["none"]}))}
+    none = {name for name, _, _ in virtual_packages.of_host(host_of({"gpu": ["none"]}))}
     assert not {"__cuda", "__cuda_arch"} & none
 
 
 def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> None:
-    host = virtual.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
+    host = virtual_packages.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
     plan = plan_for(Request(frameworks=("torch",)), host, solver)
     doubts = {one.subject: one.code for one in plan.warnings}
     assert doubts["libcublas 12.9.1.4"] == "device-unknown" and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
@@ -446,14 +430,14 @@ def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> N
 
 def test_overrides_stand_for_the_host() -> None:
     host = host_of({"gpu": ["H100"], "driver": "570.86.10"})
-    other = virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"})
+    other = virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"})
     assert other.driver is None and other.driver_cuda == (11, 8)
     assert [gpu.compute_capability for gpu in other.gpus] == [(7, 5)]
-    assert virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
-    (reason,) = checking.driver_reasons("pytorch", (12, 9), other, DATA)
+    assert virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
+    (reason,) = conda_rules.driver_reasons("pytorch", (12, 9), other, DATA)
     assert reason.code == "driver-cuda" and reason.have == "a driver for CUDA 11.8"
     with pytest.raises(InputError, match="CONDA_OVERRIDE_CUDA"):
-        virtual.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
+        virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
 
 
 ORDER = ["0.9", "1.0dev", "1.0a1", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.9", "1.10", "2.0", "1!0.1"]
@@ -466,15 +450,15 @@ RANGES = [
 
 
 def test_versions_are_in_the_order_of_conda() -> None:
-    assert versions.newest_first(ORDER[::2] + ORDER[1::2]) == ORDER[::-1]
-    assert versions.version("1.0") == versions.version("1.0.0")
+    assert conda_versions.newest_first(ORDER[::2] + ORDER[1::2]) == ORDER[::-1]
+    assert conda_versions.version("1.0") == conda_versions.version("1.0.0")
 
 
 @pytest.mark.parametrize(("spec", "text", "inside"), RANGES)
 def test_ranges_hold_what_rattler_says_that_they_hold(spec: str, text: str, inside: bool) -> None:
     from rattler import Version, VersionSpec
 
-    assert versions.contains(spec, text) is inside
+    assert conda_versions.contains(spec, text) is inside
     assert VersionSpec(spec if spec[0] in "<>=!~*" or "|" in spec or "*" in spec else f"=={spec}").matches(Version(text)) is inside  # noqa: E501
 
 
@@ -490,8 +474,8 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
     asked = {one for row in data for one in (*row["depends"], *row.get("constrains", ()))}
     compared = 0
     for dependency in sorted(asked):
-        for row in by_name.get(versions.split(dependency)[0], ()):
-            mine = versions.matches(dependency, row["name"], row["version"], row["build"])
+        for row in by_name.get(conda_versions.split(dependency)[0], ()):
+            mine = conda_versions.matches(dependency, row["name"], row["version"], row["build"])
             assert MatchSpec(dependency).matches(made[row["file"]]) is mine, (dependency, row["file"])
             compared += 1
     assert compared > 400
@@ -507,16 +491,16 @@ def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, cod
     for one in table:
         channel = f"https://conda.anaconda.org/{one['channel']}"
         record = {**one, "channel": channel, "depends": [], "build_number": 0}
-        if one["cuda"] is not None and rows.cuda_of(record)[0] is not None:
+        if one["cuda"] is not None and conda_records.cuda_of(record)[0] is not None:
             code = CARRIERS.row(record, framework).code
             assert code.sass == (None if one["sass"] is None else tuple(one["sass"]))
         assert one["file"].startswith(f"{package}-{one['version']}-") and len(one["sha256"]) == 64
 
 
 def test_records_of_carriers_name_their_cuda() -> None:
-    carriers = rows.Carriers(DATA.folder)
+    carriers = conda_records.Carriers(DATA.folder)
     found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip  # noqa: E501
-    assert {checking.variant(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
+    assert {conda_rules.variant(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
     dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
               "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
     row = carriers.row(dotted, "torch")
@@ -539,8 +523,8 @@ def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
     assert row["carrier"] in CARRIERS.carriers.values()
     assert set(row["subdirs"]) <= {"linux-64", "linux-aarch64", "win-64"}
     for ranged in (row["versions"], row["cuda"]):
-        assert re.fullmatch(r">=[0-9.]+,<[0-9.]+", ranged) and versions.contains(ranged, ranged[2:].partition(",")[0])
-    assert "made_by" not in row or versions.contains(row["cuda"], row["made_by"])
+        assert re.fullmatch(r">=[0-9.]+,<[0-9.]+", ranged) and conda_versions.contains(ranged, ranged[2:].partition(",")[0])
+    assert "made_by" not in row or conda_versions.contains(row["cuda"], row["made_by"])
 
 
 def test_no_build_has_two_rows() -> None:
@@ -555,10 +539,10 @@ def test_no_build_has_two_rows() -> None:
         mine = [(index, row) for index, row in enumerate(CODE) if subdir in row["subdirs"]]
         mine = [(index, row) for index, row in mine if (row["carrier"], row["channel"]) == (carrier, channel)]
         for version in bounds["versions"]:
-            these = [one for one in mine if versions.contains(one[1]["versions"], version)]
+            these = [one for one in mine if conda_versions.contains(one[1]["versions"], version)]
             for cuda, number in ((cuda, number) for cuda in bounds["cuda"] for number in builds if these):
-                about = [index for index, row in these if versions.contains(row["cuda"], cuda)
-                         and versions.contains(row.get("builds", "*"), number)]  # fmt: skip
+                about = [index for index, row in these if conda_versions.contains(row["cuda"], cuda)
+                         and conda_versions.contains(row.get("builds", "*"), number)]  # fmt: skip
                 assert len(about) <= 1, (carrier, version, cuda, number)
                 met |= {*about}
     assert met == set(range(len(CODE)))
@@ -595,7 +579,7 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
         assert row.code.sass is None
     for gpu, codes in case["against"].items():
         host = host_of({"gpu": [gpu], "driver": "580.65.06"})
-        assert [reason.code for reason in checking.row_reasons(row, host, DATA)] == codes, gpu
+        assert [reason.code for reason in conda_rules.row_reasons(row, host, DATA)] == codes, gpu
 
 
 def test_a_number_of_a_build_chooses_its_row() -> None:
@@ -632,8 +616,8 @@ def test_onnxruntime_makes_targets_of_its_own_since_1_23() -> None:
     seen = [(scan["version"], {*library["sass"]}) for scan in scans for library in scan["libraries"] if library["sass"]]
     mine = [row for row in CODE if row["carrier"] == "onnxruntime"]
     seen += [(row["versions"][2:].partition(",")[0], {*row["sass"]}) for row in mine]
-    new = [sass for version, sass in seen if versions.contains(">=1.23", version)]
-    old = [sass for version, sass in seen if not versions.contains(">=1.23", version)]
+    new = [sass for version, sass in seen if conda_versions.contains(">=1.23", version)]
+    old = [sass for version, sass in seen if not conda_versions.contains(">=1.23", version)]
     assert len(new) > 10 and len(old) > 8
     assert all("90a" in sass and not sass & {"90", "100", "120"} for sass in new)
     assert not [sass for sass in old if any(target.endswith("a") for target in sass)]

@@ -144,8 +144,8 @@ def test_offline_without_a_cache(served: str, tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_solver_that_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuenv.backends.conda import solvers
     from gpuenv.errors import PackageIndexError
+    from gpuenv.resolve.conda import solvers
 
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\nexit 3\n")

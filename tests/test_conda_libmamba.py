@@ -9,8 +9,8 @@ import pytest
 
 import conda_channel
 from conda_stand_in import Conda, contents, real_conda
-from gpuenv.backends.conda import solvers
 from gpuenv.errors import InputError, PackageIndexError
+from gpuenv.resolve.conda import solvers
 
 CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
@@ -19,7 +19,7 @@ SOLVES = """
 import json, sys, tomllib
 import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
 import gpuenv
-from gpuenv.backends.conda import solvers
+from gpuenv.resolve.conda import solvers
 from gpuenv.cli.conda import plan_for
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Request

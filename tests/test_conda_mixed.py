@@ -13,16 +13,20 @@ import pytest
 
 import conda_channel
 import gpuenv
-from gpuenv.backends.conda import installing, locks, mixed, prefixes, rows
+from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.cli.conda import sync_prefix
+from gpuenv.compat import conda_records
 from gpuenv.errors import HostMismatchError, InputError, InstallError, TamperedError
+from gpuenv.install import conda, conda_prefix
+from gpuenv.lock import conda_formats
 from gpuenv.model import Lock, Pin, Wheel
+from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 H100 = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35")
-DATA = gpuenv.compatibility_data()
+DATA = api.compatibility_data()
 WHEELS = [
     ("leaf-kit", "1.0", ()),
     ("leaf-kit", "2.0", ("numpy>=99",)),
@@ -64,7 +68,7 @@ def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def solved(channel: str, links: Path, tmp_path: Path) -> Any:
     def solve(*pip: str, form: str = "conda-explicit", more: tuple[str, ...] = ()) -> tuple[int, Path]:
-        path = tmp_path / locks.FORMATS[form]
+        path = tmp_path / conda_formats.FORMATS[form]
         command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
         command += ["--find-links", str(links), "--offline", *HOST, "-o", str(path), *more]
         return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
@@ -73,7 +77,7 @@ def solved(channel: str, links: Path, tmp_path: Path) -> Any:
 
 
 def packages(path: Path) -> dict[str, str]:
-    document = tomllib.loads((path.parent / mixed.name_beside(str(path))).read_text())
+    document = tomllib.loads((path.parent / wheels_beside.name_beside(str(path))).read_text())
     return {one["name"]: one["version"] for one in document["packages"]}
 
 
@@ -94,7 +98,7 @@ def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> N
     status, path = solved(*asked)
     assert status == 0 and packages(path) == want
     lock = gpuenv.read_lock(str(path.parent / "pylock.conda-explicit.toml"))
-    assert list(lock.requirements) == asked and lock.needs.python == locks.read(str(path)).needs.python
+    assert list(lock.requirements) == asked and lock.needs.python == conda_formats.read(str(path)).needs.python
     assert all(set(pin.dependencies) <= set(want) for pin in lock.pins)
 
 
@@ -146,7 +150,7 @@ def test_what_a_closure_supplies() -> None:
         pin("tzdata", "2025b"), pin("python-tzdata", "2025.2", "python"), pin("libcublas", "12.8.4.1"),
         pin("cuda-cudart", "12.8.57"), pin("odd", "2025b_x", "python"),
     ]  # fmt: skip
-    found = mixed.supply(pins, rows.Carriers(DATA.folder), DATA)
+    found = wheels_beside.supply(pins, conda_records.Carriers(DATA.folder), DATA)
     assert found.versions == {"torch": "2.8.0", "ruamel-yaml": "0.18", "tzdata": "2025.2"}
     assert {"odd", "torchvision", "torchaudio"} <= set(found.refused) and "torch" not in found.refused
     against = {name: reason.code for name in ("nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cuda-runtime-cu13", "odd",
@@ -158,13 +162,13 @@ def test_what_a_closure_supplies() -> None:
 # ---- the two locks --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
 def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
         status, path = solved("trainer", form=form)
         assert status == 0
-        texts.append((path.read_bytes(), (tmp_path / mixed.name_beside(str(path))).read_bytes()))
+        texts.append((path.read_bytes(), (tmp_path / wheels_beside.name_beside(str(path))).read_bytes()))
     assert texts[0] == texts[1]
     target, env = tmp_path / "prefix", {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
@@ -176,9 +180,9 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
         (site,) = (target / "lib").glob("python3*/site-packages")
         have = {one.name for one in site.glob("*.dist-info")}
         assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
-    second = gpuenv.read_lock(str(tmp_path / mixed.name_beside(str(path))))
+    second = gpuenv.read_lock(str(tmp_path / wheels_beside.name_beside(str(path))))
     (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
-    check = prefixes.wheels_check(str(target), second)
+    check = conda_prefix.wheels_check(str(target), second)
     assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
 
 
@@ -190,38 +194,38 @@ def both(solved: Any, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     path, beside = both
-    lock, target = locks.read(str(path)), path.parent / "prefix"
-    assert mixed.path_beside(str(path), lock) == str(beside)
+    lock, target = conda_formats.read(str(path)), path.parent / "prefix"
+    assert wheels_beside.path_beside(str(path), lock) == str(beside)
     beside.write_text(beside.read_text() + "# mine\n")
     with pytest.raises(TamperedError, match="is not the file"):
-        mixed.path_beside(str(path), lock)
+        wheels_beside.path_beside(str(path), lock)
     assert main(["sync", str(path), "--target", str(target), *HOST]) != 0
     beside.unlink()
     with pytest.raises(InputError, match="cannot be read"):
-        mixed.path_beside(str(path), lock)
+        wheels_beside.path_beside(str(path), lock)
     assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
     assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
         sync_prefix(lock, str(target), H100)
     elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
     with pytest.raises(InputError, match="not a file beside it"):
-        mixed.path_beside(str(path), elsewhere)
+        wheels_beside.path_beside(str(path), elsewhere)
 
 
 def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both: tuple[Path, Path]) -> None:
     path, beside = both
     text = path.read_text()
     assert f"# Its pip packages are in {beside.name} beside it." in text
-    digest = mixed.named(locks.read(str(path)))
+    digest = wheels_beside.named(conda_formats.read(str(path)))
     assert digest is not None
     path.write_text(text.replace(digest[1], "0" * 64))
     with pytest.raises(TamperedError):
-        locks.read(str(path))
+        conda_formats.read(str(path))
 
 
 def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Path, Path]) -> None:
     path, beside = both
-    lock, second = locks.read(str(path)), gpuenv.read_lock(str(beside))
+    lock, second = conda_formats.read(str(path)), gpuenv.read_lock(str(beside))
     target = path.parent / "prefix"
     demanding: Lock = second.replace(needs=second.needs.replace(glibc=(9, 9)))
     with pytest.raises(HostMismatchError) as caught:
@@ -233,11 +237,11 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
     target, found = tmp_path / "prefix", []
     for asked in (["trainer"], ["leaf-kit", "remote"], []):
         _, path = solved(*asked)
-        lock = locks.read(str(path))
-        beside = mixed.path_beside(str(path), lock)
+        lock = conda_formats.read(str(path))
+        beside = wheels_beside.path_beside(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
         sync_prefix(lock, str(target), H100, second=second)
-        assert second is None or prefixes.wheels_check(str(target), second).status == "pass"
+        assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
         found.append(sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info")))
     assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
     assert not (target / "conda-meta" / "gpuenv-wheels").exists()
@@ -245,22 +249,22 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
 
 def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -> None:
     second, target = gpuenv.read_lock(str(both[1])), both[0].parent
-    assert prefixes.left_over(str(target), second) == ()
+    assert conda_prefix.left_over(str(target), second) == ()
     (target / "conda-meta").mkdir()
-    prefixes.remember(str(target), second)
-    assert prefixes.left_over(str(target), second) == () and prefixes.left_over(str(target), None) == ("leaf-kit",)
+    conda_prefix.remember(str(target), second)
+    assert conda_prefix.left_over(str(target), second) == () and conda_prefix.left_over(str(target), None) == ("leaf-kit",)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
-    assert prefixes.left_over(str(target), older) == ("leaf-kit",)
+    assert conda_prefix.left_over(str(target), older) == ("leaf-kit",)
 
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:
     path, beside = both
-    lock, second, target = locks.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
+    lock, second, target = conda_formats.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
     wrong = second.replace(pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins))
     with pytest.raises(InstallError, match="wrong hash"):
         sync_prefix(lock, str(target), H100, second=wrong)
     assert not target.exists()
-    installing.sync(lock, str(target))
+    conda.sync(lock, str(target))
     with pytest.raises(InstallError, match="wrong hash"):
         sync_prefix(lock, str(target), H100, second=wrong)
-    assert prefixes.packages(str(target))
+    assert conda_prefix.packages(str(target))

@@ -13,15 +13,19 @@ import pytest
 
 import conda_channel
 import gpuenv
-from gpuenv.backends.conda import locks, mixed, prefixes, rows
+from gpuenv import api
 from gpuenv.cli import main
+from gpuenv.compat import conda_records
 from gpuenv.errors import InputError
+from gpuenv.install import conda_prefix
+from gpuenv.lock import conda_formats
 from gpuenv.model import Lock, Pin, Wheel
+from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-DATA = gpuenv.compatibility_data()
-CARRIERS = rows.Carriers(DATA.folder)
+DATA = api.compatibility_data()
+CARRIERS = conda_records.Carriers(DATA.folder)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -206,9 +210,9 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", sorted(locks.FORMATS))
+@pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
 def test_install_solves_locks_installs_and_verifies(form: str, channel: str, links: Path, tmp_path: Path) -> None:
-    path, target = tmp_path / locks.FORMATS[form], tmp_path / "prefix"
+    path, target = tmp_path / conda_formats.FORMATS[form], tmp_path / "prefix"
     asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, "--format", form, *HOST]
     pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
     status, document, err = run("install", *asked, *pip, "-o", str(path), "--target", str(target))
@@ -217,7 +221,7 @@ def test_install_solves_locks_installs_and_verifies(form: str, channel: str, lin
     assert found["host"]["status"] == "pass" and "owners" in found
     status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
     assert status == 0 and set(found) == set(checks(document)), err
-    (tmp_path / mixed.name_beside(str(path))).unlink()
+    (tmp_path / wheels_beside.name_beside(str(path))).unlink()
     assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
 
 
@@ -326,7 +330,7 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
     made = gpuenv.lock(gpuenv.solve(gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)))
     profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
-    assert mixed.conda_lock_of(made) is None and mixed.conda_lock_of(profile) is None
+    assert wheels_beside.conda_lock_of(made) is None and wheels_beside.conda_lock_of(profile) is None
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -340,11 +344,11 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
     wanted = {"matplotlib-base": "matplotlib", "msgpack-python": "msgpack", "brotli-python": "brotli",
               "pyarrow-core": "pyarrow"}  # fmt: skip
     pins = [Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",)) for name in wanted]
-    held = mixed.supply(pins, CARRIERS, DATA)
+    held = wheels_beside.supply(pins, CARRIERS, DATA)
     assert set(held.versions) == set(wanted.values())
     assert held.asked("matplotlib>=1") == "matplotlib-of-conda>=1"
 
 
 def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:
     assert [path.name for path in (Path(DATA.folder) / "conda").iterdir()] == ["carriers.json"]
-    assert prefixes.beside_conda("/nowhere", [], CARRIERS, DATA) == ()
+    assert conda_prefix.beside_conda("/nowhere", [], CARRIERS, DATA) == ()

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv import detection
-from gpuenv.detection import nvml, visible
+from gpuenv.detect import host as detection
+from gpuenv.detect import nvml, visible
 from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
-from gpuenv.plain import to_plain
+from gpuenv.serialize import to_plain
 from native_build import build, nvml_script
 
 HERE = Path(__file__).parent
@@ -31,8 +31,8 @@ CASES = [
 
 DETECT = """
 import json, sys
-from gpuenv.detection import detect
-from gpuenv.plain import to_plain
+from gpuenv.detect.host import detect
+from gpuenv.serialize import to_plain
 root, env, python = json.loads(sys.argv[1])
 json.dump(to_plain(detect(root=root, env=env, python=python)), sys.stdout)
 """
@@ -153,7 +153,7 @@ def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Pa
     make_root(case, root)
     make_nvidia_smi(case, tmp_path / "bin")
     loader = make_loader_env(case, stubs, tmp_path, root)
-    composed = DETECT.replace("from gpuenv.detection import detect", "from gpuenv import detect")
+    composed = DETECT.replace("from gpuenv.detect.host import detect", "from gpuenv import detect")
     host = run(composed, [str(root), {"PATH": str(tmp_path / "bin")}, "3.12"], loader)
     assert [gpu["compute_capability"] for gpu in host["gpus"]] == [[9, 0]]
     assert host["driver_cuda"] == [12, 2]
@@ -179,7 +179,7 @@ def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
     make_nvidia_smi(case, tmp_path / "bin")
     for function in ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2"):
         hang = {"nvml": {"hang": [function]}}
-        code = DETECT.replace("import json, sys", "import json, sys\nfrom gpuenv.detection import nvml").replace(
+        code = DETECT.replace("import json, sys", "import json, sys\nfrom gpuenv.detect import nvml").replace(
             "root, env", "nvml.read.__defaults__ = (0.2,)\nroot, env", 1
         )
         env = {"PATH": str(tmp_path / "bin")}
@@ -363,11 +363,11 @@ def test_described_refused(case: dict[str, Any]) -> None:
 def test_describing_reads_no_hardware() -> None:
     code = """
 import sys
-from gpuenv.detection import describe
+from gpuenv.detect.described import describe
 none = {}.get
 describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None, capability=none,
          driver_cuda=none, suggest=lambda text: ())
-loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detection.nvml"} & set(sys.modules)
+loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detect.nvml"} & set(sys.modules)
 print('"' + " ".join(loaded) + '"')
 """
     assert run(code, None, {}) == ""
@@ -486,7 +486,7 @@ def test_write_follows_a_link_and_feeds_a_pipe(tmp_path: Path) -> None:
     assert (tmp_path / "link.json").is_symlink()
     assert detection.read_host(tmp_path / "real.json") == BASE
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuenv.detection import *; write_host(read_host('real.json'), '/dev/stdout')"],
+        [sys.executable, "-c", "from gpuenv.detect.host_file import *; write_host(read_host('real.json'), '/dev/stdout')"],
         env={"PYTHONPATH": str(RESOLVER)}, cwd=tmp_path, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout == (tmp_path / "real.json").read_bytes()

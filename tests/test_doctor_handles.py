@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuenv.doctor import diagnose, read_log
-from gpuenv.doctor.handles import Handles
+from gpuenv.doctor.cudnn_calls import Handles
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.verdicts import diagnose
 
 HERE = Path(__file__).parent / "data" / "cudnn_handles"
 RECORD = tomllib.loads((HERE / "record.toml").read_text())["log"]

@@ -17,11 +17,11 @@ import pytest
 
 import gpuenv
 import planting
-from gpuenv import cli, doctor, examination
-from gpuenv.doctor import evidence
-from gpuenv.doctor.catalogue import causes
-from gpuenv.doctor.diagnosing import diagnose
-from gpuenv.doctor.reading import read_log
+from gpuenv import cli, doctor
+from gpuenv.doctor import diagnosis, host_facts
+from gpuenv.doctor.catalog import causes
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.verdicts import diagnose
 from test_host_conditions import variables_of
 from test_verification import file_name, install, member_file, place, site_of
 
@@ -37,7 +37,7 @@ import gpuenv
 from gpuenv import examination
 from gpuenv.doctor import evidence
 from gpuenv.doctor.catalogue import causes
-from gpuenv.explanation import doctor as explanation
+from gpuenv.render import doctor as explanation
 root, target, log, probe = json.loads(sys.argv[1])
 host = gpuenv.detect(root=root, python="3.12")
 found = examination.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
@@ -220,8 +220,8 @@ def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
     alone = [("onnxruntime", "1.30.0")]
     both = [*alone, ("torch", "2.11.0"), ("nvidia-cudnn-cu13", "9.19.0.56")]
     for pins, fails in ((alone, True), (both, False)):
-        builds = examination.known_builds(pins, host)
-        facts = evidence.reason_facts(gpuenv.reasons_against(pins, host), host, builds, pins)
+        builds = diagnosis.known_builds(pins, host)
+        facts = host_facts.reason_facts(gpuenv.reasons_against(pins, host), host, builds, pins)
         assert any(fact.kind == "cuda-built" and fact.value == "none" for fact in facts)
         assert any(fact.subject == "cuda-build" and fact.value == "fail" for fact in facts) is fails
         causes = [verdict.cause for verdict in diagnose((), facts).verdicts]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuenv.doctor import diagnose, read_log
-from gpuenv.doctor.catalogue import messages
-from gpuenv.doctor.chunks import BLOCK
-from gpuenv.doctor.reading import MOST
+from gpuenv.doctor.catalog import messages
+from gpuenv.doctor.log_reader import MOST, read_log
+from gpuenv.doctor.stream import BLOCK
+from gpuenv.doctor.verdicts import diagnose
 
 # ---- logs with no GPU fault in them ---------------------------------------------------------------------------------
 

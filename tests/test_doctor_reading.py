@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuenv.doctor import chunks, read_log
-from gpuenv.doctor.catalogue import Message, messages
-from gpuenv.doctor.chunks import AFTER, BEFORE
-from gpuenv.doctor.forms import filled
+from gpuenv.doctor import stream as chunks
+from gpuenv.doctor.catalog import Message, messages
 from gpuenv.doctor.literals import formula_of, holds
+from gpuenv.doctor.log_reader import PIECE, REPEATS, SHOWN, Reader, read_log
 from gpuenv.doctor.model import Fact
-from gpuenv.doctor.reading import PIECE, REPEATS, SHOWN, Reader
+from gpuenv.doctor.normalize import filled
+from gpuenv.doctor.stream import AFTER, BEFORE
 
 COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
 DIGITS = b"0123456789"

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor import KINDS, TESTS, Fact, causes, diagnose, read_log
-from gpuenv.doctor.catalogue import capability_of, compilers, messages, releases_before
-from gpuenv.doctor.statuses import CUDA_CAUSES, NVML_CAUSES, cuda_of, cudnn_of
+from gpuenv.doctor.catalog import capability_of, causes, compilers, messages, releases_before
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.model import KINDS, TESTS, Fact
+from gpuenv.doctor.status_codes import CUDA_CAUSES, NVML_CAUSES, cuda_of, cudnn_of
+from gpuenv.doctor.verdicts import diagnose
 
 CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text(encoding="utf-8")

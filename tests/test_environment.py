@@ -16,7 +16,9 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from gpuenv.environment import (
+from gpuenv.errors import InputError
+from gpuenv.model import Host, Python
+from gpuenv.requirements.target import (
     NEWEST_GLIBC,
     TargetEnvironment,
     contains,
@@ -26,8 +28,6 @@ from gpuenv.environment import (
     parse_requirement,
     version_key,
 )
-from gpuenv.errors import InputError
-from gpuenv.model import Host, Python
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
@@ -238,7 +238,7 @@ def test_usual_spellings_import_nothing() -> None:
     root = Path(__file__).parent.parent
     program = """
 import sys
-from gpuenv.environment import contains, is_prerelease, parse_requirement, version_key
+from gpuenv.requirements.versions import contains, is_prerelease, parse_requirement, version_key
 assert contains(">=2.5,<3,!=2.9.*", "2.13.0+cu126", False)
 assert parse_requirement("torch[opt-einsum]>=2.5,<3").specifier == "<3,>=2.5"
 assert version_key("2.13.0+cu126") > version_key("2.13.0") and is_prerelease("2.13.0rc1")

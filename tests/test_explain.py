@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuenv
-from gpuenv import elsewhere, lockfile, matrix
 from gpuenv.cli import main
+from gpuenv.compat import data, what_if
+from gpuenv.lock import pylock
 from gpuenv.model import Host, Request
 from test_solve import DRIVERS, GPUS, PYTHONS
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data" / "explain.json").read_text())
-DATA = matrix.load()
+DATA = data.load()
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
 
@@ -80,7 +81,7 @@ def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_pat
     )
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
-    lockfile.write(path, lockfile.dumps(lock))
+    pylock.write(path, pylock.dumps(lock))
     status, document, lines = explained([path, *case["flags"]], capsys)
     assert (status, document["possible"]) == (0 if case["possible"] else 3, case["possible"])
     assert kinds(document) == set(case["reasons"])
@@ -91,7 +92,7 @@ def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_pat
 
 def test_a_lock_that_was_edited_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.28")
-    text = lockfile.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))
+    text = pylock.dumps(gpuenv.lock(gpuenv.solve(Request(frameworks=("torch",)), host)))
     assert 'driver = "580.65.06"' in text
     path = tmp_path / "pylock.toml"
     path.write_text(text.replace('driver = "580.65.06"', 'driver = "450.80.02"'))
@@ -150,10 +151,10 @@ def test_changes_of_a_host_are_the_smallest_that_help(host: Host, asked: tuple[s
     else:
         return
     offered = {change.change for change in explanation.changes}
-    steps = elsewhere.drivers(host, DATA)
+    steps = what_if.drivers(host, DATA)
     helping = [one.change for one in steps if possible(request, one.host)]
     assert offered & {one.change for one in steps} == set(helping[:1])
-    for kind in (elsewhere.pythons(host), elsewhere.fewer_gpus(host), elsewhere.gpus(host, DATA)):
+    for kind in (what_if.pythons(host), what_if.fewer_gpus(host), what_if.gpus(host, DATA)):
         named = {one.change: one.host for one in kind}
         assert all(possible(request, named[change]) for change in offered & set(named))
     assert explanation.reasons

@@ -12,7 +12,8 @@ import brute_force
 import grid
 import plan_checker
 import raw_facts as raw
-from gpuenv import matrix, rules
+from gpuenv.compat import data as matrix
+from gpuenv.compat import rules
 from gpuenv.model import Pin, Plan
 
 HOST = ("H100", "580.65.06", (3, 12))

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv import lockfile
-from gpuenv.explanation.hooks import LONGEST, hook_line
+from gpuenv.lock import pylock
 from gpuenv.model import Check, Gpu, Host, Python
+from gpuenv.render.hook import LONGEST, hook_line
 from test_backends import make_lock, make_wheel
 from test_cli import run
 from test_verification import CLEAN, install, running_with, site_of, wait_until
@@ -208,7 +208,7 @@ def machine(tmp_path: Path) -> Path:
     program.chmod(0o755)
     (tmp_path / "app").mkdir()
     lock = make_lock(make_wheel(tmp_path, "train", "1.0", "print('trained')\n"))
-    lockfile.write(str(tmp_path / "app" / "pylock.toml"), lockfile.dumps(lock))
+    pylock.write(str(tmp_path / "app" / "pylock.toml"), pylock.dumps(lock))
     return tmp_path
 
 

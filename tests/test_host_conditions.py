@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from gpuenv.model import Host, Python
-from gpuenv.verification import verify
-from gpuenv.verification.children import PROBES, Children
-from gpuenv.verification.evidence import calls, reasons, variables
+from gpuenv.verify.cudnn_log import calls, reasons, variables
+from gpuenv.verify.environment import verify
+from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
 from test_verification import CLEAN, CUDNN, host_of, install, place, running_with, site_of, wait_until, write_record
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is g
 
 VERIFY = """
 import json, os, sys
-from gpuenv.detection import detect
-from gpuenv.verification import verify
+from gpuenv.detect.host import detect
+from gpuenv.verify.environment import verify
 root, target, timeout, verbose = json.loads(sys.argv[1])
 host = detect(root=root, python="3.12")
 checks = verify(None, target, host, frameworks=(), timeout=timeout, verbose=verbose)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv import explanation
 from gpuenv.model import Check, Request
-from gpuenv.plain import host_from_plain
+from gpuenv.render import plans
+from gpuenv.serialize import host_from_plain
 
 FOLDER = Path(__file__).parent.parent / "docs" / "hosts"
 RECORDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
@@ -59,7 +59,7 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
     gpus = RECORDS[name]["host"]["gpus"]
     for step in ("verify", "verify again"):
         found = checks(steps(name)[step])
-        assert steps(name)[step]["exit"] == 0 and explanation.ok(found)
+        assert steps(name)[step]["exit"] == 0 and plans.ok(found)
         assert not [check for check in found if check.status == "fail"]
         passed = {f"{check.name} {check.subject}" for check in found if check.status == "pass"}
         for ordinal, gpu in enumerate(gpus):
@@ -74,7 +74,7 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
 def test_a_planted_fault_was_found(fault: str) -> None:
     step = steps("h200-frameworks")[fault]
     found = checks(step)
-    assert step["exit"] == 1 and not step["document"]["ok"] and not explanation.ok(found)
+    assert step["exit"] == 1 and not step["document"]["ok"] and not plans.ok(found)
     status = "unknown" if "left on the card" in fault else "fail"  # a full card is no fault of the environment
     assert FAULTS[fault] <= {f"{check.name} {check.subject}".strip() for check in found if check.status == status}
 

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv.environment import TargetEnvironment, parse_requirement
 from gpuenv.errors import PackageIndexError
-from gpuenv.index import Cache, CombinedIndex, SimpleIndex, Transport, anchors, names, pages
+from gpuenv.index import filenames, html_links, simple_api
+from gpuenv.index.cache import Cache
+from gpuenv.index.http import Transport
+from gpuenv.index.live import SimpleIndex
+from gpuenv.index.multi_index import CombinedIndex
 from gpuenv.model import Host, Python
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from index_server import IndexServer
 
 HOST = Host(os="linux", machine="x86_64", glibc=(2, 39), python=Python(version=(3, 12), full_version="3.12.3"), gpus=())
@@ -24,7 +28,7 @@ ENVIRONMENT = TargetEnvironment(HOST)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr("gpuenv.index.transport.BACK_OFF", 0.001)
+    monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
 @pytest.fixture
@@ -151,13 +155,13 @@ def tags(draw: st.DrawFn) -> str:
 )
 def test_pages_are_read_alike_both_ways(parts: list[str]) -> None:
     text = "<title>Links</title>" + "\n".join(parts)
-    quick = pages.parse(text.encode(), "text/html", "https://i.test/simple/x/")
+    quick = simple_api.parse(text.encode(), "text/html", "https://i.test/simple/x/")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anchors, "_is_usual", lambda _: False)
-        patch.setattr(names, "_WHEEL", re.compile("(?!)"))
-        patch.setattr(names, "_SDIST", re.compile("(?!)"))
-        patch.setattr(pages, "_usual", lambda *_: None)
-        assert pages.parse(text.encode(), "text/html", "https://i.test/simple/x/") == quick
+        patch.setattr(html_links, "_is_usual", lambda _: False)
+        patch.setattr(filenames, "_WHEEL", re.compile("(?!)"))
+        patch.setattr(filenames, "_SDIST", re.compile("(?!)"))
+        patch.setattr(simple_api, "_usual", lambda *_: None)
+        assert simple_api.parse(text.encode(), "text/html", "https://i.test/simple/x/") == quick
 
 
 @pytest.mark.parametrize(
@@ -172,4 +176,4 @@ def test_pages_are_read_alike_both_ways(parts: list[str]) -> None:
     ],
 )
 def test_ranges_of_python_that_old_files_give(text: str | None, meant: str | None) -> None:
-    assert names.python_range(text) == meant
+    assert filenames.python_range(text) == meant

@@ -13,9 +13,9 @@ from pip._internal.models.index import PyPI
 from pip._internal.utils import appdirs
 
 from gpuenv.errors import InputError
-from gpuenv.index import defaults
+from gpuenv.index import default_index as defaults
 from gpuenv.index.cache import Cache
-from gpuenv.index.defaults import DefaultIndex, default_index
+from gpuenv.index.default_index import DefaultIndex, default_index
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "default_index.json").read_text())
 BUILTIN = PyPI.simple_url
@@ -119,7 +119,7 @@ def test_a_kept_answer_holds_until_a_setting_changes(
         asked.append(1)
         return ask()
 
-    monkeypatch.setattr("gpuenv.index.defaults._ask", counted)
+    monkeypatch.setattr("gpuenv.index.default_index._ask", counted)
     assert [default_index(cache).url for _ in range(3)] == ["https://old.example"] * 3
     assert len(asked) == 1
     change(tmp_path, monkeypatch)

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
-from gpuenv.index import Cache, CombinedIndex, FindLinks, Later, SimpleIndex, Transport, open_index
-from gpuenv.index.live import parse_cutoff
+from gpuenv.index.cache import Cache
+from gpuenv.index.find_links import FindLinks
+from gpuenv.index.http import Transport, shown, split_credentials
+from gpuenv.index.live import SimpleIndex, parse_cutoff
 from gpuenv.index.metadata import requirements
-from gpuenv.index.pages import Row, newest_first, parse
-from gpuenv.index.transport import shown, split_credentials
+from gpuenv.index.multi_index import CombinedIndex, Later, open_index
+from gpuenv.index.simple_api import Row, newest_first, parse
 from gpuenv.model import Requirement, Wheel
 from index_server import IndexServer, make_wheel
 
@@ -30,7 +32,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
-    monkeypatch.setattr("gpuenv.index.transport.BACK_OFF", 0.001)
+    monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
 def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> SimpleIndex:
@@ -262,7 +264,7 @@ def test_retry_after_is_honoured_up_to_a_limit(
     server: IndexServer, transport: Transport, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("gpuenv.index.transport.time.sleep", waits.append)
+    monkeypatch.setattr("gpuenv.index.http.time.sleep", waits.append)
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = ["429", "503"]
     server.headers = {"Retry-After": "7"}

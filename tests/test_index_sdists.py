@@ -8,11 +8,11 @@ import pytest
 
 from gpuenv.errors import InputError, OfflineError, PackageIndexError, UnusableFileError
 from gpuenv.index.cache import Cache
-from gpuenv.index.combined import CombinedIndex
-from gpuenv.index.direct import DirectFiles
-from gpuenv.index.links import FindLinks
+from gpuenv.index.direct_url import DirectFiles
+from gpuenv.index.find_links import FindLinks
+from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
-from gpuenv.index.transport import Transport
+from gpuenv.index.multi_index import CombinedIndex
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
 

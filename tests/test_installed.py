@@ -13,9 +13,9 @@ import pytest
 import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Choice, Host, Lock, Needs, Python
-from gpuenv.verification import installed
-from gpuenv.verification.children import Children
-from gpuenv.verification.suitability import suitability_checks
+from gpuenv.verify import installed
+from gpuenv.verify.rule_checks import suitability_checks
+from gpuenv.verify.runner import Children
 
 HERE = (sys.version_info[0], sys.version_info[1])
 

@@ -1,53 +1,47 @@
-"""The star of imports: stages never import one another; only __init__ and the command line compose them."""
+"""The direction of imports: model, errors, stages, api, then the callers of the API."""
 
 import ast
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
-KERNEL = {"digests", "quick", "model", "plain", "errors", "rules", "facts", "elsewhere", "environment", "writing",
-          "running", "piping"}  # fmt: skip
-ALLOWED = {
-    "model": set(),
-    "errors": {"model"},
-    "plain": {"model", "errors"},
-    "writing": set(),
-    "running": {"model", "errors"},
-    "piping": {"model", "errors", "environment"},
-    "digests": set(),
-    "quick": set(),
-    "rules": {"model", "errors", "quick"},
-    "facts": {"model", "errors", "rules"},
-    "elsewhere": {"model", "rules"},
-    "environment": {"model", "errors", "quick"},
-}
-# The doctor's examination composes detection, verification, solver and doctor, as __init__ does for the others.
-COMPOSERS = {"__init__", "__main__", "cli", "memo", "examination"}
-# Modules whose import would cost more than the solve that they serve, seen on every start.
-HEAVY = {"dataclasses", "inspect", "pathlib", "tempfile", "logging", "subprocess", "requests", "packaging", "rich",
-         "tomllib", "urllib", "pip", "pynvml", "tomli_w", "ctypes", "datetime"}  # fmt: skip
+# A package imports packages of lower layers only. Packages of one layer do not import each other.
+LAYERS = (
+    {"version", "model"},
+    {"errors"},
+    {"atomic_write", "serialize"},
+    {"loader_env", "requirements"},
+    {"compat"},
+    {"index", "detect"},
+    {"resolve", "project"},
+    {"lock"},
+    {"install", "verify"},
+    {"doctor"},
+    {"render"},
+    {"api"},
+    {"cli", "conda_plugin"},
+    {"__main__", "__init__"},
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# Imports that cost more than 30 ms: a module imports these where it uses them.
+HEAVY = {"requests", "rich", "pip", "pynvml", "rattler", "conda", "yaml"}
 
 
 def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+    return sorted(path for path in PACKAGE.rglob("*.py"))
 
 
-def stage_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path, *, top_only: bool = False) -> set[str]:
-    """The absolute names of what a module imports, wherever in it; type-checking blocks are left out."""
-    inside = ["gpuenv", *path.relative_to(PACKAGE).parts[:-1]]
+def imports(path: Path, root: Path = PACKAGE, *, top_only: bool = False) -> set[str]:
+    """Return the absolute names that a module imports; blocks for type checkers count, too."""
+    inside = ["gpuenv", *path.relative_to(root).parts[:-1]]
     found = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            return
         if top_only and isinstance(node, ast.FunctionDef):
             return
         if isinstance(node, ast.Import):
@@ -63,54 +57,51 @@ def imports(path: Path, *, top_only: bool = False) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_form_a_star(path: Path) -> None:
-    stage = stage_of(path)
-    if stage in COMPOSERS:
-        return
+def imported_packages(path: Path) -> set[str]:
     names = {name.split(".")[1] for name in imports(path) if name.startswith("gpuenv.")}
-    stages = {stage_of(other) for other in modules()}
-    reached = (names & stages) - {stage}
-    if stage == "probes":
+    return (names & LEVEL.keys()) - {package_of(path)}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_to_lower_layers(path: Path) -> None:
+    package = package_of(path)
+    if package == "probes":
         assert not any(name.split(".")[0] == "gpuenv" for name in imports(path))
-    assert reached <= ALLOWED.get(stage, KERNEL)
+        return
+    assert {name for name in imported_packages(path) if LEVEL[name] >= LEVEL[package]} == set()
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in modules() if stage_of(path) != "probes"], ids=lambda path: str(path.relative_to(PACKAGE))
-)
-def test_nothing_heavy_is_imported_at_start(path: Path) -> None:
+def test_modules_have_no_import_cycle() -> None:
+    names = {
+        ".".join(["gpuenv", *path.relative_to(PACKAGE).with_suffix("").parts]): path
+        for path in modules()
+        if path.name != "__init__.py"
+    }
+    edges = {name: (imports(path) & names.keys()) - {name} for name, path in names.items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in sorted(edges[name]):
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in names:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
+    light = package_of(path) in ("cli", "api", "compat", "resolve", "lock", "model", "errors")
     tops = {name.split(".")[0] for name in imports(path, top_only=True)}
-    assert not tops & HEAVY
+    assert not (light and tops & HEAVY)
 
 
-def test_the_reading_of_imports_sees_what_is_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks above can fail: a module that breaks each rule is read as breaking it."""
-    monkeypatch.setattr("test_layering.PACKAGE", tmp_path)
-    stage = tmp_path / "solver" / "bad.py"
-    stage.parent.mkdir()
-    inside = "def f():\n    from .. import index\n    import requests\n"
-    stage.write_text(f"import dataclasses\nfrom ..matrix import load\n\n{inside}")
-    names = imports(stage)
-    assert {"gpuenv.matrix", "gpuenv.index", "requests"} <= names
-    assert {name.split(".")[0] for name in imports(stage, top_only=True)} & HEAVY == {"dataclasses"}
-
-
-def test_a_plain_solve_does_without_most_of_the_standard_library(tmp_path: Path) -> None:
-    """What these cost at start is a tenth of a solve. The second of two runs: the first asks pip for the index."""
-    words = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12", "--offline"]
-    watched = ("argparse", "collections", "enum", "functools", "json", "re", "resolvelib", "tomllib", "typing")
-    # What site-packages' .pth files import on every start of this interpreter is not ours.
-    script = (
-        f"import sys; before = set(sys.modules); from gpuenv.cli import main; status = main({words!r}); "
-        f"print('more:', status, *sorted(({set(watched)!r} & set(sys.modules)) - before))"
-    )
-    path = os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {
-        **os.environ, "PYTHONPATH": path, "GPUENV_NO_MEMO": "1", "GPUENV_CACHE_DIR": str(tmp_path / "cache")
-    }  # fmt: skip
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-    assert done.stdout.splitlines()[-1] == "more: 0"
+def test_the_checks_can_fail(tmp_path: Path) -> None:
+    module = tmp_path / "resolve" / "bad.py"
+    module.parent.mkdir()
+    module.write_text("import requests\nfrom ..cli import main\n\ndef f():\n    from .. import api\n")
+    found = imports(module, tmp_path)
+    assert {"gpuenv.cli", "gpuenv.api", "requests"} <= found
+    assert "gpuenv.api" not in imports(module, tmp_path, top_only=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpuenv import matrix
+from gpuenv.compat import data as matrix
+from gpuenv.compat.audit import PLATFORMS, check
+from gpuenv.compat.rules import parse_target
 from gpuenv.errors import DataError
-from gpuenv.matrix.audit import PLATFORMS, check
 from gpuenv.model import parse_pair, parse_release
-from gpuenv.rules import parse_target
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv import cli, matrix
+from gpuenv import cli
+from gpuenv.compat import data as matrix
+from gpuenv.compat.audit import Audit, check
 from gpuenv.errors import DataError
-from gpuenv.matrix.audit import Audit, check
 from gpuenv.model import Wheel
 
 FOLDER = Path(__file__).parent.parent / "matrix_data"

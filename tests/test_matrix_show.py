@@ -10,8 +10,8 @@ import pytest
 
 import gpuenv
 from gpuenv import cli
-from gpuenv.environment import version_key
-from gpuenv.matrix.catalog import PLATFORMS, pick, platform_of, short_name
+from gpuenv.compat.catalog import PLATFORMS, pick, platform_of, short_name
+from gpuenv.requirements.target import version_key
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_show.json").read_text())
 CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}

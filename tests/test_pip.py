@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuenv import piping
-from gpuenv.environment import TargetEnvironment
+from gpuenv.install import inplace_install
 from gpuenv.model import Host, Python
+from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
 from test_cli import run
 from test_verification import site_of
@@ -180,5 +180,5 @@ def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) ->
 
 def test_metadata_that_is_no_requirement_is_passed_over() -> None:
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
-    have = {"a": piping.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
-    assert [text for text, _ in piping.limits(have, environment, ())] == ["b>=1", "c<2"]
+    have = {"a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
+    assert [text for text, _ in inplace_install.limits(have, environment, ())] == ["b>=1", "c<2"]

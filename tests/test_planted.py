@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.doctor.diagnosing import diagnose
-from gpuenv.doctor.trials import check_facts
+from gpuenv.doctor.check_facts import check_facts
+from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Check, Host, Python
 from planting import CUDNN, HERE, OF_MAJOR, RELEASES, SITE, Planter, install, lock_of, place_of, stand_in
 

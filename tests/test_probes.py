@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gpuenv.model import Check
-from gpuenv.verification import verify
-from gpuenv.verification.children import PROBES
+from gpuenv.verify.environment import verify
+from gpuenv.verify.runner import PROBES
 from native_build import build
 from test_verification import CLEAN, CUDNN, FAKES, host_of, install, show, site_of, write_record
 

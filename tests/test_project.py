@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuenv
-from gpuenv import lockfile
+from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import TamperedError
+from gpuenv.lock import pylock
 from index_server import IndexServer
 from test_cli import contents, run
 
@@ -143,12 +144,12 @@ def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> 
         ("torch",), ("numpy",), ("numpy<3",), "3.12",
     )  # fmt: skip
     assert (ci.frameworks, ci.requirements, ci.constraints, ci.python) == (("jax",), (), ("numpy<3",), "3.13t")
-    host = gpuenv.profile_host(ci)
+    host = api.profile_host(ci)
     assert (host.platform, host.glibc, host.gpus, host.driver, host.problems) == (
         "linux-aarch64", (2, 35), (), None, (),
     )  # fmt: skip
     assert (host.python.version, host.python.free_threaded) == ((3, 13), True)
-    host = gpuenv.profile_host(h100)
+    host = api.profile_host(h100)
     assert (host.platform, host.glibc, host.driver, host.driver_cuda) == (
         "linux-x86_64", (2, 28), "580.65.06", (13, 0),
     )  # fmt: skip
@@ -179,8 +180,8 @@ def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> No
     project = gpuenv.read_project(str(locked))
     for profile in project.profiles:
         lock = locks[profile.filename]
-        host = gpuenv.profile_host(profile)
-        assert lockfile.fit(lock, host) == ()
+        host = api.profile_host(profile)
+        assert pylock.fit(lock, host) == ()
         doubts = gpuenv.reasons_against([(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host)
         assert all(reason.code.endswith("-unknown") for reason in doubts)
     assert (7, 0) in locks["pylock.v100.toml"].needs.compute_capabilities
@@ -385,7 +386,7 @@ def test_no_edit_of_a_value_goes_unseen(locked: Path, data: st.DataObject) -> No
     if (node, key) == (document.get("tool", {}).get("gpuenv"), "content") and key not in node:
         return  # as locks were before there was a digest
     with pytest.raises(gpuenv.InputError) as refusal:
-        lockfile.loads(text, "pylock.toml")
+        pylock.loads(text, "pylock.toml")
     assert "\n" not in refusal.value.message
     gone = "content" not in document.get("tool", {}).get("gpuenv", {}) or document["tool"]["gpuenv"].get("format") != 1
     assert isinstance(refusal.value, TamperedError) or gone
@@ -432,11 +433,11 @@ def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
     path = repo / "pylock.ci.toml"
     lock = gpuenv.read_lock(str(path))
     old = lock.replace(data="matrix 2020-01-01.00000000, index snapshot 2020-01-01+000000000000")
-    path.write_text(lockfile.dumps(old))
+    path.write_text(pylock.dumps(old))
     done = call(repo, "lock", "--check")
     assert done.status == 0
     assert f"  newer data: {lock.data}" in done.out
-    path.write_text(lockfile.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0")))
+    path.write_text(pylock.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0")))
     assert "newer data" not in call(repo, "lock", "--check").out
     done = call(repo, "lock", "ci", "--offline")
     assert done.out.splitlines()[0].endswith("packages change") and "  data matrix 2999" in done.out

@@ -12,7 +12,9 @@ from packaging.requirements import Requirement as Parsed
 from pip._internal.exceptions import InstallationError
 
 from gpuenv.errors import InputError
-from gpuenv.requirements import Asked, read_files, read_project
+from gpuenv.requirements.files import read_files
+from gpuenv.requirements.parse import Asked
+from gpuenv.requirements.pyproject import read_project
 
 DATA = Path(__file__).parent / "data"
 CASES: list[dict[str, Any]] = json.loads((DATA / "requirements.json").read_text())

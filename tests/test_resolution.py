@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpuenv import matrix, solver
-from gpuenv.environment import TargetEnvironment
+from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
 from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve import solver
 from universe import BASE, Universe
 
 FOLDER = Path(__file__).parent / "data" / "resolution"
-DATA = matrix.load()
+DATA = data.load()
 
 
 def cases() -> list[dict[str, Any]]:

@@ -10,10 +10,11 @@ from packaging.requirements import Requirement as Parsed
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from gpuenv import lockfile, solver
-from gpuenv.environment import TargetEnvironment, marker_environment
 from gpuenv.errors import NoSolutionError
+from gpuenv.lock import pylock
 from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.requirements.target import TargetEnvironment, marker_environment
+from gpuenv.resolve import solver
 from test_resolution import DATA, versions
 from universe import Universe
 
@@ -157,9 +158,9 @@ def test_two_runs_give_the_same_bytes(packages: Any, requires: list[str], constr
         plan = solve(packages, requires, constraints)
         if plan is None:
             return
-        lock = lockfile.lock(plan)
-        texts.append(lockfile.dumps(lock))
-        assert lockfile.loads(texts[-1], "pylock.toml") == lock
+        lock = pylock.lock(plan)
+        texts.append(pylock.dumps(lock))
+        assert pylock.loads(texts[-1], "pylock.toml") == lock
     assert texts[0] == texts[1]
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv import matrix, rules
+from gpuenv.compat import data as matrix
+from gpuenv.compat import rules
 from gpuenv.errors import Reason
 from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv import running
-from gpuenv.explanation.running import shadow_lines
+from gpuenv import loader_env
+from gpuenv.render.run import shadow_lines
 from test_cli import run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
 
@@ -60,7 +60,7 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
             path.symlink_to(site / file[1:]) if file.startswith("@") else path.touch()
     given_ = {"LD_LIBRARY_PATH": case.get("path"), "LD_PRELOAD": case.get("preload")}
     env = {name: text.format(**places) for name, text in given_.items() if text is not None}
-    changed, shadows = running.loader_variables(env, str(prefix), running.libraries(str(prefix)))
+    changed, shadows = loader_env.loader_variables(env, str(prefix), loader_env.libraries(str(prefix)))
     after = {name: value for name, value in (env | changed).items() if value is not None}
     assert after.get("LD_LIBRARY_PATH", "") == case.get("want_path", "").format(**places)
     assert after.get("LD_PRELOAD", "") == case.get("want_preload", "").format(**places)
@@ -85,7 +85,7 @@ def test_what_a_record_lists_is_read_as_csv_reads_it(pairs: list[tuple[str, str]
     csv.writer(text, lineterminator="\n").writerows([path, "sha256=x", "1"] for path in paths)
     rows = [row[0] for row in csv.reader(text.getvalue().splitlines())]
     wanted = [path for path in rows if os.path.basename(path).startswith("lib") and _is_library(path)]
-    assert list(running.recorded(text.getvalue().encode())) == wanted
+    assert list(loader_env.recorded(text.getvalue().encode())) == wanted
 
 
 def _is_library(path: str) -> bool:
@@ -98,8 +98,8 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudnn.so.9").touch()
-    assert running.libraries(str(tmp_path)) == {"libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
-    assert running.activated({"VIRTUAL_ENV": "/x", "PATH": "/a"}, str(tmp_path)) == {
+    assert loader_env.libraries(str(tmp_path)) == {"libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
+    assert loader_env.activated({"VIRTUAL_ENV": "/x", "PATH": "/a"}, str(tmp_path)) == {
         "PATH": f"{tmp_path}/bin:/a",
         "CONDA_PREFIX": str(tmp_path),
         "VIRTUAL_ENV": None,

@@ -22,7 +22,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 from pip._internal.models.index import PyPI
 
-from gpuenv.environment import (
+from gpuenv.errors import DataError
+from gpuenv.index.snapshot import Snapshot
+from gpuenv.model import Host, Python, Requirement
+from gpuenv.requirements.target import (
     FIRST_FREE_THREADED,
     NEWEST_GLIBC,
     PLATFORMS,
@@ -32,10 +35,7 @@ from gpuenv.environment import (
     interpreter_tag,
     marker_environment,
 )
-from gpuenv.environment.versions import parse_stored_requirement
-from gpuenv.errors import DataError
-from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Host, Python, Requirement
+from gpuenv.requirements.versions import parse_stored_requirement
 from test_environment import real_tags
 
 ROOT = Path(__file__).parent.parent
@@ -295,7 +295,7 @@ def test_a_solve_needs_no_packaging() -> None:
     program = f"""
 import sys
 before = set(sys.modules)  # an editable install starts with more
-from gpuenv.environment import TargetEnvironment
+from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Python
 snapshot = Snapshot({str(FOLDER)!r}, {STORE!r})

@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpuenv
-from gpuenv import lockfile, matrix, rules
+from gpuenv.compat import data, rules
+from gpuenv.lock import pylock
 from gpuenv.model import Host, Plan, Request, parse_release
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "solve.json").read_text())
-DATA = matrix.load()
+DATA = data.load()
 
 
 def host_of(case: dict[str, Any]) -> Host:
@@ -123,10 +124,10 @@ def test_no_plan_breaks_a_rule_and_a_lock_reads_back_the_same(case: dict[str, An
         return
     assert contradictions(plan) == []
     lock = gpuenv.lock(plan)
-    text = lockfile.dumps(lock)
-    assert lockfile.loads(text, "pylock.toml") == lock
-    assert lockfile.dumps(gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))) == text
-    assert lockfile.fit(lock, plan.host) == ()
+    text = pylock.dumps(lock)
+    assert pylock.loads(text, "pylock.toml") == lock
+    assert pylock.dumps(gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))) == text
+    assert pylock.fit(lock, plan.host) == ()
 
 
 @quick
@@ -179,8 +180,8 @@ def test_a_lock_says_what_a_host_lacks() -> None:
         "no-gpu": host_of({**case, "gpu": ["none"], "driver": None}),
     }
     for code, host in fits.items():
-        assert code in {reason.code for reason in lockfile.fit(lock, host)}
-    assert lockfile.fit(lock, host_of({**case, "gpu": ["B200"], "driver": "595.45.04"})) == ()
+        assert code in {reason.code for reason in pylock.fit(lock, host)}
+    assert pylock.fit(lock, host_of({**case, "gpu": ["B200"], "driver": "595.45.04"})) == ()
 
 
 def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
@@ -190,6 +191,6 @@ def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
     lock = gpuenv.lock(gpuenv.solve(request_of(case), host_of(case)))
     import tomllib
 
-    parsed = Pylock.from_dict(tomllib.loads(lockfile.dumps(lock)))
+    parsed = Pylock.from_dict(tomllib.loads(pylock.dumps(lock)))
     parsed.validate()
     assert len(parsed.packages) == len(lock.pins)

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 import gpuenv
-from gpuenv import matrix
-from gpuenv.matrix.bad import KnownBad, clauses, within
+from gpuenv.compat import data
+from gpuenv.compat.known_bad import KnownBad, clauses, within
 from gpuenv.model import Host, IndexOptions, Plan, Request, parse_pair
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
 COMPILE = ROOT / "scripts" / "compile_matrix.py"
 CASES = json.loads((ROOT / "tests" / "data" / "versions.json").read_text(encoding="ascii"))
-DATA = matrix.load()
+DATA = data.load()
 TABLES = json.loads((FOLDER / "tables.json").read_text(encoding="ascii"))
 
 

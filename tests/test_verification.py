@@ -17,7 +17,7 @@ import pytest
 
 from gpuenv.errors import InputError
 from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
-from gpuenv.verification import verify
+from gpuenv.verify.environment import verify
 from native_build import build
 
 HERE = (sys.version_info[0], sys.version_info[1])
@@ -241,7 +241,7 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
         # A shell may have started the tests with the signal ignored, which children inherit.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from gpuenv.model import Host, Python\n"
-        "from gpuenv.verification import verify\n"
+        "from gpuenv.verify.environment import verify\n"
         "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), timeout=500)\n"
     )
     paths = os.pathsep.join(sys.path)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from gpuenv import solver
-from gpuenv.environment import TargetEnvironment, version_key
 from gpuenv.errors import NoSolutionError, PackageIndexError
-from gpuenv.index.combined import CombinedIndex
+from gpuenv.index.multi_index import CombinedIndex
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request
-from gpuenv.solver.releases import can_be
+from gpuenv.requirements.target import TargetEnvironment, version_key
+from gpuenv.resolve import solver
+from gpuenv.resolve.selection import can_be
 from test_resolution import DATA, versions
 from universe import Universe
 

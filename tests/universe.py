@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpuenv.environment import normalize_name, parse_requirement, version_key
 from gpuenv.errors import InputError, Reason, UnusableFileError
 from gpuenv.model import Requirement, Wheel
 from gpuenv.protocols import Environment
+from gpuenv.requirements.target import normalize_name, parse_requirement, version_key
 from index_server import File, IndexServer, make_sdist, make_wheel
 
 BASE = "https://files.test/files/"

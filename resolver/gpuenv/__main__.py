@@ -6,11 +6,6 @@ import sys
 
 def main() -> None:
     """Runs the command line and ends the process."""
-    if sys.argv[1:2] == ["solve"]:
-        from .memo import recall
-
-        if recall(sys.argv[1:]):
-            _end(0)
     from .cli import main as run
 
     _end(run())

@@ -7,13 +7,7 @@ anything else. Sizes are bytes.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any, Self, dataclass_transform
-else:
-
-    def dataclass_transform(**_options: object) -> Any:  # noqa: D103  as typing has it
-        return lambda cls: cls
+from typing import Any, Self, dataclass_transform
 
 ComputeCapability = tuple[int, int]
 CudaVersion = tuple[int, int]

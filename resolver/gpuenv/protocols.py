@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from .model import Build, ComputeCapability, CudaVersion, Framework, Library, Requirement, Way, Wheel
+from .model import (
+    Build,
+    ComputeCapability,
+    CudaVersion,
+    Framework,
+    Library,
+    Requirement,
+    Way,
+    Wheel,
+)
 
 
 class Environment(Protocol):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
-import gpuenv
-
-# The solver is started before anything else is imported: it takes a tenth of a second to be there.
-from ..backends.conda import solvers, virtual
+from .. import api
 from ..errors import HostMismatchError, InputError
 from ..model import Check, Host, Lock, Plan, Request
-from .active import active_prefix
-from .output import print_json, print_lines
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from argparse import Namespace
+# The solver is started before anything else is imported: it takes a tenth of a second to be there.
+from ..resolve.conda import solvers, virtual_packages
+from .conda_env import active_prefix
+from .output import print_json, print_lines
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
@@ -40,11 +37,10 @@ def solve(arguments: Namespace) -> int:
 
 def install(arguments: Namespace) -> int:
     """The command `gpuenv install`, for conda: solved, locked, installed, verified."""
-    from ..backends import wheels
-    from ..backends.conda import installing
+    from ..install import conda, wheels
 
     # A target that cannot be used is bad input: not even the lock is written then.
-    installing.check(arguments.target)
+    conda.check(arguments.target)
     if arguments.pip:
         wheels.check_installer(arguments.installer)
     lock, second, said = _locked(arguments, arguments.target)
@@ -58,11 +54,11 @@ Said = list[tuple[Plan, str]]  # plans, each with the file that its lock is in: 
 
 def _lock_path(arguments: Namespace) -> str:
     """Where the lock goes, checked before anything is solved."""
-    from ..backends.conda import locks
+    from ..lock import conda_formats
 
     if arguments.format == "requirements":
         raise InputError("--format requirements is for pip: conda takes conda-explicit or conda-lock")
-    return _path(arguments.output or locks.FORMATS[_form(arguments)])
+    return _path(arguments.output or conda_formats.FORMATS[_form(arguments)])
 
 
 def _form(arguments: Namespace) -> str:
@@ -83,10 +79,10 @@ def _solved(
     arguments: Namespace, channels: tuple[str, ...], solver: solvers.Solver, prefix: str | None
 ) -> tuple[Lock, Lock | None, Said]:
     # While the solver starts, all that is needed after it.
-    from .. import explanation  # noqa: F401
-    from ..backends.conda import locks
-    from ..writing import write_whole
-    from .asking import asked
+    from ..atomic_write import write_whole
+    from ..lock import conda_formats
+    from ..render import plans  # noqa: F401
+    from .request_args import asked
 
     path = _lock_path(arguments)
     request, options, host = asked(arguments, lambda: host_of(arguments))
@@ -94,39 +90,40 @@ def _solved(
     solver.leave()
     if prefix is not None:
         plan = with_owners(plan, prefix)
-    lock, second, said = locks.lock(plan, channels), None, [(plan, path)]
+    lock, second, said = conda_formats.lock(plan, channels), None, [(plan, path)]
     if arguments.pip:
-        from . import mixed
+        from . import conda_pip
 
-        said.append(mixed.planned(arguments, plan, options, path))
-        lock, second = mixed.written(lock, path, *said[1])
-    write_whole(path, locks.dumps(lock, _form(arguments)).encode())
+        said.append(conda_pip.planned(arguments, plan, options, path))
+        lock, second = conda_pip.written(lock, path, *said[1])
+    write_whole(path, conda_formats.dumps(lock, _form(arguments)).encode())
     return lock, second, said
 
 
 def with_owners(plan: Plan, prefix: str) -> Plan:
     """The plan with a warning of what it would bring into a prefix beside the same of wheels that are there."""
-    from ..backends.conda import prefixes, rows
+    from ..compat import conda_records
+    from ..install import conda_prefix
 
-    matrix = gpuenv.compatibility_data()
-    mine = prefixes.left_over(prefix, None)  # of an earlier lock, and taken out with it
-    found = prefixes.beside_wheels(prefix, plan.pins, rows.Carriers(matrix.folder), matrix, mine)
+    matrix = api.compatibility_data()
+    mine = conda_prefix.left_over(prefix, None)  # of an earlier lock, and taken out with it
+    found = conda_prefix.beside_wheels(prefix, plan.pins, conda_records.Carriers(matrix.folder), matrix, mine)
     return plan.replace(warnings=(*plan.warnings, *found))
 
 
 def _said(arguments: Namespace, said: Said) -> None:
-    from .. import explanation
+    from ..render import plans
 
     if arguments.json:
-        documents = [explanation.plan_json(*one) for one in said]
+        documents = [plans.plan_json(*one) for one in said]
         print_json(documents[0] | ({"pip": documents[1]} if documents[1:] else {}))
     else:
-        print_lines([line for one in said for line in explanation.plan_lines(*one)])
+        print_lines([line for one in said for line in plans.plan_lines(*one)])
 
 
 def _started(arguments: Namespace, channels: Sequence[str]) -> solvers.Solver:
     cache = "offline" if arguments.offline else "refresh" if arguments.refresh else "fetch"
-    subdir = virtual.SUBDIRS.get(arguments.platform or _platform())
+    subdir = virtual_packages.SUBDIRS.get(arguments.platform or _platform())
     if subdir is None:
         raise InputError(f"--platform {arguments.platform}: no conda subdirectory is known for it")
     return solvers.solver(channels, (subdir, "noarch"), cache=cache)
@@ -136,14 +133,15 @@ def plan_for(
     request: Request, host: Host, solver: solvers.Solver, *, python: tuple[int, int] | None = None
 ) -> Plan:
     """The plan of a request on a host, by a solver; `python` None leaves the Python to it. NoSolutionError."""
-    from ..backends.conda import planning, rows
+    from ..compat import conda_records
+    from ..resolve.conda import planning
 
-    matrix = gpuenv.compatibility_data()
+    matrix = api.compatibility_data()
     return planning.plan(
         request,
         host,
         matrix,
-        rows.Carriers(matrix.folder),
+        conda_records.Carriers(matrix.folder),
         solver,
         admits=lambda specifier, version: _admits(specifier, version, request.pre),
         python=python,
@@ -152,7 +150,7 @@ def plan_for(
 
 
 def _admits(specifier: str, version: str, pre: bool) -> bool:
-    from ..environment.versions import contains
+    from ..requirements.versions import contains
 
     try:
         return contains(specifier, version, pre)
@@ -162,11 +160,11 @@ def _admits(specifier: str, version: str, pre: bool) -> bool:
 
 def host_of(arguments: Namespace) -> Host:
     """The host of the flags, else of CONDA_OVERRIDE_*, else the one that is detected."""
-    from . import host_of as of_flags
+    from .host_args import host_of as of_flags
 
     if arguments.gpu or arguments.host or not any(name.startswith("CONDA_OVERRIDE_") for name in os.environ):
         return of_flags(arguments, solving=True)
-    host = virtual.overridden(of_flags(arguments, solving=False), os.environ)
+    host = virtual_packages.overridden(of_flags(arguments, solving=False), os.environ)
     if not host.gpus and host.problems:
         return of_flags(arguments, solving=True)  # which says what is wrong
     return host
@@ -202,31 +200,32 @@ def _path(path: str) -> str:
 
 def is_lock(path: str) -> bool:
     """Whether a file is the lock of a conda environment."""
-    from ..backends.conda import locks
+    from ..lock import conda_formats
 
-    return locks.is_lock(path)
+    return conda_formats.is_lock(path)
 
 
 def read_locks(path: str) -> tuple[Lock, Lock | None]:
     """(a conda lock, that of its wheels beside it if it has one)."""
-    from ..backends.conda import locks, mixed
+    from ..lock import conda_formats
+    from ..resolve.conda import wheels_beside
 
-    lock = locks.read(path)
-    beside = mixed.path_beside(path, lock)
-    return lock, None if beside is None else gpuenv.read_lock(beside)
+    lock = conda_formats.read(path)
+    beside = wheels_beside.path_beside(path, lock)
+    return lock, None if beside is None else api.read_lock(beside)
 
 
 def sync(arguments: Namespace) -> int:
     """The command `gpuenv sync`, of a conda lock: checked, installed, verified."""
-    from . import host_of as of_flags
+    from .host_args import host_of as of_flags
 
     lock, second = read_locks(arguments.lock)
     return _sync_and_verify(arguments, lock, second, of_flags(arguments, solving=False, python=False))
 
 
 def _sync_and_verify(arguments: Namespace, lock: Lock, second: Lock | None, host: Host) -> int:
-    from . import note
-    from .verifying import end_by_exit, show
+    from .output import note
+    from .verify import end_by_exit, show
 
     sync_prefix(lock, arguments.target, host, second=second, installer=arguments.installer, progress=note(arguments))
     if arguments.no_verify:
@@ -252,24 +251,25 @@ def verify(
     verbose: bool = False,
 ) -> tuple[Check, ...]:
     """The checks of a prefix (its folder or its interpreter) by its lock: the host's, "versions conda" and "versions
-    wheels", and all that gpuenv.verify checks of an environment without a lock.
+    wheels", and all that api.verify checks of an environment without a lock.
     """
-    from ..backends.conda import installing, prefixes, rows
+    from ..compat import conda_records
+    from ..install import conda, conda_prefix
 
     if not os.path.isdir(target):  # bin/python, or python.exe on Windows
         folder = os.path.dirname(os.path.abspath(target))
         target = os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder
-    if not prefixes.is_prefix(target):
+    if not conda_prefix.is_prefix(target):
         raise InputError(f"{target}: is no conda environment, and the lock is of one")
-    matrix = gpuenv.compatibility_data()
+    matrix = api.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
-    against = installing.reasons(lock, own, matrix, rows.Carriers(matrix.folder)) if device else ()
-    checks = [*gpuenv.host_checks(lock, own, device, against), prefixes.conda_check(target, lock)]
+    against = conda.reasons(lock, own, matrix, conda_records.Carriers(matrix.folder)) if device else ()
+    checks = [*api.host_checks(lock, own, device, against), conda_prefix.conda_check(target, lock)]
     if second is not None:
-        checks.append(prefixes.wheels_check(target, second))
-    python = installing.interpreter(target)
+        checks.append(conda_prefix.wheels_check(target, second))
+    python = conda.interpreter(target)
     if python:
-        checks += gpuenv.verify(None, python, own, device=device, timeout=timeout, only=only, verbose=verbose)
+        checks += api.verify(None, python, own, device=device, timeout=timeout, only=only, verbose=verbose)
     return tuple(checks)
 
 
@@ -287,32 +287,33 @@ def sync_prefix(
     HostMismatchError, before anything is written, if the host does not fulfil what the locks need, or if the rules
     speak against one of the files; that holds for the locks of other tools, too.
     """
-    from .. import lockfile
-    from ..backends import wheels
-    from ..backends.conda import installing, mixed, prefixes, rows
+    from ..compat import conda_records
+    from ..install import conda, conda_prefix, wheels
+    from ..lock import pylock
+    from ..resolve.conda import wheels_beside
 
-    matrix = gpuenv.compatibility_data()
+    matrix = api.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
-    found = lockfile.fit(lock, own)
+    found = pylock.fit(lock, own)
     if not any(reason.code in ("platform", "no-gpu") for reason in found):
-        found += installing.reasons(lock, own, matrix, rows.Carriers(matrix.folder))
+        found += conda.reasons(lock, own, matrix, conda_records.Carriers(matrix.folder))
     if second is not None:
-        found += lockfile.fit(second, own)
+        found += pylock.fit(second, own)
     if found:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", tuple(dict.fromkeys(found)))
-    if second is None and mixed.named(lock) is not None:
+    if second is None and wheels_beside.named(lock) is not None:
         raise InputError("the lock has pip packages beside it: give their lock, too")
-    new, old = installing.check(target), prefixes.left_over(target, second)
+    new, old = conda.check(target), conda_prefix.left_over(target, second)
     if second is not None or old:
         wheels.check_installer(installer)
     if old:  # before conda's are there, which may be of the same names
         nothing = lock.replace(pins=())
         wheels.add(nothing, wheels.interpreter_of(target), remove=old, installer=installer, progress=progress)
-    python = installing.sync(lock, target, progress=progress)
+    python = conda.sync(lock, target, progress=progress)
     try:
         if second is not None:
             wheels.add(second, python, installer=installer, progress=progress)
-        prefixes.remember(target, second)
+        conda_prefix.remember(target, second)
     except BaseException:
         if new:
             import shutil

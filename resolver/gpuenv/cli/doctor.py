@@ -8,19 +8,16 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import BinaryIO
 
 from ..errors import InputError
-from ..running import active_environment, interpreter
-from . import host_flags, host_of
+from ..loader_env import active_environment, interpreter
+from .host_args import host_flags, host_of
 from .output import print_json, print_lines
-from .verifying import end_by_exit, seconds
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
-    from argparse import ArgumentParser, Namespace
-    from typing import BinaryIO
+from .verify import end_by_exit, seconds
 
 PATIENCE = 1.0  # s without a word on a pipe after which it is said that one is read
 
@@ -37,9 +34,8 @@ def doctor_flags(parser: ArgumentParser) -> None:
 def doctor(arguments: Namespace) -> int:
     """0 if no fault was found, 1 if one was."""
     from .. import doctor as stage
-    from .. import examination
-    from ..doctor import catalogue
-    from ..explanation import doctor as explanation
+    from ..doctor import catalog, diagnosis
+    from ..render import doctor as explanation
 
     target = _target(arguments)
     described = bool(arguments.gpu or arguments.host or arguments.driver)
@@ -50,7 +46,7 @@ def doctor(arguments: Namespace) -> int:
             arguments.python = interpreter(target)
         host = host_of(arguments, solving=False)
         end_by_exit()
-        found = examination.examine(
+        found = diagnosis.examine(
             log,
             host,
             target=target,
@@ -59,7 +55,7 @@ def doctor(arguments: Namespace) -> int:
             timeout=arguments.timeout,
             flags=_host_words(arguments),
         )
-    causes = catalogue.causes()
+    causes = catalog.causes()
     if arguments.json:
         print_json(explanation.doctor_json(found, causes))
     else:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 
-import gpuenv
-
+from .. import api
+from ..compat.evaluate import is_doubt
 from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, TamperedError
-from ..facts import is_doubt
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request
-from . import host_flags, host_of
-from .asking import request_flags
+from .host_args import host_flags, host_of
 from .output import print_json, print_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
-    from argparse import ArgumentParser, Namespace
+from .request_args import request_flags
 
 _PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-wheel-for-target"})
 _CHANGES = ("gpu", "driver", "python", "platform", "glibc")
@@ -41,13 +37,13 @@ def explain(arguments: Namespace) -> int:
 
 
 def _explain_request(arguments: Namespace) -> int:
-    from ..explanation import refusals
-    from .asking import asked, frameworks_first
+    from ..render import refusals
+    from .request_args import asked, frameworks_first
 
     arguments.framework, arguments.requirement = frameworks_first(arguments.framework, arguments.requirement)
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=True))
     try:
-        plan = gpuenv.solve(request, host, options)
+        plan = api.solve(request, host, options)
     except NoSolutionError as error:
         if arguments.json:
             print_json(refusals.explanation_json(error.explanation))
@@ -67,7 +63,7 @@ def _whole(plan: Plan, request: Request, host: Host, options: IndexOptions) -> I
 
     They are those against asking for just this release and for that other one.
     """
-    from ..environment import parse_requirement
+    from ..requirements.target import parse_requirement
 
     done: set[str] = set()
     for one in plan.skipped:
@@ -86,7 +82,7 @@ def _whole(plan: Plan, request: Request, host: Host, options: IndexOptions) -> I
 def _refusal(request: Request, host: Host, options: IndexOptions) -> tuple[Reason, ...]:
     """The reasons against a request, () if there are none or they are not known."""
     try:
-        gpuenv.solve(request, host, options, changes=False)
+        api.solve(request, host, options, changes=False)
     except NoSolutionError as error:
         return error.explanation.reasons
     except GpuEnvError:
@@ -98,7 +94,7 @@ def _refusal(request: Request, host: Host, options: IndexOptions) -> tuple[Reaso
 
 
 def _explain_lock(arguments: Namespace, path: str) -> int:
-    from ..explanation import locks, refusals
+    from ..render import locks, refusals
 
     own = _own(path)
     host = _host(arguments, own)
@@ -120,19 +116,19 @@ def against_lock(path: str, host: Host) -> tuple[str, int, tuple[Reason, ...]]:
     Of gpuenv's own locks their needs are asked, too. One that was made for the CPU is meant to leave a GPU alone: then
     that its builds are CPU builds is a note (gpu-unused), in any other lock it is a failure.
     """
-    from .. import lockfile
+    from ..lock import pylock
 
-    others = lockfile.read_others(path, host)
+    others = pylock.read_others(path, host)
     found = list(others.reasons)
-    rules = gpuenv.reasons_against(others.pins, host)
+    rules = api.reasons_against(others.pins, host)
     if others.created_by == "gpuenv":
         try:
-            lock = gpuenv.read_lock(path)
+            lock = api.read_lock(path)
         except TamperedError:
             need, have, source = "the content that was locked", "an edited one", "[tool.gpuenv] content"
             found.append(Reason(code="lock-edited", subject="lock", need=need, have=have, source=source))
         else:
-            found += lockfile.fit(lock, host)
+            found += pylock.fit(lock, host)
             rules = tuple(_meant(reason, lock) for reason in rules)
     if any(reason.code == "no-gpu" for reason in found):
         rules = tuple(reason for reason in rules if reason.code != "gpu-unused")
@@ -148,7 +144,7 @@ def _meant(reason: Reason, lock: Lock) -> Reason:
 def _own(path: str) -> Lock | None:
     """The lock, if gpuenv wrote it and nobody edited it."""
     try:
-        return gpuenv.read_lock(path)
+        return api.read_lock(path)
     except InputError:
         return None  # of another tool; what cannot be read at all is told when it is read as any lock
 
@@ -158,7 +154,7 @@ def _host(arguments: Namespace, own: Lock | None) -> Host:
     if own is None or arguments.host or not any(getattr(arguments, name) for name in _CHANGES):
         host = host_of(arguments, solving=True, python=own is None or arguments.python is not None)
         return host if own is None or arguments.python else host.replace(python=own.host.python)
-    return gpuenv.describe(
+    return api.describe(
         own.host,
         gpus=arguments.gpu,
         driver=arguments.driver,
@@ -170,19 +166,19 @@ def _host(arguments: Namespace, own: Lock | None) -> Host:
 
 def _changes(path: str, host: Host, reasons: Sequence[Reason]) -> list[Change]:
     """Single changes of the host with which nothing fails any more."""
-    from .. import elsewhere
+    from ..compat import what_if
 
-    matrix = gpuenv.compatibility_data()
+    matrix = api.compatibility_data()
 
-    def works(one: elsewhere.Elsewhere) -> bool:
+    def works(one: what_if.Elsewhere) -> bool:
         return all(is_doubt(reason) for reason in against_lock(path, one.host)[2])
 
-    def first(kind: Iterable[elsewhere.Elsewhere]) -> elsewhere.Elsewhere | None:
+    def first(kind: Iterable[what_if.Elsewhere]) -> what_if.Elsewhere | None:
         return next((one for one in kind if works(one)), None)
 
     found = [
-        first(elsewhere.pythons(host)) if _PYTHON & {reason.code for reason in reasons} else None,
-        first(elsewhere.drivers(host, matrix)),
-        first(elsewhere.fewer_gpus(host)) or first(elsewhere.gpus(host, matrix)),
+        first(what_if.pythons(host)) if _PYTHON & {reason.code for reason in reasons} else None,
+        first(what_if.drivers(host, matrix)),
+        first(what_if.fewer_gpus(host)) or first(what_if.gpus(host, matrix)),
     ]
     return [Change(change=one.change, gives="a host on which the lock works") for one in found if one is not None]

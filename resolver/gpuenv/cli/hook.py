@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from argparse import Namespace
+from typing import Any
 
 from ..errors import GpuEnvError
-from ..explanation.hooks import hook_line, one_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from argparse import Namespace
-    from typing import Any
+from ..render.hook import hook_line, one_line
 
 GRACE = 1.2  # s that a child has beyond the limit, to end its own children and to say what was seen
 LAST = 0.3  # s that are waited for a child that was killed
@@ -87,12 +84,12 @@ def _work(arguments: Namespace, timeout: float, begin: float, writing: int) -> N
 
 
 def _verify(arguments: Namespace, timeout: float, begin: float, tell: Any) -> int:
-    from .. import explanation
-    from .verifying import checked
+    from ..render import plans
+    from .verify import checked
 
     left = timeout - (time.monotonic() - begin)
     checks, host = checked(arguments, left, lambda step: tell(step=step))
-    good = explanation.ok(checks) and not (arguments.strict and any(one.status != "pass" for one in checks))
+    good = plans.ok(checks) and not (arguments.strict and any(one.status != "pass" for one in checks))
     line = hook_line(checks, host, time.monotonic() - begin, device=not arguments.no_device)
     tell(line=line, status=0 if good else 1, bad_input=False)
     return 0 if good else 1

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gpuenv
+from argparse import ArgumentParser, Namespace
 
-from ..explanation import data as explanation
+from .. import api
+from ..render import matrix as explanation
 from .output import print_json, print_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # argparse is for what cannot be read at a glance
-    from argparse import ArgumentParser, Namespace
 
 
 def _platform_flag(parser: ArgumentParser) -> None:
@@ -29,12 +26,12 @@ def _no_flags(parser: ArgumentParser) -> None:
 
 
 def _platform(arguments: Namespace) -> str:
-    return gpuenv.describe(gpus=["none"], platform=arguments.platform).platform
+    return api.describe(gpus=["none"], platform=arguments.platform).platform
 
 
 def _list(arguments: Namespace) -> int:
     platform = _platform(arguments)
-    entries = gpuenv.matrix_catalog().entries(platform)
+    entries = api.matrix_catalog().entries(platform)
     if arguments.json:
         print_json(explanation.entries_json(entries, platform))
     else:
@@ -43,7 +40,7 @@ def _list(arguments: Namespace) -> int:
 
 
 def _show(arguments: Namespace) -> int:
-    platform, catalog = _platform(arguments), gpuenv.matrix_catalog()
+    platform, catalog = _platform(arguments), api.matrix_catalog()
     entry = catalog.entry(arguments.name, platform)
     if arguments.version is None:
         if arguments.json:
@@ -60,7 +57,7 @@ def _show(arguments: Namespace) -> int:
 
 
 def _check(arguments: Namespace) -> int:
-    audit = gpuenv.matrix_check()
+    audit = api.matrix_check()
     if arguments.json:
         print_json(explanation.audit_json(audit))
     else:

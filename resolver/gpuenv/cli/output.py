@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Sequence
-    from typing import Any
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -26,3 +24,12 @@ def print_json(document: Any) -> None:
     import json
 
     print(json.dumps(document, indent=2))
+
+
+def _say(line: str) -> None:
+    print_lines([line])
+
+
+def note(arguments: Namespace) -> Callable[[str], None]:
+    """Where progress goes: under --json not to stdout."""
+    return (lambda line: print(line, file=sys.stderr)) if arguments.json else _say

@@ -9,21 +9,17 @@ from __future__ import annotations
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from typing import Any
 
-import gpuenv
-
-from .. import piping
-from ..environment import TargetEnvironment, parse_requirement
+from .. import api
 from ..errors import Explanation, InputError, InstallError, NoSolutionError
-from ..explanation import pips as texts
+from ..install import inplace_install
+from ..loader_env import active_environment, interpreter
 from ..model import Host, IndexOptions, Needs, Plan, Request
-from ..running import active_environment, interpreter
-from . import host_flags, host_of, note
-from .output import print_json, print_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any
+from ..render import pip as texts
+from ..requirements.target import TargetEnvironment, parse_requirement
+from .host_args import host_flags, host_of
+from .output import note, print_json, print_lines
 
 ROUNDS = 5  # solves until what changes and what limits it agree
 SECONDS = 60.0  # for the list of what is installed
@@ -90,7 +86,7 @@ def install_flags(parser: ArgumentParser) -> None:
 
 
 def _own_flags(parser: ArgumentParser) -> None:
-    from .verifying import seconds
+    from .verify import seconds
 
     parser.add_argument("--allow-sdist", metavar="NAME", action="append", default=[])
     parser.add_argument("--default-index-only", action="store_true", help="leave out the frameworks' own indexes")
@@ -117,8 +113,8 @@ def _leftover(arguments: Namespace, left: Sequence[str]) -> None:
 
 def install(arguments: Namespace) -> int:
     """0 if all was done and verified, 1 if a check failed; nothing is installed where there is no solution."""
-    from ..backends import wheels
-    from .asking import asked, frameworks_first
+    from ..install import wheels
+    from .request_args import asked, frameworks_first
 
     if not arguments.requirement and not arguments.requirements:
         raise InputError("nothing to install: give a REQUIREMENT, or -r FILE")
@@ -128,17 +124,17 @@ def install(arguments: Namespace) -> int:
     if answer["managed"]:
         raise InputError(f"{python}: its system manages its packages ({answer['managed']})", hint="make an environment")
     _no_index(arguments)
-    have = piping.installed(answer["distributions"])
+    have = inplace_install.installed(answer["distributions"])
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=False))
     frameworks, others = frameworks_first((), request.requirements)
     request = request.replace(frameworks=tuple(frameworks), requirements=tuple(others))
     plan = _Solving(arguments, request, options, host, have).plan()
     environment = TargetEnvironment(plan.host)
-    gone, against = piping.in_the_way(plan.pins, have, environment, gpuenv.compatibility_data())
+    gone, against = inplace_install.in_the_way(plan.pins, have, environment, api.compatibility_data())
     if against:
         raise NoSolutionError(Explanation(subject=", ".join(arguments.requirement) or "it", reasons=tuple(against)))
-    lock = gpuenv.lock(plan).replace(pins=tuple(piping.changed(plan.pins, have)))
-    done = piping.steps(plan.pins, gone, have)
+    lock = api.lock(plan).replace(pins=tuple(inplace_install.changed(plan.pins, have)))
+    done = inplace_install.steps(plan.pins, gone, have)
     if not (arguments.json or arguments.quiet):
         print_lines(texts.step_lines(plan, done, dry=arguments.dry_run))
     if arguments.dry_run:
@@ -153,21 +149,21 @@ def _progress(arguments: Namespace) -> Callable[[str], None] | None:
     return None if arguments.quiet else note(arguments)
 
 
-def _verified(arguments: Namespace, prefix: str, plan: Plan, done: Sequence[piping.Step]) -> int:
-    from .. import explanation
-    from .verifying import end_by_exit
+def _verified(arguments: Namespace, prefix: str, plan: Plan, done: Sequence[inplace_install.Step]) -> int:
+    from ..render import plans
+    from .verify import end_by_exit
 
     checks = None
     if not arguments.no_verify:
         end_by_exit()
         described = bool(arguments.gpu or arguments.host)
         device = not described and bool(plan.host.gpus or plan.choices)
-        checks = gpuenv.verify(None, arguments.python, plan.host, device=device, timeout=arguments.timeout)
-    good = checks is None or explanation.ok(checks)
+        checks = api.verify(None, arguments.python, plan.host, device=device, timeout=arguments.timeout)
+    good = checks is None or plans.ok(checks)
     if arguments.json:
         print_json(texts.pip_json(prefix, plan, done, checks, dry=False))
     elif checks is not None and not (arguments.quiet and good):
-        print_lines(explanation.check_lines(checks))
+        print_lines(plans.check_lines(checks))
     return 0 if good else 1
 
 
@@ -191,7 +187,7 @@ def _survey(python: str) -> dict[str, Any]:
     """What is installed, as the probe `needs` answers."""
     import time
 
-    from ..verification.children import Children
+    from ..verify.runner import Children
 
     with Children(python, os.environ, time.monotonic() + SECONDS) as children:
         outcome = children.run("needs", {})
@@ -226,14 +222,14 @@ class _Solving:
         request: Request,
         options: IndexOptions,
         host: Host,
-        have: dict[str, piping.Installed],
+        have: dict[str, inplace_install.Installed],
     ) -> None:
         self.arguments, self.options, self.host, self.have = arguments, options, host, have
         self.environment = TargetEnvironment(host)
         self.eager = arguments.upgrade and arguments.upgrade_strategy == "eager"
-        requirements = piping.expanded(request.requirements, have, self.environment, upgrade=arguments.upgrade)
+        requirements = inplace_install.expanded(request.requirements, have, self.environment, upgrade=arguments.upgrade)
         self.request = request.replace(requirements=tuple(requirements))
-        matrix = gpuenv.compatibility_data()
+        matrix = api.compatibility_data()
         named = [matrix.framework(name) for name in matrix.frameworks()]
         # distribution -> its framework
         self.owners = {
@@ -268,8 +264,8 @@ class _Solving:
 
     def _frameworks_of(self, plan: Plan) -> tuple[str, ...]:
         """The frameworks that a plan is about: those asked for, those it brings, and those it would disturb."""
-        matrix = gpuenv.compatibility_data()
-        names = {pin.wheel.name for pin in piping.changed(plan.pins, self.have)}
+        matrix = api.compatibility_data()
+        names = {pin.wheel.name for pin in inplace_install.changed(plan.pins, self.have)}
         if not any(name in self.owners or matrix.is_library(name) or matrix.slots(name) for name in names):
             return self.request.frameworks
         asked = {parse_requirement(text).name for text in self.request.frameworks}
@@ -283,7 +279,7 @@ class _Solving:
         """First with all that is installed at its version; where that cannot be, with as much of it as can be."""
         pins = self._pins()
         firm = [f"{name}=={version}" for name, version in pins] + [
-            text for text, _ in piping.limits(self.have, self.environment, self._moving(pins))
+            text for text, _ in inplace_install.limits(self.have, self.environment, self._moving(pins))
         ]
         try:
             return self._solve(firm, (), changes=False)
@@ -293,7 +289,7 @@ class _Solving:
     def _loosely(self, pins: Sequence[tuple[str, str]]) -> Plan:
         without = set(self.have)
         for _ in range(ROUNDS):
-            bounds = piping.limits(self.have, self.environment, without)
+            bounds = inplace_install.limits(self.have, self.environment, without)
             try:
                 plan = self._solve([text for text, _ in bounds], pins, changes=True)
             except NoSolutionError as error:
@@ -305,14 +301,14 @@ class _Solving:
             if names == without:
                 break
             without = names & set(self.have)
-            if not set(piping.limits(self.have, self.environment, without)) - set(bounds):
+            if not set(inplace_install.limits(self.have, self.environment, without)) - set(bounds):
                 break
         return plan
 
     def _pins(self) -> list[tuple[str, str]]:
         asked = [*self.request.frameworks, *self.request.requirements]
         texts_ = [text for text in asked if text not in self.owners.values() or self.arguments.upgrade]
-        found = piping.pins(texts_, self.have, self.environment, upgrade=self.arguments.upgrade)
+        found = inplace_install.pins(texts_, self.have, self.environment, upgrade=self.arguments.upgrade)
         if not self.eager:
             return found
         frameworks = {name for name in self.have if name in self.owners}
@@ -325,7 +321,7 @@ class _Solving:
         request = self.request.replace(
             constraints=(*self.request.constraints, *dict.fromkeys(constraints)), preferences=tuple(preferences)
         )
-        return gpuenv.solve(request, self.host, self.options, changes=changes)
+        return api.solve(request, self.host, self.options, changes=changes)
 
 
 COMMANDS = {

@@ -8,8 +8,8 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from ..errors import InputError
-from ..explanation.running import run_json, shadow_lines
-from ..running import active_environment, environment_folder, variables
+from ..loader_env import active_environment, environment_folder, variables
+from ..render.run import run_json, shadow_lines
 from .output import print_json
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as env(1) and shells have it

@@ -17,25 +17,16 @@ Written against conda 26.7; the hooks that an older conda lacks are not asked fo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Callable, Sequence
-    from typing import Any, TypeVar
+try:
+    from conda.plugins import hookimpl  # type: ignore[import-not-found,unused-ignore]
+except ImportError:  # without conda, a hook is an ordinary function
 
-    Hook = TypeVar("Hook", bound=Callable[..., object])
-
-    def hookimpl(function: Hook) -> Hook:
-        """Marks a hook for conda."""
-        ...
-else:
-    try:
-        from conda.plugins import hookimpl
-    except ImportError:  # tests: no conda is there to ask the hooks
-
-        def hookimpl(function):
-            """Without conda a hook is a function."""
-            return function
+    def hookimpl(function: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[unused-ignore]
+        """Return the function unchanged."""
+        return function
 
 
 SETTING = "gpuenv_verify"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from . import command
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
-    Check = dict[str, Any]  # of `gpuenv verify --json`: name, subject, status, evidence, seconds
+Check = dict[str, Any]  # of `gpuenv verify --json`: name, subject, status, evidence, seconds
 
 # Packages of conda-forge and of the old pytorch channel, and gpuenv's name of the framework ("" is none).
 WATCHED = {

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from . import command, of_conda
 from .checks import TIMEOUT, WATCHED, check_line, examine, frameworks, records, summary, wheels
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Callable
-    from typing import Any
 
 
 def health(prefix: str, verbose: bool) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 from . import OFF, SETTING, STRICT, WARN, checks, of_conda, warn, words_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Iterable
-    from typing import Any
 
 
 def ready(action: Any) -> None:

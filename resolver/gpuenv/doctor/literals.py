@@ -8,10 +8,7 @@ be changed without the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from typing import Any
+from typing import Any
 
 # A formula is a literal in small letters, (True for all or False for any, its parts), or None: nothing is needed.
 

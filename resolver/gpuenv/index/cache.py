@@ -8,14 +8,14 @@ A folder that cannot be written only means that nothing is kept.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import zlib
+from collections.abc import Mapping
+from typing import Any
 
-from ..quick import canonical, loads
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Mapping
-    from typing import Any
+from ..serialize import canonical_json
 
 FORMAT = 3
 
@@ -85,29 +85,23 @@ class Cache:
         if key and len(key) <= _LONGEST_PLAIN and _PLAIN.issuperset(key):
             name = key
         else:
-            from ..digests import sha256
-
-            name = "h-" + sha256(key.encode("utf-8", "surrogatepass"))
+            name = "h-" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         return os.path.join(self._root, kind, name)
 
 
 def _pack(header: Mapping[str, Any], body: bytes, key: str) -> bytes:
-    import zlib
-
-    head = canonical([key, dict(header)]).encode()
+    head = canonical_json([key, dict(header)]).encode()
     rest = b"%s\n%s" % (head, body)
     return b"%08x %d\n%s" % (zlib.crc32(rest), len(rest), rest)
 
 
 def _unpack(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
-    import zlib
-
     first, _, rest = data.partition(b"\n")
     if first != b"%08x %d" % (zlib.crc32(rest), len(rest)):
         return None
     head, _, body = rest.partition(b"\n")
     try:
-        stored, header = loads(head)
+        stored, header = json.loads(head)
     except ValueError:
         return None
     return (header, body) if stored == key and isinstance(header, dict) else None

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from datetime import datetime
+from typing import TypeVar
 
-from ..environment import normalize_name
 from ..errors import InputError, PackageIndexError
 from ..model import Requirement, Wheel
+from ..protocols import Environment
+from ..requirements.target import normalize_name
 from .cache import Cache
+from .filenames import SDISTS
+from .http import Transport, shown
+from .keyed_lock import Turns
 from .metadata import MetadataReader
-from .names import SDISTS
-from .pages import Fetcher, Page, Row, wheel
-from .transport import Transport, shown
-from .turns import Turns
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ..protocols import Environment
+from .simple_api import Fetcher, Page, Row, wheel
 
 THREADS = 8
 

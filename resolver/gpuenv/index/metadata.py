@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 from ..errors import GpuEnvError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from .cache import Cache
-from .names import python_range, without_stars
-from .pages import OFFLINE_HINT, is_sdist
-from .transport import GONE, OK, PARTIAL, Transport, shown
-from .turns import Turns
+from .filenames import python_range, without_stars
+from .http import GONE, OK, PARTIAL, Transport, shown
+from .keyed_lock import Turns
+from .simple_api import OFFLINE_HINT, is_sdist
 
 BLOCK = 1 << 16  # bytes that a range request asks for at least
 _LARGEST = 64 << 20  # bytes of METADATA, against zip bombs

@@ -11,19 +11,15 @@ store of the default index.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from ..environment import Answers, parse_stored_requirement, version_key
 from ..errors import DataError
 from ..model import Requirement, Wheel
-from ..quick import loads
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes three milliseconds
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from ..protocols import Environment
+from ..protocols import Environment
+from ..requirements.target import Answers, parse_stored_requirement, version_key
 
 _METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
 _GROUP, _ROWS = '\n],\n"', '":[\n'
@@ -39,7 +35,7 @@ class _Package:
         metadata, also_found, files = rest.partition(_FILES)
         if not (found and also_found and files.endswith(_END)):
             raise ValueError("it is cut off or was not written by build_snapshot.py")
-        fields: dict[str, Any] = loads(head.rstrip(",\n") + "}")
+        fields: dict[str, Any] = json.loads(head.rstrip(",\n") + "}")
         self.name: str = fields["name"]
         self.index: str = fields["index"]
         self.versions: list[str] = fields["versions"]
@@ -120,7 +116,7 @@ class Snapshot:
         path, number = wheel.metadata
         if (path, number) not in self._requirements:
             try:
-                texts = loads(self._packages[path].metadata[number])
+                texts = json.loads(self._packages[path].metadata[number])
             except (ValueError, IndexError):
                 raise self._damaged(path, f"the requirements of {wheel.filename} cannot be read") from None
             self._requirements[path, number] = tuple(map(parse_stored_requirement, texts))
@@ -146,7 +142,7 @@ class Snapshot:
             for tags, rows in package.groups:
                 if environment is None or environment.rank(f"a-1-{tags}.whl") is not None:
                     found.append(rows)
-            rows = loads(f"[{','.join(found)}]")
+            rows = json.loads(f"[{','.join(found)}]")
             rows.sort(reverse=True)  # by version and file name, of which there are no two alike
             return self._made(package, rows)
         except (ValueError, IndexError, TypeError):
@@ -180,7 +176,7 @@ class Snapshot:
 
     def _json(self, path: str) -> Any:
         try:
-            return loads(self._text(path))
+            return json.loads(self._text(path))
         except ValueError as error:
             raise self._damaged(path, str(error)) from None
 

@@ -7,7 +7,7 @@ local and version-control requirements, and credentials in the URL of a requirem
 from __future__ import annotations
 
 from .files import read_files
-from .projects import read_project
-from .texts import Asked, requirement
+from .parse import Asked, requirement
+from .pyproject import read_project
 
 __all__ = ["Asked", "read_files", "read_project", "requirement"]

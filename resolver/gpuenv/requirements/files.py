@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from ..errors import InputError
-from .texts import Asked, cut, requirement, shown
+from .parse import Asked, cut, requirement, shown
 
 # pip's own patterns (req_file.py): a comment needs white space before it, a variable is of capitals in braces.
 _COMMENT = re.compile(r"(^|\s+)#.*$")

@@ -1,0 +1,1 @@
+"""Installation of locks into environments."""
