@@ -221,7 +221,7 @@ def test_install_solves_locks_installs_and_verifies(form: str, channel: str, lin
     assert found["host"]["status"] == "pass" and "owners" in found
     status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
     assert status == 0 and set(found) == set(checks(document)), err
-    (tmp_path / wheels_beside.name_beside(str(path))).unlink()
+    (tmp_path / conda_formats.wheel_lock_name(str(path))).unlink()
     assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
 
 
@@ -330,7 +330,7 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
     made = gpuenv.lock(gpuenv.solve(gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)))
     profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
-    assert wheels_beside.conda_lock_of(made) is None and wheels_beside.conda_lock_of(profile) is None
+    assert conda_formats.conda_lock_of(made) is None and conda_formats.conda_lock_of(profile) is None
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------

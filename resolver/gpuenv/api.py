@@ -211,15 +211,15 @@ def sync(
     lock of wheels that belong to a conda lock: alone they lack what conda brings.
     """
     from .install import wheels
-    from .lock import pylock
+    from .lock.host_fit import fit
 
     if lock.inputs:
-        from .resolve.conda.wheels_beside import conda_lock_of
+        from .lock.conda_formats import conda_lock_of
 
         conda = conda_lock_of(lock)
         if conda is not None:
             raise InputError(f"the lock has the wheels that belong to {conda}", hint=f"sync both: gpuenv sync {conda}")
-    reasons = pylock.fit(lock, host)
+    reasons = fit(lock, host)
     if reasons:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", reasons)
     return wheels.sync(lock, target, installer=installer, python=python, progress=progress)
@@ -276,9 +276,9 @@ def host_checks(lock: Lock, host: Host, device: bool, more: tuple[Reason, ...] =
 
     `more` speaks against the lock beside its needs.
     """
-    from .lock import pylock
+    from .lock.host_fit import fit
 
-    found = tuple(dict.fromkeys((*pylock.fit(lock, host), *more)))
+    found = tuple(dict.fromkeys((*fit(lock, host), *more)))
     if not device:
         found = tuple(reason for reason in found if reason.code in ("platform", "python", "glibc", "glibc-unknown"))
     if not found:

@@ -208,10 +208,9 @@ def is_lock(path: str) -> bool:
 def read_locks(path: str) -> tuple[Lock, Lock | None]:
     """(a conda lock, that of its wheels beside it if it has one)."""
     from ..lock import conda_formats
-    from ..resolve.conda import wheels_beside
 
     lock = conda_formats.read(path)
-    beside = wheels_beside.path_beside(path, lock)
+    beside = conda_formats.wheel_lock_path(path, lock)
     return lock, None if beside is None else api.read_lock(beside)
 
 
@@ -289,19 +288,19 @@ def sync_prefix(
     """
     from ..compat import conda_records
     from ..install import conda, conda_prefix, wheels
-    from ..lock import pylock
-    from ..resolve.conda import wheels_beside
+    from ..lock import conda_formats
+    from ..lock.host_fit import fit
 
     matrix = api.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
-    found = pylock.fit(lock, own)
+    found = fit(lock, own)
     if not any(reason.code in ("platform", "no-gpu") for reason in found):
         found += conda.reasons(lock, own, matrix, conda_records.Carriers(matrix.folder))
     if second is not None:
-        found += pylock.fit(second, own)
+        found += fit(second, own)
     if found:
         raise HostMismatchError("the lock does not fit this host; nothing was installed", tuple(dict.fromkeys(found)))
-    if second is None and wheels_beside.named(lock) is not None:
+    if second is None and conda_formats.wheel_lock_of(lock) is not None:
         raise InputError("the lock has pip packages beside it: give their lock, too")
     new, old = conda.check(target), conda_prefix.left_over(target, second)
     if second is not None or old:

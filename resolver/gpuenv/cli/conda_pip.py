@@ -10,6 +10,7 @@ from .. import api
 from ..compat import conda_records
 from ..errors import Explanation, InputError, NoSolutionError
 from ..index.multi_index import CombinedIndex
+from ..lock import conda_formats
 from ..model import IndexOptions, Lock, Plan, Request
 from ..resolve.conda import wheels_beside
 
@@ -50,7 +51,7 @@ def planned(arguments: Namespace, conda: Plan, options: IndexOptions, path: str)
         refused = tuple(reason for name, reason in made[0].refused.items() if name not in said)
         reasons = refused + error.explanation.reasons
         raise NoSolutionError(error.explanation.replace(reasons=reasons)) from None
-    return plan, os.path.join(os.path.dirname(path), wheels_beside.name_beside(path))
+    return plan, os.path.join(os.path.dirname(path), conda_formats.wheel_lock_name(path))
 
 
 def _check_own(request: Request, held: wheels_beside.Supply) -> None:
@@ -69,7 +70,7 @@ def written(lock: Lock, path: str, plan: Plan, beside: str) -> tuple[Lock, Lock]
     """
     from ..lock import pylock
 
-    second = api.lock(plan).replace(inputs=((wheels_beside.CONDA, os.path.basename(path)),))
+    second = api.lock(plan).replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
     text = pylock.dumps(second)
     pylock.write(beside, text)
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -116,9 +116,10 @@ def against_lock(path: str, host: Host) -> tuple[str, int, tuple[Reason, ...]]:
     Of gpuenv's own locks their needs are asked, too. One that was made for the CPU is meant to leave a GPU alone: then
     that its builds are CPU builds is a note (gpu-unused), in any other lock it is a failure.
     """
-    from ..lock import pylock
+    from ..lock.host_fit import fit
+    from ..lock.other_tools import read_any_lock
 
-    others = pylock.read_others(path, host)
+    others = read_any_lock(path, host)
     found = list(others.reasons)
     rules = api.reasons_against(others.pins, host)
     if others.created_by == "gpuenv":
@@ -128,7 +129,7 @@ def against_lock(path: str, host: Host) -> tuple[str, int, tuple[Reason, ...]]:
             need, have, source = "the content that was locked", "an edited one", "[tool.gpuenv] content"
             found.append(Reason(code="lock-edited", subject="lock", need=need, have=have, source=source))
         else:
-            found += pylock.fit(lock, host)
+            found += fit(lock, host)
             rules = tuple(_meant(reason, lock) for reason in rules)
     if any(reason.code == "no-gpu" for reason in found):
         rules = tuple(reason for reason in rules if reason.code != "gpu-unused")

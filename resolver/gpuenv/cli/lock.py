@@ -222,7 +222,7 @@ def fitting_lock(folder: str, host: Host) -> tuple[str, Lock, list[str]]:
     The interpreter is the lock's, whatever starts gpuenv. HostMismatchError with the facts against each profile if none
     fits.
     """
-    from ..lock import pylock
+    from ..lock.host_fit import fit
 
     project, data = api.read_project(folder), api.data_version()
     rows, against, locks = [], [], {}
@@ -234,7 +234,7 @@ def fitting_lock(folder: str, host: Host) -> tuple[str, Lock, list[str]]:
             against.append((profile, (reason,)))
             continue
         lock = locks[profile.name] = api.read_lock(found.path)
-        rows.append((profile, lock, pylock.fit(lock, host.replace(python=lock.host.python))))
+        rows.append((profile, lock, fit(lock, host.replace(python=lock.host.python))))
     good, others = choose(rows, host)
     if not good:
         raise HostMismatchError(
