@@ -36,6 +36,7 @@ _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
 _FILE_LINE = re.compile(
     r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))(?:#(?P<hash>\S+))?"
 )
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
 
 
@@ -164,7 +165,10 @@ def _conda_lock_package(pin: Pin, subdir: str) -> _CondaLockPackage:
 
 
 def _to_yaml(document: Document) -> str:
-    """Return block YAML with double-quoted texts and plain keys, as conda-lock.yml usually is."""
+    """Return block YAML: texts as JSON writes them, most keys plain.
+
+    The bytes of a lock must stay the same, so every freedom that YAML leaves is decided here.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -178,8 +182,12 @@ def _to_yaml(document: Document) -> str:
         ) -> yaml.MappingNode:
             node = super().represent_mapping(tag, mapping, flow_style)
             for key, _ in node.value:
-                key.style = None
+                if _PLAIN_KEY.fullmatch(key.value):
+                    key.style = None
             return node
+
+        def write_double_quoted(self, text: str, split: bool = True) -> None:
+            self.write_indicator(json.dumps(text), True)
 
         def ignore_aliases(self, data: object) -> bool:
             return True
