@@ -365,33 +365,6 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
 
 
-def test_what_a_solve_imports_of_rattler_is_the_same_as_all_of_it(tmp_path: Path) -> None:
-    """In a process of its own: with the layout that is known, and with one that is not, the names are rattler's own."""
-    script = """
-import builtins, sys
-sys.path.insert(0, sys.argv[1])
-import rattler_child as child
-if sys.argv[2] == "moved":
-    real = builtins.__import__
-    def moved(name, *more, **how):
-        if name == "rattler.solver.solver" and not hasattr(sys.modules["rattler"], "__file__"):
-            raise ImportError(name)
-        return real(name, *more, **how)
-    builtins.__import__ = moved
-part = child.for_solving()
-builtins.__import__ = real if sys.argv[2] == "moved" else builtins.__import__
-whole = child.whole()
-names = ("BuildString", "PackageName", "Gateway", "SourceConfig", "solve", "Version", "GenericVirtualPackage")
-print(hasattr(part, "install"))
-print(all(getattr(part, name) is getattr(whole, name) for name in names) and part.exceptions is whole.exceptions)
-"""
-    folder = str(Path(solvers.__file__).parent)
-    for layout, all_of_it in (("known", "False"), ("moved", "True")):
-        command = [sys.executable, "-c", script, folder, layout]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert done.stdout.split() == [all_of_it, "True"]
-
-
 @pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip  # noqa: E501
 def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "--framework", "torch", *HOST, *flags]) == 2

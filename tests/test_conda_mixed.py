@@ -267,4 +267,4 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]
     conda.sync(lock, str(target))
     with pytest.raises(InstallError, match="wrong hash"):
         sync_prefix(lock, str(target), H100, second=wrong)
-    assert conda_prefix.packages(str(target))
+    assert conda_prefix.read_packages(str(target))

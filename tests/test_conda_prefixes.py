@@ -346,7 +346,7 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
     pins = [Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",)) for name in wanted]
     held = wheels_beside.supply(pins, CARRIERS, DATA)
     assert set(held.versions) == set(wanted.values())
-    assert held.asked("matplotlib>=1") == "matplotlib-of-conda>=1"
+    assert held.renamed("matplotlib>=1") == "matplotlib-of-conda>=1"
 
 
 def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:

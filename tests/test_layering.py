@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
 LAYERS = (
     {"version", "model"},
     {"errors"},
-    {"atomic_write", "serialize"},
+    {"atomic_write", "prefix", "serialize"},
     {"loader_env", "requirements"},
     {"compat"},
     {"index", "detect"},

@@ -126,7 +126,7 @@ def _started(arguments: Namespace, channels: Sequence[str]) -> solvers.Solver:
     subdir = virtual_packages.SUBDIRS.get(arguments.platform or _platform())
     if subdir is None:
         raise InputError(f"--platform {arguments.platform}: no conda subdirectory is known for it")
-    return solvers.solver(channels, (subdir, "noarch"), cache=cache)
+    return solvers.open_solver(channels, (subdir, "noarch"), cache=cache)
 
 
 def plan_for(
@@ -254,11 +254,12 @@ def verify(
     """
     from ..compat import conda_records
     from ..install import conda, conda_prefix
+    from ..prefix import find_interpreter, is_conda
 
     if not os.path.isdir(target):  # bin/python, or python.exe on Windows
         folder = os.path.dirname(os.path.abspath(target))
         target = os.path.dirname(folder) if os.path.basename(folder) == "bin" else folder
-    if not conda_prefix.is_prefix(target):
+    if not is_conda(target):
         raise InputError(f"{target}: is no conda environment, and the lock is of one")
     matrix = api.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
@@ -266,7 +267,7 @@ def verify(
     checks = [*api.host_checks(lock, own, device, against), conda_prefix.conda_check(target, lock)]
     if second is not None:
         checks.append(conda_prefix.wheels_check(target, second))
-    python = conda.interpreter(target)
+    python = find_interpreter(target)
     if python:
         checks += api.verify(None, python, own, device=device, timeout=timeout, only=only, verbose=verbose)
     return tuple(checks)
@@ -290,6 +291,7 @@ def sync_prefix(
     from ..install import conda, conda_prefix, wheels
     from ..lock import conda_formats
     from ..lock.host_fit import fit
+    from ..prefix import interpreter_of
 
     matrix = api.compatibility_data()
     own = host if not lock.needs.python else host.replace(python=lock.host.python)
@@ -307,7 +309,7 @@ def sync_prefix(
         wheels.check_installer(installer)
     if old:  # before conda's are there, which may be of the same names
         nothing = lock.replace(pins=())
-        wheels.add(nothing, wheels.interpreter_of(target), remove=old, installer=installer, progress=progress)
+        wheels.add(nothing, interpreter_of(target), remove=old, installer=installer, progress=progress)
     python = conda.sync(lock, target, progress=progress)
     try:
         if second is not None:

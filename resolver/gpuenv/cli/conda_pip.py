@@ -33,7 +33,7 @@ def planned(arguments: Namespace, conda: Plan, options: IndexOptions, path: str)
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,
     )
-    asked = request.replace(requirements=tuple(map(held.asked, request.requirements)))
+    asked = request.replace(requirements=tuple(map(held.renamed, request.requirements)))
 
     _check_own(request, held)
     made: list[wheels_beside.Beside] = []

@@ -124,16 +124,16 @@ def install(arguments: Namespace) -> int:
     if answer["managed"]:
         raise InputError(f"{python}: its system manages its packages ({answer['managed']})", hint="make an environment")
     _no_index(arguments)
-    have = inplace_install.installed(answer["distributions"])
+    have = inplace_install.read_installed(answer["distributions"])
     request, options, host = asked(arguments, lambda: host_of(arguments, solving=False))
     frameworks, others = frameworks_first((), request.requirements)
     request = request.replace(frameworks=tuple(frameworks), requirements=tuple(others))
     plan = _Solving(arguments, request, options, host, have).plan()
     environment = TargetEnvironment(plan.host)
-    gone, against = inplace_install.in_the_way(plan.pins, have, environment, api.compatibility_data())
+    gone, against = inplace_install.folder_conflicts(plan.pins, have, environment, api.compatibility_data())
     if against:
         raise NoSolutionError(Explanation(subject=", ".join(arguments.requirement) or "it", reasons=tuple(against)))
-    lock = api.lock(plan).replace(pins=tuple(inplace_install.changed(plan.pins, have)))
+    lock = api.lock(plan).replace(pins=tuple(inplace_install.changed_pins(plan.pins, have)))
     done = inplace_install.steps(plan.pins, gone, have)
     if not (arguments.json or arguments.quiet):
         print_lines(texts.step_lines(plan, done, dry=arguments.dry_run))
@@ -227,7 +227,7 @@ class _Solving:
         self.arguments, self.options, self.host, self.have = arguments, options, host, have
         self.environment = TargetEnvironment(host)
         self.eager = arguments.upgrade and arguments.upgrade_strategy == "eager"
-        requirements = inplace_install.expanded(request.requirements, have, self.environment, upgrade=arguments.upgrade)
+        requirements = inplace_install.expand_direct(request.requirements, have, self.environment, upgrade=arguments.upgrade)
         self.request = request.replace(requirements=tuple(requirements))
         matrix = api.compatibility_data()
         named = [matrix.framework(name) for name in matrix.frameworks()]
@@ -265,7 +265,7 @@ class _Solving:
     def _frameworks_of(self, plan: Plan) -> tuple[str, ...]:
         """The frameworks that a plan is about: those asked for, those it brings, and those it would disturb."""
         matrix = api.compatibility_data()
-        names = {pin.wheel.name for pin in inplace_install.changed(plan.pins, self.have)}
+        names = {pin.wheel.name for pin in inplace_install.changed_pins(plan.pins, self.have)}
         if not any(name in self.owners or matrix.is_library(name) or matrix.slots(name) for name in names):
             return self.request.frameworks
         asked = {parse_requirement(text).name for text in self.request.frameworks}
@@ -279,7 +279,7 @@ class _Solving:
         """First with all that is installed at its version; where that cannot be, with as much of it as can be."""
         pins = self._pins()
         firm = [f"{name}=={version}" for name, version in pins] + [
-            text for text, _ in inplace_install.limits(self.have, self.environment, self._moving(pins))
+            text for text, _ in inplace_install.constraints_of_installed(self.have, self.environment, self._moving(pins))
         ]
         try:
             return self._solve(firm, (), changes=False)
@@ -289,7 +289,7 @@ class _Solving:
     def _loosely(self, pins: Sequence[tuple[str, str]]) -> Plan:
         without = set(self.have)
         for _ in range(ROUNDS):
-            bounds = inplace_install.limits(self.have, self.environment, without)
+            bounds = inplace_install.constraints_of_installed(self.have, self.environment, without)
             try:
                 plan = self._solve([text for text, _ in bounds], pins, changes=True)
             except NoSolutionError as error:
@@ -301,14 +301,14 @@ class _Solving:
             if names == without:
                 break
             without = names & set(self.have)
-            if not set(inplace_install.limits(self.have, self.environment, without)) - set(bounds):
+            if not set(inplace_install.constraints_of_installed(self.have, self.environment, without)) - set(bounds):
                 break
         return plan
 
     def _pins(self) -> list[tuple[str, str]]:
         asked = [*self.request.frameworks, *self.request.requirements]
         texts_ = [text for text in asked if text not in self.owners.values() or self.arguments.upgrade]
-        found = inplace_install.pins(texts_, self.have, self.environment, upgrade=self.arguments.upgrade)
+        found = inplace_install.kept_pins(texts_, self.have, self.environment, upgrade=self.arguments.upgrade)
         if not self.eager:
             return found
         frameworks = {name for name in self.have if name in self.owners}

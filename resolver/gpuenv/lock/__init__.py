@@ -1,6 +1,6 @@
 """Lock files: the text of a plan, reading it back, and what locks of other tools say.
 
-pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; hash-pinned requirements
+pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
 conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
 fields.py         the fields of model.Lock as both formats keep them, listed once
 format.py         the numbers of the formats, and the migrations from older ones

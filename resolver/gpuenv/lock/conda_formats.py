@@ -29,7 +29,8 @@ from .pylock import host_to_lock, refuse_missing_hashes
 
 # {format: the file that it is written to}
 FORMATS = {"conda-explicit": "conda-explicit.txt", "conda-lock": "conda-lock.yml"}
-CONDA_LOCK = "conda-lock"  # input of a lock of wheels: the file of the conda lock that it belongs to
+# Input of a lock of wheels: the file of the conda lock that it belongs to.
+CONDA_LOCK = "conda-lock"
 _FIELDS = tuple(field for field in FIELDS if field.in_conda)
 _PREFIX = "# gpuenv: "
 _EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)

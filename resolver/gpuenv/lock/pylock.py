@@ -54,9 +54,8 @@ def refuse_missing_hashes(plan: Plan, source: str) -> None:
     """Raise InputError for a file without sha256; `source` names who should give it."""
     for pin in plan.pins:
         if pin.wheel.sha256 is None:
-            raise InputError(
-                f"{pin.wheel.filename}: its {source} gives no sha256, and a lock needs one for each file"
-            )
+            message = f"{pin.wheel.filename}: its {source} gives no sha256"
+            raise InputError(f"{message}, and a lock needs one for each file")
 
 
 def host_to_lock(host: Host) -> Host:
@@ -91,8 +90,9 @@ def content(document: Document) -> str:
 
     Tables of other tools and the digest itself are left out.
     """
-    own_table = {key: value for key, value in document["tool"]["gpuenv"].items() if key != "content"}
-    text = canonical_json({**document, "tool": own_table})
+    table = dict(document["tool"]["gpuenv"])
+    table.pop("content", None)
+    text = canonical_json({**document, "tool": table})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
