@@ -252,7 +252,8 @@ def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -
     assert conda_prefix.left_over(str(target), second) == ()
     (target / "conda-meta").mkdir()
     conda_prefix.remember(str(target), second)
-    assert conda_prefix.left_over(str(target), second) == () and conda_prefix.left_over(str(target), None) == ("leaf-kit",)
+    assert conda_prefix.left_over(str(target), second) == ()
+    assert conda_prefix.left_over(str(target), None) == ("leaf-kit",)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
     assert conda_prefix.left_over(str(target), older) == ("leaf-kit",)
 

@@ -310,8 +310,8 @@ def test_what_an_import_brings(stand_in: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     names = set(done.stdout.split())
-    own_names = "api conda_plugin detect errors lock model prefix serialize verify version".split()
-    ours = {"gpuenv", "conda", "conda.plugins", *(f"gpuenv.{name}" for name in own_names)}
+    own = ("api", "conda_plugin", "detect", "errors", "lock", "model", "verify", "version")
+    ours = {"gpuenv", "conda", "conda.plugins", *(f"gpuenv.{name}" for name in own)}
     assert {name for name in names if name.split(".")[0] in {"gpuenv", "conda"}} <= ours
     heavy = "numpy packaging pip pynvml rattler requests resolvelib rich tomli_w tomllib yaml"
     assert not names & set(heavy.split())
@@ -483,15 +483,12 @@ def test_the_watched_packages_come_from_the_data(
 ) -> None:
     expected = {name: framework for framework, names in WATCHED.items() for name in names.split()}
     assert packages.watched() == expected
-    for name in ("tables.json", "conda"):
-        source, copy = ROOT / "matrix_data" / name, tmp_path / name
-        if source.is_dir():
-            shutil.copytree(source, copy)
-        else:
-            shutil.copy(source, copy)
-    tables = json.loads((tmp_path / "tables.json").read_text())
-    tables["frameworks"]["madeup"] = {**tables["frameworks"]["torch"], "name": "madeup"}
-    (tmp_path / "tables.json").write_text(json.dumps(tables))
+    data = ROOT / "matrix_data"
+    shutil.copy(data / "tables.json", tmp_path)
+    for name in ("conda", "frameworks"):
+        shutil.copytree(data / name, tmp_path / name)
+    about = (data / "frameworks" / "torch.toml").read_text()
+    (tmp_path / "frameworks" / "madeup.toml").write_text(about.replace('"torch"', '"madeup"'))
     load = packages.data.load
     monkeypatch.setattr(packages.data, "load", lambda: load(str(tmp_path)))
     packages.watched.cache_clear()

@@ -58,7 +58,10 @@ def _check_own(request: Request, held: wheels_beside.Supply) -> None:
     """NoSolutionError for what the user asks of a package that conda brings in another version."""
     from ..requirements.versions import contains
 
-    reasons = wheels_beside.unmet(request.requirements, held, lambda specifier, version: contains(specifier, version, True))
+    def admits(specifier: str, version: str) -> bool:
+        return contains(specifier, version, True)
+
+    reasons = wheels_beside.unmet(request.requirements, held, admits)
     if reasons:
         raise NoSolutionError(Explanation(subject=", ".join(request.requirements), reasons=reasons))
 

@@ -69,7 +69,7 @@ def conda_settings() -> list[object]:
     """Offer `plugins: gpuenv_verify:` of .condarc and CONDA_PLUGINS_GPUENV_VERIFY."""
 
     def setting(types: ModuleType) -> list[object]:
-        configuration = conda_module("common.configuration")
+        configuration = import_conda("common.configuration")
         parameter = configuration.PrimitiveParameter(WARN, element_type=(str, bool))
         text = (
             "what gpuenv's checks do after a transaction that touches cuDNN, CUDA or a framework: "
@@ -87,7 +87,7 @@ def conda_post_transaction_actions() -> list[object]:
     def post_transaction_action(types: ModuleType) -> list[object]:
         from .transaction import VerificationAction
 
-        base = conda_module("core.path_actions").Action
+        base = import_conda("core.path_actions").Action
         action = type("GpuenvAction", (VerificationAction, base), {})
         return [types.CondaPostTransactionAction(name="gpuenv", action=action)]
 
@@ -131,7 +131,7 @@ def conda_error_hints(error: BaseException) -> list[object]:
 def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
     """Return what a hook offers; nothing, and a line on stderr, where this conda cannot take it."""
     try:
-        return make(conda_module("plugins.types"))
+        return make(import_conda("plugins.types"))
     except Exception as error:
         warn(f"left out: {one_line(error)}")
         return []
@@ -175,7 +175,7 @@ def command(arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", "-m", "gpuenv", *arguments]
 
 
-def conda_module(name: str) -> ModuleType:
+def import_conda(name: str) -> ModuleType:
     """Return a module of conda by its name inside conda."""
     return importlib.import_module(f"conda.{name}")
 

@@ -8,14 +8,14 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from . import command, conda_module
+from . import command, import_conda
 from .checks import TIMEOUT, check_line, examine, failed, summary
 from .packages import cudnn_wheels, frameworks_of, installed_packages, watched_among
 
 
 def report_health(prefix: str, verbose: bool) -> None:
     """Print what gpuenv finds in the environment."""
-    constants = conda_module("base.constants")
+    constants = import_conda("base.constants")
     # Before conda 26.1 the marks were elsewhere.
     ok_mark = getattr(constants, "OK_MARK", "ok")
     fail_mark = getattr(constants, "X_MARK", "FAIL")
@@ -73,7 +73,7 @@ def _solve_flags(frameworks: list[str], python: str | None) -> list[str]:
     if python is not None:
         flags += ["--python", ".".join(python.split(".")[:2])]
     # gpuenv reads one channel at a time: what "defaults" stands for is left to its own default.
-    for channel in conda_module("base.context").context.channels:
+    for channel in import_conda("base.context").context.channels:
         if channel != "defaults":
             flags += ["--channel", str(channel)]
     return flags

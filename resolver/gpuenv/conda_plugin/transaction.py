@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from . import OFF, SETTING, STRICT, WARN, checks, conda_module, one_line, warn
+from . import OFF, SETTING, STRICT, WARN, checks, import_conda, one_line, warn
 from .packages import frameworks_of, installed_packages, watched_among
 
 
@@ -87,7 +87,7 @@ class VerificationAction:
         if mode != STRICT or not checks.failed(results):
             return lines, None
         text = "\n".join([f"gpuenv: {lines[0]}", *lines[1:]])
-        refusal: Exception = conda_module("exceptions").CondaVerificationError(text)
+        refusal: Exception = import_conda("exceptions").CondaVerificationError(text)
         # For error_hints.py.
         refusal.gpuenv_frameworks = frameworks_of(  # type: ignore[attr-defined]
             installed_packages(prefix)
@@ -122,7 +122,7 @@ def touched(
 
 def _mode() -> str:
     """Return off, warn or strict, by conda's setting."""
-    value = getattr(conda_module("base.context").context.plugins, SETTING, WARN)
+    value = getattr(import_conda("base.context").context.plugins, SETTING, WARN)
     text = str(value).lower()
     if text in {OFF, "false", "no"}:
         return OFF
@@ -134,5 +134,5 @@ def _mode() -> str:
 
 
 def _is_for_another_platform() -> bool:
-    context = conda_module("base.context").context
+    context = import_conda("base.context").context
     return bool(context.subdir != context._native_subdir())
