@@ -81,7 +81,7 @@ def open_solver(
         cache: fetch, offline or refresh.
     """
     backend = conda_backend() if name == "auto" else name
-    if backend in (None, "rattler"):
+    if backend is None or backend == "rattler":
         return RattlerSolver(channels, subdirs, cache=cache)
     return CondaSolver(channels, subdirs, cache=cache, backend=backend)
 
@@ -269,11 +269,10 @@ class CondaSolver:
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
-        backend: str | None = "libmamba",
+        backend: str = "libmamba",
     ) -> None:
         """`backend` names a solver plugin of conda: libmamba, classic or rattler."""
-        self._channels, self._subdirs = [*channels], [*subdirs]
-        self.name = backend or "libmamba"
+        self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
     def __enter__(self) -> Self:
