@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import tomli_w
-
 from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
@@ -73,6 +71,8 @@ def host_to_lock(host: Host) -> Host:
 
 def dumps(lock: Lock) -> str:
     """Return the text of pylock.toml."""
+    import tomli_w  # `gpuenv lock --check` reads locks and does not need it
+
     document: Document = {
         "lock-version": "1.0",
         "environments": [_environment_marker(lock.needs)],
