@@ -1,7 +1,7 @@
-"""Conda records as the rules see them: the parts of a closure, the build of a carrier, known libraries.
+"""Conda records as the rules see them: the parts of a closure, builds of carriers, libraries.
 
-No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda` where
-nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.
+No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda`
+where nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def build_of_row(row: Row, platform: str) -> Build:
 def wheel_distribution(
     name: str, cuda: CudaVersion | None, data: CompatibilityData
 ) -> str | None:
-    """Return the wheel distribution with the same library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
+    """Return the wheel distribution of a library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
 
     NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
     wheels are made of.
@@ -184,7 +184,7 @@ def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
 
 
 def toolkit_reasons(record: Record, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R1 for a record whose version is a CUDA version; () for others and for a host without a GPU."""
+    """R1 for a record whose version is a CUDA version; () for others and without a GPU."""
     cuda = conda_records.toolkit_of(record)
     if cuda is None or not host.gpus:
         return ()
@@ -285,7 +285,8 @@ def virtual_reasons(
 ) -> tuple[Reason, ...]:
     """Compare the virtual packages that a record depends on and constrains with the host's.
 
-    On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the lock.
+    On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the
+    lock.
 
     Args:
         record: the record.

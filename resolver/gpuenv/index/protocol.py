@@ -1,7 +1,8 @@
-"""The interface of an index: what the resolver asks a package source, and what sources may leave out.
+"""The interface of an index: what the resolver asks of a package source, with defaults.
 
-`Index` has several implementations: SimpleIndex (over HTTP), FindLinks (folders and pages), Snapshot,
-and CombinedIndex, which binds each name to one of the others. Names are normalized (PEP 503).
+`Index` has several implementations: SimpleIndex (over HTTP), FindLinks (folders and pages),
+Snapshot, and CombinedIndex, which binds each name to one of the others. Names are normalized (PEP
+503).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Index(ABC):
         return ()
 
     def left_out(self, name: str) -> Sequence[str]:
-        """List versions that exist beside those of `wheels`. Default: none, the list is complete."""
+        """List versions that exist beside those of `wheels`. Default: none."""
         del name
         return ()
 
@@ -80,7 +81,7 @@ class Index(ABC):
         return None
 
     def prefetch(self, names: Iterable[str]) -> None:
-        """Request the pages of several packages at once. Failures are raised later. Default: none."""
+        """Request the pages of several packages at once; failures are raised later."""
         del names
 
     def at_hand(self, name: str) -> bool:
