@@ -70,9 +70,15 @@ def parts_of_records(
 
 def _package(record: Record, cuda: CudaVersion | None, data: CompatibilityData) -> Package:
     name, version = str(record["name"]), str(record["version"])
-    own_cuda = conda_records.cuda_dependency(record) or cuda
-    distribution = wheel_distribution(name, own_cuda, data) or ""
+    distribution = ""
+    if _may_be_cuda_library(name):
+        own_cuda = conda_records.cuda_dependency(record) or cuda
+        distribution = wheel_distribution(name, own_cuda, data) or ""
     return Package(name=name, version=version, distribution=distribution)
+
+
+def _may_be_cuda_library(name: str) -> bool:
+    return name.startswith("lib") or name == "cudnn"
 
 
 def row_subject(row: Row) -> str:
@@ -111,7 +117,7 @@ def wheel_distribution(
     NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
     wheels are made of.
     """
-    if cuda is None or not (name.startswith("lib") or name == "cudnn"):
+    if cuda is None or not _may_be_cuda_library(name):
         return None
     stem = "nvidia-" + name.removeprefix("lib")
     for distribution in (f"{stem}-cu{cuda[0]}", stem):

@@ -424,7 +424,3 @@ def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
         names[folder] = [package.name for package in members.values()]
     for reason in rules.owner_reasons(names):
         yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))
-
-
-# Old names, until every caller uses the new ones.
-of_build, of_library, known_bad = build_reasons, library_reasons, known_bad_reasons
