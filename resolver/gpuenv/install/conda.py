@@ -7,35 +7,25 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from ..compat import conda_rules
+from ..compat import conda_parts
 from ..compat.conda_records import Carriers
+from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
 from ..model import Host, Lock, Wheel
 from ..prefix import find_interpreter, is_conda
-from ..protocols import Matrix
 from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import read_packages
 
 
-def reasons(lock: Lock, host: Host, matrix: Matrix, carriers: Carriers) -> tuple[Reason, ...]:
+def reasons(lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers) -> tuple[Reason, ...]:
     """Return what speaks against the files of a lock on a host, whoever wrote the lock.
 
     The rules are asked of names and builds, because conda installs an explicit file without
     looking at `constrains`. Doubts are left out.
     """
     records = [_record_of(pin.wheel) for pin in lock.pins]
-    cuda = conda_rules.cuda_of(records)
-    reasons: list[Reason] = []
-    for record in records:
-        framework = carriers.framework_of(record["name"])
-        if framework is not None and record["name"] == carriers.carriers[framework]:
-            row = carriers.row(record, framework)
-            if row.cuda is not None:
-                reasons += conda_rules.row_reasons(row, host, matrix)
-        reasons += conda_rules.toolkit_reasons(record, host, matrix)
-        if host.gpus:
-            reasons += conda_rules.library_reasons(record, cuda, host, matrix)
+    reasons = conda_parts.lock_reasons(records, host, matrix, carriers)
     return tuple(dict.fromkeys(reason for reason in reasons if not is_doubt(reason)))
 
 

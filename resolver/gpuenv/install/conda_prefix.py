@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat.conda_records import Carriers
-from ..compat.rules import OWNER_SOURCE
+from ..compat.data import CompatibilityData
+from ..compat.evaluate import OWNER_SOURCE
 from ..errors import Reason
 from ..model import Check, Lock, Pin, Wheel, show_pair
-from ..protocols import Matrix
 from ..requirements.target import version_key
 from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
@@ -171,7 +171,7 @@ def beside_wheels(
     target: str,
     pins: Sequence[Pin],
     carriers: Carriers,
-    matrix: Matrix,
+    matrix: CompatibilityData,
     removed: Sequence[str] = (),
 ) -> tuple[Reason, ...]:
     """Return what conda packages would bring a second time, because wheels in the prefix have it.
@@ -198,7 +198,7 @@ def beside_wheels(
 
 
 def beside_conda(
-    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: Matrix
+    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
 ) -> tuple[Reason, ...]:
     """Return what wheels would bring a second time, because conda packages in the prefix have it.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..model import Pin, Requirement, Value
-from ..protocols import Environment, Matrix
-from ..requirements.target import parse_requirement, version_key
+from ..requirements.target import TargetEnvironment, parse_requirement, version_key
 from ..requirements.versions import normalize_name
 
 
@@ -71,7 +71,7 @@ def _valid_requirements(distribution: Installed) -> Iterator[Requirement]:
 def expand_direct(
     requirements: Sequence[str],
     installed: InstalledByName,
-    environment: Environment,
+    environment: TargetEnvironment,
     *,
     upgrade: bool,
 ) -> list[str]:
@@ -99,7 +99,7 @@ def expand_direct(
 
 
 def _fulfils(
-    requirement: Requirement, distribution: Installed, environment: Environment
+    requirement: Requirement, distribution: Installed, environment: TargetEnvironment
 ) -> bool:
     version = distribution.version
     return requirement.url is None and environment.contains(requirement.specifier, version, True)
@@ -108,7 +108,7 @@ def _fulfils(
 def kept_pins(
     requirements: Iterable[str],
     installed: InstalledByName,
-    environment: Environment,
+    environment: TargetEnvironment,
     *,
     upgrade: bool,
 ) -> list[tuple[str, str]]:
@@ -129,7 +129,7 @@ def kept_pins(
 
 
 def constraints_of_installed(
-    installed: InstalledByName, environment: Environment, without: Collection[str]
+    installed: InstalledByName, environment: TargetEnvironment, without: Collection[str]
 ) -> list[tuple[str, str]]:
     """Return (constraint, "name version" of the distribution that requires it).
 
@@ -171,7 +171,7 @@ def _is_same(pin: Pin, distribution: Installed) -> bool:
 
 
 def folder_conflicts(
-    pins: Sequence[Pin], installed: InstalledByName, environment: Environment, matrix: Matrix
+    pins: Sequence[Pin], installed: InstalledByName, environment: TargetEnvironment, matrix: CompatibilityData
 ) -> tuple[list[str], list[Reason]]:
     """Find installed distributions that own a folder of a new distribution and are not in the plan.
 
@@ -207,7 +207,7 @@ def folder_conflicts(
 
 
 def _dependents(
-    name: str, installed: InstalledByName, environment: Environment
+    name: str, installed: InstalledByName, environment: TargetEnvironment
 ) -> Iterator[Installed]:
     """Yield the installed distributions that require `name` here."""
     for distribution in installed.values():

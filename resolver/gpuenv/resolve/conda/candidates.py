@@ -6,12 +6,12 @@ import fnmatch
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...compat import conda_records, conda_rules, rules
+from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record, Row
+from ...compat.data import CompatibilityData
 from ...compat.evaluate import is_doubt
 from ...errors import Reason
 from ...model import CudaVersion, Host, Value
-from ...protocols import Matrix
 from ...requirements import conda_versions
 
 MOST_TRIES = 24  # candidates of one framework, and combinations of candidates, that are tried
@@ -41,7 +41,7 @@ class Candidate(Value):
     @property
     def subject(self) -> str:
         """Return "pytorch 2.8.0 (cuda129)"."""
-        return f"{self.row.name} {self.row.version} ({conda_rules.variant(self.row)})"
+        return f"{self.row.name} {self.row.version} ({conda_parts.variant_name(self.row)})"
 
 
 class ImpossibleError(Exception):
@@ -56,7 +56,7 @@ class CandidateStore:
     """The records of a request, judged for a host."""
 
     def __init__(
-        self, records: Sequence[Record], host: Host, matrix: Matrix, carriers: Carriers
+        self, records: Sequence[Record], host: Host, matrix: CompatibilityData, carriers: Carriers
     ) -> None:
         self.host, self.matrix, self.carriers = host, matrix, carriers
         self.by_name: dict[str, list[Record]] = {}
@@ -92,7 +92,7 @@ class CandidateStore:
         return candidates
 
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
-        reasons = list(conda_rules.row_reasons(row, self.host, self.matrix))
+        reasons = list(conda_parts.row_reasons(row, self.host, self.matrix))
         limits = []
         for dependency in row.depends:
             name, _, _ = conda_versions.split(dependency)
@@ -131,7 +131,7 @@ class CandidateStore:
             reasons = self.reasons(record, row.cuda)
             if record["name"] in conda_records.CUDNN and row.cudnn is not None:
                 subject = f"{row.name} {row.version}"
-                cudnn_reasons = rules.cudnn_reasons(subject, row.cudnn, record["version"])
+                cudnn_reasons = evaluate.cudnn_reasons(subject, row.cudnn, record["version"])
                 reasons = (*reasons, *cudnn_reasons)
             if not reasons:
                 good.append(record["version"])
@@ -157,10 +157,10 @@ class CandidateStore:
 
     def reasons(self, record: Record, cuda: CudaVersion | None) -> tuple[Reason, ...]:
         """Return what speaks against a record of cuDNN or of a toolkit, for a build of `cuda`."""
-        reasons = conda_rules.toolkit_reasons(record, self.host, self.matrix)
+        reasons = conda_parts.toolkit_reasons(record, self.host, self.matrix)
         if record["name"] in conda_records.CUDNN:
             cuda = cuda or _cuda_of_cudnn(record)
-            library = conda_rules.library_reasons(record, cuda, self.host, self.matrix)
+            library = conda_parts.library_reasons(record, cuda, self.host, self.matrix)
             reasons = (*reasons, *library)
         return reasons
 

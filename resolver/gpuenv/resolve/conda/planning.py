@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...compat import conda_records, conda_rules, rules
+from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record
+from ...compat.data import CompatibilityData
 from ...compat.evaluate import is_doubt, needs_of_gpus
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
 from ...model import (
@@ -26,7 +27,6 @@ from ...model import (
     parse_pair,
     parse_release,
 )
-from ...protocols import Matrix
 from ...requirements import conda_versions
 from ...requirements.target import parse_requirement
 from . import virtual_packages
@@ -121,7 +121,7 @@ class SearchInput(Value):
 
     parsed: ParsedRequest
     host: Host
-    matrix: Matrix
+    matrix: CompatibilityData
     carriers: Carriers
     solver: Solver
     records: Sequence[Record]
@@ -131,7 +131,7 @@ class SearchInput(Value):
 def plan(
     request: Request,
     host: Host,
-    matrix: Matrix,
+    matrix: CompatibilityData,
     carriers: Carriers,
     solver: Solver,
     *,
@@ -185,7 +185,7 @@ def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
         if parse_release(release) <= parse_release(host.driver):
             continue
         newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
-        if rules.host_reasons(newer, matrix):
+        if evaluate.host_reasons(newer, matrix):
             break
         try:
             plan = _Search(given.replace(host=newer)).plan("")
@@ -214,7 +214,7 @@ class _Search:
 
         Combinations with doubts are tried only if there is no other.
         """
-        host_reasons = rules.host_reasons(self.host, self.matrix)
+        host_reasons = evaluate.host_reasons(self.host, self.matrix)
         against = [reason for reason in host_reasons if not is_doubt(reason)]
         if against:
             raise self._no_solution(against)
@@ -276,6 +276,7 @@ class _Search:
         specs = list(self.parsed.specs)
         for candidate in combination:
             specs += specs_of(candidate, self.carriers.packages)
+        named = {conda_versions.split(spec)[0] for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
             try:
@@ -283,7 +284,14 @@ class _Search:
             except RefusedError as error:
                 self.refusals.append(self._refusal(combination, error))
                 return None
-            against = conda_rules.closure_reasons(records, self.host, self.matrix, self.virtual)
+            against = conda_parts.closure_reasons(
+                records,
+                self.host,
+                self.matrix,
+                self.carriers,
+                virtual=self.virtual,
+                keep=named,
+            )
             rejected = _rejected(against)
             if not rejected:
                 return records, [reason for reasons in against.values() for reason in reasons]
@@ -312,7 +320,7 @@ class _Search:
         warnings = list(doubts)
         for candidate in combination:
             warnings += candidate.reasons
-        host_reasons = rules.host_reasons(self.host, self.matrix)
+        host_reasons = evaluate.host_reasons(self.host, self.matrix)
         warnings += [reason for reason in host_reasons if is_doubt(reason)]
         pins = [_pin(record) for record in records]
         pins.sort(key=lambda pin: pin.wheel.name)
@@ -328,7 +336,7 @@ class _Search:
         )
 
     def _needs(self, combination: Sequence[Candidate], records: Sequence[Record]) -> Needs:
-        host, cuda = self.host, conda_rules.cuda_of(records)
+        host, cuda = self.host, conda_parts.cuda_of_records(records)
         python = _python_version(records)
         needs = Needs(
             glibc=_oldest_glibc(records),
@@ -343,9 +351,7 @@ class _Search:
             return needs
         codes = [row.code for row in rows]
         for record in records:
-            library = conda_rules.library(
-                record["name"], record["version"], cuda, host, self.matrix
-            )
+            library = conda_parts.library_of(record, cuda, host.platform, self.matrix)
             if library is not None:
                 codes.append(library.code)
         return needs_of_gpus(needs, toolkits, codes, host, self.matrix)
@@ -378,7 +384,7 @@ def _passed_over(
         for candidate in of_framework[: of_framework.index(chosen)]:
             if candidate.reasons:
                 row = candidate.row
-                version = f"{row.version} ({conda_rules.variant(row)})"
+                version = f"{row.version} ({conda_parts.variant_name(row)})"
                 rejection = Rejection(name=row.name, version=version, reasons=candidate.reasons)
                 rejections.append(rejection)
     return rejections
@@ -417,7 +423,7 @@ def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
     return Choice(
         framework=row.framework,
         version=row.version,
-        variant=conda_rules.variant(row),
+        variant=conda_parts.variant_name(row),
         cuda=row.cuda,
         cudnn=cudnn,
         sass=row.code.sass or (),

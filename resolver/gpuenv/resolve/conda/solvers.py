@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 from ...compat.conda_records import Record
 from ...errors import InputError, InstallError, PackageIndexError
-from .virtual_packages import Virtual
+from ...compat.conda_records import Virtual
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"

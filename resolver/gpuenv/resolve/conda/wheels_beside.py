@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from ...compat import conda_records
 from ...compat.conda_records import Carriers
-from ...compat.rules import OWNER_SOURCE
+from ...compat.data import CompatibilityData
+from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, UnusableFileError
+from ...index.multi_index import CombinedIndex
+from ...index.protocol import Index
 from ...model import Pin, Plan, Request, Requirement, Value, Wheel
-from ...protocols import Environment, Index, Matrix
-from ...requirements.target import parse_requirement, version_key
+from ...requirements.target import TargetEnvironment, parse_requirement, version_key
 from ...requirements.versions import normalize_name
 
 SUFFIX = "-of-conda"
@@ -129,7 +130,7 @@ def unmet(
     return tuple(reasons)
 
 
-def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
+def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> Supply:
     """Return what the packages of a closure supply."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
@@ -177,7 +178,7 @@ def _libraries_of(package: Wheel) -> list[str]:
 
 
 def _owned_by_frameworks(
-    pins: Sequence[Pin], carriers: Carriers, matrix: Matrix
+    pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
 ) -> dict[str, Reason]:
     """Return {distribution: why it cannot stand beside a framework of conda}.
 
@@ -209,26 +210,10 @@ def _refusal(code: str, need: str, package: str) -> Reason:
 # ---- the solve ----------------------------------------------------------------------------------
 
 
-class WheelIndex(Index, Protocol):
-    """The index of wheels that stands behind `Beside`, with its further methods."""
-
-    def sdists(self, name: str) -> Sequence[Wheel]: ...
-
-    def left_out(self, name: str) -> Sequence[str]: ...
-
-    def at_hand(self, name: str) -> bool: ...
-
-    def direct(self, name: str, url: str) -> Wheel: ...
-
-    def requires_python(self, wheel: Wheel) -> str | None: ...
-
-    def widen(self, name: str) -> bool: ...
-
-
-class Beside:
+class Beside(Index):
     """An index of wheels beside a conda closure: another index, with held distributions."""
 
-    def __init__(self, inner: WheelIndex, supply: Supply) -> None:
+    def __init__(self, inner: CombinedIndex, supply: Supply) -> None:
         self.inner, self.supply = inner, supply
         self._with_extras: set[str] = set()  # held distributions whose extras are requested
         # {distribution: why its newest wheel cannot stand here}
@@ -242,11 +227,11 @@ class Beside:
         return None
 
     def has(self, name: str) -> bool:
-        """As protocols.Index."""
+        """As index.protocol.Index."""
         return self._held(name) is not None or self.inner.has(name)
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As protocols.Index; a held name has one release."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As index.protocol.Index; a held name has one release."""
         distribution = self._held(name)
         if distribution is None:
             return self.inner.wheels(name, environment)
@@ -264,7 +249,7 @@ class Beside:
         return (wheel,)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As protocols.Index, with held names.
+        """As index.protocol.Index, with held names.
 
         Raises:
             UnusableFileError: The wheel cannot stand beside the conda packages.
