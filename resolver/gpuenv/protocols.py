@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from .errors import InputError
 from .model import (
     Build,
     ComputeCapability,
@@ -54,9 +55,33 @@ class Index(Protocol):
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """The requirements of `wheel`, all of them, with the markers still on."""
 
-    # An index may have further methods, of which a caller asks by getattr: `sdists(name)`, the source distributions of
-    # a name as `wheels` has its wheels; `direct(name, url)`, the file at a URL that a requirement names; and
-    # `requires_python(wheel)`, what the metadata of a file says beside what its page does.
+
+class ResolverIndex(Index, Protocol):
+    """An index that the resolver can use. The defaults are those of an index without the feature."""
+
+    def sdists(self, name: str) -> Sequence[Wheel]:
+        """Return the source distributions of a name, ordered as `wheels` orders its wheels."""
+        return ()
+
+    def direct(self, name: str, url: str) -> Wheel:
+        """Return the file of `name` at the URL of a requirement.
+
+        Raises:
+            InputError: the file is not one of that name, or the index cannot read URLs.
+        """
+        raise InputError(f"{name} @ {url}: requirements at a URL cannot be read here")
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """Return the Requires-Python of a file's metadata; its page on the index may lack it."""
+        return None
+
+    def left_out(self, name: str) -> Sequence[str]:
+        """Return versions of a name that the live index has and this one does not list."""
+        return ()
+
+    def at_hand(self, name: str) -> bool:
+        """Return whether everything about a name is known without the network."""
+        return False
 
 
 class Source(Index, Protocol):
