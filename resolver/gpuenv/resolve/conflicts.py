@@ -12,7 +12,6 @@ from .graph import (
     AgreementId,
     AgreementRequirement,
     BadPairRequirement,
-    Candidate,
     FrameworkRequirement,
     Identifier,
     Node,
@@ -21,7 +20,6 @@ from .graph import (
     PackageRequirement,
     Release,
     Token,
-    Variant,
 )
 from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, ReleaseFacts
 from .resolution import ImpossibleError
@@ -113,9 +111,9 @@ def group_conflicts(
     further releases say about the same topics. Codes: cuda-major, cuda-variant, two-owners,
     bad-pair, conflict (ranges of one package that no release meets).
     """
-    members = []
-    for root in group:
-        members.append(_Member(store, facts, root, trials.nodes((root,)), requirements_of))
+    members = [
+        _Member(store, facts, root, trials.nodes((root,)), requirements_of) for root in group
+    ]
     reasons: dict[Reason, None] = {}  # in order, each once
     for member, other in combinations(members, 2):
         reasons.update(dict.fromkeys(member.conflicts_with(other)))
@@ -214,7 +212,6 @@ class _Member:
         self, agreement: AgreementRequirement
     ) -> tuple[str, AgreementRequirement] | None:
         """Return who requires another value of the same topic first, and the requirement."""
-        assert isinstance(agreement.identifier, AgreementId)
         for who, own in self._agreements(agreement.identifier):
             if own.value != agreement.value:
                 return who, own
@@ -281,8 +278,9 @@ class _Member:
         if isinstance(root, FrameworkRequirement):
             releases, specifier = store.variants(root.framework), root.specifier
         elif isinstance(root, PackageRequirement) and root.url is None:
+            specifier = root.specifier
             if store.framework_of(root.name) is not None:
-                releases, specifier = store.candidates(root.name), root.specifier
+                releases = store.candidates(root.name)
         for release in releases:
             # On a host with a GPU, CPU builds are no alternatives.
             is_cpu = release.build is not None and release.build.cuda is None
@@ -332,10 +330,8 @@ def _range_reason(
     who: str, mine: PackageRequirement, whose: str, theirs: PackageRequirement
 ) -> Reason:
     if who == REQUEST:
-        have = f"{mine}, as requested"
-        return Reason(code="conflict", subject=whose, need=str(theirs), have=have)
+        who, mine, whose, theirs = whose, theirs, who, mine
+    origin = f"which {whose} needs"
     if whose == REQUEST:
-        have = f"{theirs}, as requested"
-    else:
-        have = f"{theirs}, which {whose} needs"
-    return Reason(code="conflict", subject=who, need=str(mine), have=have)
+        origin = "as requested"
+    return Reason(code="conflict", subject=who, need=str(mine), have=f"{theirs}, {origin}")

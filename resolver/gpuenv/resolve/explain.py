@@ -257,10 +257,12 @@ def missing_release_reasons(
         constraints: further ranges, those of the user's constraints.
         dependent: the release that has the requirement; "" is the request.
     """
-    for reason in _missing_release_reasons(store, requirement, constraints):
-        if dependent:
-            reason = reason.replace(need=f"{reason.need}, for {dependent}")
-        yield reason
+    reasons = _missing_release_reasons(store, requirement, constraints)
+    if not dependent:
+        yield from reasons
+    else:
+        for reason in reasons:
+            yield reason.replace(need=f"{reason.need}, for {dependent}")
 
 
 def _missing_release_reasons(
@@ -315,13 +317,12 @@ def _no_version_reason(
     if len(versions) > 1:
         have = f"{versions[-1]} to {versions[0]}"
     needs = [f"{name}{specifier}"]
-    for constraint in constraints:
-        needs.append(f"the constraint {name}{constraint}")
+    needs += [f"the constraint {name}{constraint}" for constraint in constraints]
     code = "no-version"
     contains = store.environment.contains
-    if constraints:
-        if not specifier or any(contains(specifier, version, True) for version in versions):
-            code = "conflict"  # with the constraints
+    has_version = not specifier or any(contains(specifier, one, True) for one in versions)
+    if constraints and has_version:
+        code = "conflict"  # with the constraints
     return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
 
 
@@ -397,23 +398,31 @@ def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
     conflicts: list[Reason] = []
     details: list[Reason] = []
     reasons: list[Reason] = []
-    fact_reasons: list[Reason] = []
-    for cause in causes:
-        if isinstance(cause.requirement, HostRequirement):
-            if cause.requirement.identifier in (FILE_FACT, PYTHON_FACT):
-                fact_reasons += cause.requirement.reasons
     for cause in ranges:
         missing = _missing_for_cause(question, cause)
         conflict = _conflict_reason(question, cause, ranges)
         conflicts.append(conflict)
         details += missing
         reasons += [conflict, *missing]
+    fact_reasons = _file_reasons(causes)
     reasons += fact_reasons
     if not details and not fact_reasons:
         return reasons
     # That no release fits what was requested says nothing if another reason says why.
     empty = [one for one in conflicts if (one.subject, one.have) == (REQUEST, NO_RELEASE)]
     return [reason for reason in reasons if not any(reason is one for one in empty)]
+
+
+def _file_reasons(causes: Sequence[Cause]) -> list[Reason]:
+    """Return the reasons of files that cannot be used."""
+    reasons: list[Reason] = []
+    for cause in causes:
+        requirement = cause.requirement
+        if not isinstance(requirement, HostRequirement):
+            continue
+        if requirement.identifier in (FILE_FACT, PYTHON_FACT):
+            reasons += requirement.reasons
+    return reasons
 
 
 def _dependent(cause: Cause) -> str:

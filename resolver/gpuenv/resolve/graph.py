@@ -73,7 +73,7 @@ class FrameworkId(Identifier):
 
 
 class HostFactId(Identifier):
-    """A fact about the host, such as "__driver"; the names are those of conda's virtual packages."""
+    """A fact about the host, such as "__driver" (named as conda's virtual packages are)."""
 
     __slots__ = ()
 
@@ -182,6 +182,7 @@ class AgreementRequirement(NodeRequirement):
     """The value of a topic that all packages must share, such as the owner of a folder (R5)."""
 
     __slots__ = ("topic", "value")
+    identifier: AgreementId
 
     def __init__(self, topic: str, value: str) -> None:
         self.identifier = AgreementId.of(topic)
@@ -303,7 +304,7 @@ class Token:
 
     __slots__ = ("identifier", "value")
 
-    def __init__(self, identifier: HostFactId | AgreementId, value: str = "") -> None:
+    def __init__(self, identifier: Identifier, value: str = "") -> None:
         self.identifier = identifier
         self.value = value
 

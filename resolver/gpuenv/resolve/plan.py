@@ -240,10 +240,11 @@ def _toolkits(solution: Solution) -> list[CudaVersion]:
     toolkits: list[CudaVersion] = []
     majors: list[CudaVersion] = []
     for candidate in solution.pinned.values():
-        library = candidate.library
-        for row in (candidate.build, library):
-            if row is not None and row.cuda is not None:
-                toolkits.append(row.cuda)
+        build, library = candidate.build, candidate.library
+        if build is not None and build.cuda is not None:
+            toolkits.append(build.cuda)
+        if library is not None and library.cuda is not None:
+            toolkits.append(library.cuda)
         if library is not None:
             majors.append((library.cuda_major, 0))
     return toolkits or majors

@@ -15,8 +15,8 @@ Full propagation reads every release of every node, which takes a while. Shallow
 propagation) follows only nodes with one release left. The usual conflicts of frameworks, one CUDA
 major and one cuDNN, already show there.
 
-Propagation only excludes. A name that the network would have to be asked about, and a file at a URL,
-may be anything. resolvelib decides about what is left.
+Propagation only excludes. A name that the network would have to be asked about, and a file at a
+URL, may be anything. resolvelib decides about what is left.
 """
 
 from __future__ import annotations
@@ -150,11 +150,10 @@ class _Propagation:
         """
         node = requirement.identifier
         if node not in self._releases:
-            if isinstance(requirement, FrameworkRequirement):
-                self._releases[node] = self._provider.store.variants(requirement.framework)
-            else:
-                assert isinstance(node, PackageId)
+            if isinstance(node, PackageId):
                 self._releases[node] = self._candidates(node)
+            elif isinstance(requirement, FrameworkRequirement):
+                self._releases[node] = self._provider.store.variants(requirement.framework)
         return self._releases[node]
 
     def _candidates(self, node: PackageId) -> list[Candidate]:
@@ -232,10 +231,7 @@ class _Propagation:
             if required is None or not self._fulfils(sets, required):
                 continue
             possible |= 1 << number
-            if common is None:
-                common = dict(required)
-            else:
-                common = _either(common, required)
+            common = _either(required, common)
         return possible, common or {}
 
     def _fulfils(self, sets: Sets, required: Mapping[Identifier, int]) -> bool:
@@ -301,9 +297,11 @@ class _Propagation:
         return allowed
 
 
-def _either(one: Sets, other: Sets) -> Sets:
-    """Return what both of two releases require: the union of their sets, by shared node."""
-    return {node: mask | other[node] for node, mask in one.items() if node in other}
+def _either(required: Sets, common: Sets | None) -> Sets:
+    """Return what a release and all releases before it require: by shared node the union."""
+    if common is None:
+        return dict(required)
+    return {node: mask | required[node] for node, mask in common.items() if node in required}
 
 
 def _several(mask: int) -> bool:

@@ -193,8 +193,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             return self._find_variants(identifier, of_node, excluded)
         if isinstance(identifier, AgreementId):
             return _find_agreement(identifier, of_node, excluded)
-        assert isinstance(identifier, HostFactId)
-        # A token that resolvelib excluded must not come back, or it is chosen for ever.
+        # A host fact. An excluded token must not come back, or it is chosen for ever.
         if excluded or any(map(self.is_blocked, of_node)):
             return ()
         return (Token(identifier),)
@@ -279,11 +278,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if not ranges:
             return releases
         contains = self._contains
-        matches = []
-        for release in releases:
-            if all(contains(specifier, release.version, True) for specifier in ranges):
-                matches.append(release)
-        return matches
+        return [
+            release
+            for release in releases
+            if all(contains(specifier, release.version, True) for specifier in ranges)
+        ]
 
     def _admitted(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> list[ReleaseT]:
         is_prerelease = self.store.environment.is_prerelease

@@ -116,10 +116,11 @@ class ReleaseFacts:
         requirement = parse_requirement(variant.way.requires[0])
         markers = extra_markers(self._store, variant)
         matches = self._store.environment.marker
-        missing = []
-        for extra in requirement.extras:
-            if not any(matches(marker, (extra,)) for marker in markers):
-                missing.append(extra)
+        missing = [
+            extra
+            for extra in requirement.extras
+            if not any(matches(marker, (extra,)) for marker in markers)
+        ]
         if not missing:
             return ()
         code = "no-such-extra"
@@ -173,11 +174,8 @@ class ReleaseFacts:
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
-    markers = []
-    for dependency in store.index.dependencies(release.wheel):
-        if dependency.marker and "extra" in dependency.marker:
-            markers.append(dependency.marker)
-    return markers
+    markers = [one.marker for one in store.index.dependencies(release.wheel)]
+    return [marker for marker in markers if marker and "extra" in marker]
 
 
 def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:

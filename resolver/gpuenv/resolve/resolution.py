@@ -171,6 +171,6 @@ def _reachable(
         if node in reached:
             continue
         reached.add(node)
-        for requirement in provider.get_dependencies(chosen[node]):
-            waiting.append(requirement.identifier)
+        dependencies = provider.get_dependencies(chosen[node])
+        waiting.extend(requirement.identifier for requirement in dependencies)
     return [candidate for node, candidate in chosen.items() if node in reached]

@@ -68,7 +68,7 @@ def solve(
         InputError: the request cannot be read.
         PackageIndexError: an index failed.
     """
-    question = _Question(request, host, matrix, index, environment_for, data)
+    question = _Question(request, host, matrix, index, environment_for, data=data)
     plan = question.plan(widen)
     if plan is not None:
         return plan
@@ -76,7 +76,7 @@ def solve(
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:
             changed = _Question(
-                changed_request, changed_host, matrix, index, environment_for, data
+                changed_request, changed_host, matrix, index, environment_for, data=data
             )
             return changed.plan(None)
         except GpuEnvError:
@@ -130,6 +130,7 @@ class _Question:
         matrix: Matrix,
         index: ResolverIndex,
         environment_for: EnvironmentFor,
+        *,
         data: str,
     ) -> None:
         self._environment = environment_for(host)

@@ -340,12 +340,9 @@ def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
 
 def result_text(plan: Plan) -> str:
     """Return what a plan has: "torch 2.13.0 (cu126), tensorflow 2.21.0 (cuda)"."""
-    texts = []
-    for choice in plan.choices:
-        texts.append(f"{choice.framework} {choice.version} ({choice.variant})")
+    texts = [f"{one.framework} {one.version} ({one.variant})" for one in plan.choices]
     if not texts:
         names = {parse_requirement(text).name for text in plan.request.requirements}
-        for pin in plan.pins:
-            if pin.wheel.name in names:
-                texts.append(f"{pin.wheel.name} {pin.wheel.version}")
+        wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]
+        texts = [f"{wheel.name} {wheel.version}" for wheel in wheels]
     return ", ".join(texts) or f"{len(plan.pins)} packages"
