@@ -145,9 +145,9 @@ def read_project(folder: str = "") -> Project:
     from .project import read
 
     def dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-        from . import requirements
+        from .requirements.pyproject import read_project as read_requirements
 
-        return requirements.read_project(path, extras, groups).requirements
+        return read_requirements(path, extras, groups).requirements
 
     return read.read_project(folder, _matrix(), profile_host, dependencies)
 

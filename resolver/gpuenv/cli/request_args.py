@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from .. import api
 from ..errors import InputError
 from ..model import Host, IndexOptions, Request
-from ..requirements.parse import Asked
+
+if TYPE_CHECKING:  # the modules that read files are imported where files are read
+    from ..requirements.parse import RequirementSet
 
 
 def request_flags(parser: ArgumentParser, *, output: bool = True) -> None:
@@ -114,9 +117,9 @@ def readable(text: str) -> str:
     """A requirement of the command line: one with a URL or a path is looked at as in a file."""
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
-    from ..requirements.parse import requirement
+    from ..requirements.parse import checked_requirement
 
-    return requirement(text, "the command line")
+    return checked_requirement(text, "the command line")
 
 
 def names(texts: list[str]) -> tuple[str, ...]:
@@ -126,7 +129,7 @@ def names(texts: list[str]) -> tuple[str, ...]:
     return tuple(sorted(set(map(normalize_name, texts))))
 
 
-def _with(request: Request, options: IndexOptions, found: Asked) -> tuple[Request, IndexOptions]:
+def _with(request: Request, options: IndexOptions, found: RequirementSet) -> tuple[Request, IndexOptions]:
     """The same with what a file adds. An index of the command line and one of a file must be the same."""
     mine, its = options.index_url, found.index_url
     if mine is not None and its is not None and mine.rstrip("/") != its.rstrip("/"):
