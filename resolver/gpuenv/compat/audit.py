@@ -9,10 +9,11 @@ from typing import Any
 
 from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
 from ..requirements.target import PLATFORMS, version_key
+from .architectures import parse_target
 from .catalog import Wheels
-from .data import DataMatrix
+from .data import CompatibilityData
+from .evaluate import serves
 from .rows import read, read_toml
-from .rules import parse_target, serves
 from .scans import Scans
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
@@ -37,7 +38,7 @@ class Audit(Value):
     unlisted: tuple[str, ...] = ()
 
 
-def check(matrix: DataMatrix, wheels: Wheels | None = None) -> Audit:
+def check(matrix: CompatibilityData, wheels: Wheels | None = None) -> Audit:
     """Reads every row of the matrix and compares it with the others. DataError if a row is damaged.
 
     `wheels` gives the wheels of a distribution that the index snapshot has; without it `unscanned` stays empty.
@@ -104,7 +105,7 @@ def _named(row: Mapping[str, Any]) -> str:
 # ---- tables
 
 
-def _check_tables(matrix: DataMatrix) -> Iterator[str]:
+def _check_tables(matrix: CompatibilityData) -> Iterator[str]:
     drivers = [matrix.branches[branch] for branch in sorted(matrix.branches)]
     if drivers != sorted(drivers):
         yield "a newer driver branch supports an older CUDA"
@@ -131,7 +132,7 @@ def _check_tables(matrix: DataMatrix) -> Iterator[str]:
 # ---- libraries
 
 
-def _check_libraries(matrix: DataMatrix) -> Iterator[str]:
+def _check_libraries(matrix: CompatibilityData) -> Iterator[str]:
     for name in matrix.libraries():
         for library in matrix.releases(name):
             subject = f"{name} {library.version} on {library.platform}"
@@ -140,14 +141,14 @@ def _check_libraries(matrix: DataMatrix) -> Iterator[str]:
             yield from _check_code(matrix, subject, library.code, _toolkits(matrix, library))
 
 
-def _toolkits(matrix: DataMatrix, library: Library) -> list[CudaVersion]:
+def _toolkits(matrix: CompatibilityData, library: Library) -> list[CudaVersion]:
     """Those that may have built it: of a library of which the toolkit is not known, all of its major."""
     if library.cuda is not None:
         return [library.cuda]
     return [line for line in sorted(matrix.compilers) if line[0] == library.cuda_major]
 
 
-def _check_code(matrix: DataMatrix, subject: str, code: Code, toolkits: list[CudaVersion]) -> Iterator[str]:
+def _check_code(matrix: CompatibilityData, subject: str, code: Code, toolkits: list[CudaVersion]) -> Iterator[str]:
     """Whether one of the toolkits could have made the code. Toolkits without a row say nothing."""
     known = [matrix.compilers[line] for line in toolkits if line in matrix.compilers]
     # Not what few fat binaries have: nvidia-cudnn-cu13 brings two engines for sm_70 of an older compiler.
@@ -163,7 +164,7 @@ def _check_code(matrix: DataMatrix, subject: str, code: Code, toolkits: list[Cud
 # ---- builds
 
 
-def _builds(matrix: DataMatrix) -> Iterator[Build]:
+def _builds(matrix: CompatibilityData) -> Iterator[Build]:
     """Every build of every framework: its rows, and each way to install each release of its carriers."""
     for framework in filter(None, map(matrix.framework, matrix.frameworks())):
         for platform in PLATFORMS:
@@ -176,13 +177,13 @@ def _builds(matrix: DataMatrix) -> Iterator[Build]:
                 yield from filter(None, found)
 
 
-def _by_rows(matrix: DataMatrix) -> set[str]:
+def _by_rows(matrix: CompatibilityData) -> set[str]:
     """The distributions whose builds are rows of their own; the code of other variants is that of their carriers."""
     known = filter(None, map(matrix.framework, matrix.frameworks()))
     return {one.distribution for one in known if any(way.variant == "*" for way in one.ways)}
 
 
-def _check_build(matrix: DataMatrix, build: Build) -> Iterator[str]:
+def _check_build(matrix: CompatibilityData, build: Build) -> Iterator[str]:
     subject = _subject(build)
     if build.cuda is None and (build.code.sass or build.code.ptx):
         yield f"{subject} is a CPU build with device code"
@@ -190,7 +191,7 @@ def _check_build(matrix: DataMatrix, build: Build) -> Iterator[str]:
         yield from _check_code(matrix, subject, build.code, [build.cuda])
 
 
-def _check_cudnn(matrix: DataMatrix, build: Build, *, pinned: bool) -> tuple[list[str], list[str]]:
+def _check_cudnn(matrix: CompatibilityData, build: Build, *, pinned: bool) -> tuple[list[str], list[str]]:
     """(contradictions, narrowed): a cuDNN of which nothing is known, and a target that none admitted has code for.
 
     A build admits the release that it pins, or those since the one that it asks for.
@@ -205,7 +206,7 @@ def _check_cudnn(matrix: DataMatrix, build: Build, *, pinned: bool) -> tuple[lis
         verb = "pins" if pinned else "asks for"
         return [f"{_subject(build)} {verb} {name} {build.cudnn}, of which nothing is known"], []
     for target in build.code.sass or ():
-        if all(serves(one.code, parse_target(target)[0], None) is None for one in admitted):
+        if all(not serves(one.code, parse_target(target)[0]) for one in admitted):
             which = f"{build.cudnn} has" if pinned else f"since {build.cudnn} has"
             return [], [f"{_subject(build)} has sm_{target}, {name} {which} no code for it"]
     return [], []

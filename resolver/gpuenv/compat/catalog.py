@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..errors import InputError
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
 from ..requirements.target import PLATFORMS, is_prerelease, normalize_name, version_key
-from .data import DataMatrix
+from .data import CompatibilityData
 
 # The wheels of a distribution that the index snapshot has, () for none: a stage does not read another one's files.
 Wheels = Callable[[str], Sequence[Wheel]]
@@ -53,7 +53,7 @@ class Entry(Value):
 class Catalog:
     """Looks names up in a matrix. `wheels` adds what only an index knows: releases of jax, the Pythons of a wheel."""
 
-    def __init__(self, matrix: DataMatrix, wheels: Wheels) -> None:
+    def __init__(self, matrix: CompatibilityData, wheels: Wheels) -> None:
         self.matrix, self.wheels = matrix, wheels
         self._found: dict[tuple[str, str], dict[str, str | None]] = {}
 

@@ -17,6 +17,7 @@ from ..model import Code, CudaVersion, Value, parse_pair
 from ..requirements import conda_versions
 
 Record = Mapping[str, Any]
+Virtual = tuple[str, str, str]  # a virtual package: name, version, build
 
 # Packages whose version is the CUDA that an environment has; `cudatoolkit` is the one of before CUDA 12.
 TOOLKITS = ("cuda-version", "cudatoolkit", "pytorch-cuda")
@@ -179,6 +180,17 @@ def toolkit_of(record: Record) -> CudaVersion | None:
         return parse_pair(".".join(str(record["version"]).split(".")[:2]))
     except ValueError:
         return None
+
+
+def cuda_dependency(record: Record) -> CudaVersion | None:
+    """Return the CUDA that a library is for, by the toolkit that it depends on; None if by none."""
+    for dependency in record.get("depends") or ():
+        name, spec, _ = conda_versions.split(dependency)
+        if name in TOOLKITS:
+            least = conda_versions.lower_bound(spec)
+            if least is not None:
+                return toolkit_of({"name": name, "version": f"{least}.0"})
+    return None
 
 
 def newest(records: Sequence[Record]) -> list[Record]:

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import DataError
 from ..model import Build, Code, Framework, Library, parse_pair
+from .architectures import parse_target
 from .known_bad import KnownBad
-from .rules import parse_target
 
 
 class Builds:

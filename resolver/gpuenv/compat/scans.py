@@ -12,7 +12,7 @@ from ..errors import DataError
 from ..model import Wheel
 from ..requirements.target import is_prerelease, version_key
 from .catalog import Wheels, platform_of
-from .data import DataMatrix
+from .data import CompatibilityData
 from .rows import read, read_toml
 
 DEFAULT = "default"  # the index whose wheels are scanned
@@ -21,12 +21,12 @@ DEFAULT = "default"  # the index whose wheels are scanned
 class Scans:
     """The records of scans/ and the [[scan]] rows that say which wheels should have one. DataError if damaged."""
 
-    def __init__(self, matrix: DataMatrix) -> None:
+    def __init__(self, matrix: CompatibilityData) -> None:
         self.matrix, self.folder = matrix, matrix.folder
         self.records = {name: self._records(name) for name in _listed(os.path.join(self.folder, "scans"), ".json")}
 
     @classmethod
-    def beside(cls, matrix: DataMatrix) -> Scans | None:
+    def beside(cls, matrix: CompatibilityData) -> Scans | None:
         """The scans of a checkout; None for an installed package, which does not carry them."""
         paths = [os.path.join(matrix.folder, name) for name in ("scans", "scans.toml")]
         return cls(matrix) if all(map(os.path.exists, paths)) else None

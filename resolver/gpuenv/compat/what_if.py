@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..model import Gpu, Host, Python, Value, parse_release, show_pair
-from ..protocols import Matrix
-from . import rules
+from .architectures import TEGRA, driver_branch
+from .data import CompatibilityData
 
 PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 NAMED = 3  # GPUs that stand for a compute capability
@@ -19,7 +19,7 @@ class Elsewhere(Value):
     host: Host
 
 
-def drivers(host: Host, matrix: Matrix) -> tuple[Elsewhere, ...]:
+def drivers(host: Host, matrix: CompatibilityData) -> tuple[Elsewhere, ...]:
     """Newer driver releases that allow more than the host's, oldest first; of a GPU that the driver dropped its last.
 
     Each allows all that an earlier one does: the last tells whether any helps. () where no driver is known.
@@ -29,9 +29,9 @@ def drivers(host: Host, matrix: Matrix) -> tuple[Elsewhere, ...]:
     capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
     drops = [drop[0] for one in capabilities if (drop := matrix.last_branch(one)) is not None]
     last = min(drops, default=matrix.newest_branch())
-    releases = [release for release in matrix.driver_steps(host.os) if rules.driver_branch(release) <= last]
+    releases = [release for release in matrix.driver_steps(host.os) if driver_branch(release) <= last]
     now = parse_release(host.driver)
-    if drops and rules.driver_branch(host.driver) > last:
+    if drops and driver_branch(host.driver) > last:
         what = f"a driver of branch R{last}, the last one for this GPU"
         return (Elsewhere(change=what, host=_with_driver(host, releases[-1], matrix)),) if releases else ()
     newer = [release for release in releases if parse_release(release) > now]
@@ -40,11 +40,11 @@ def drivers(host: Host, matrix: Matrix) -> tuple[Elsewhere, ...]:
 
 def _newer(release: str) -> str:
     if release.endswith(".00"):
-        return f"a driver of branch R{rules.driver_branch(release)} or newer"
+        return f"a driver of branch R{driver_branch(release)} or newer"
     return f"driver {release} or newer"
 
 
-def _with_driver(host: Host, release: str, matrix: Matrix) -> Host:
+def _with_driver(host: Host, release: str, matrix: CompatibilityData) -> Host:
     return host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
 
 
@@ -69,10 +69,10 @@ def fewer_gpus(host: Host) -> Iterator[Elsewhere]:
         yield Elsewhere(change=f"only the {names} (CUDA_VISIBLE_DEVICES)", host=host.replace(gpus=gpus))
 
 
-def gpus(host: Host, matrix: Matrix) -> Iterator[Elsewhere]:
+def gpus(host: Host, matrix: CompatibilityData) -> Iterator[Elsewhere]:
     """One GPU of another compute capability that the driver drives: the next newer ones, then the next older ones."""
     mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    known = [one for one in matrix.capabilities() if one not in rules.TEGRA and _drives(host, one, matrix)]
+    known = [one for one in matrix.capabilities() if one not in TEGRA and _drives(host, one, matrix)]
     newer = [one for one in known if not mine or one > max(mine)]
     older = [one for one in known if mine and one < min(mine)]
     for capability in (*newer, *reversed(older)):
@@ -83,12 +83,12 @@ def gpus(host: Host, matrix: Matrix) -> Iterator[Elsewhere]:
             yield Elsewhere(change=text, host=host.replace(gpus=(gpu,), problems=()))
 
 
-def _drives(host: Host, capability: tuple[int, int], matrix: Matrix) -> bool:
+def _drives(host: Host, capability: tuple[int, int], matrix: CompatibilityData) -> bool:
     last, first = matrix.last_branch(capability), matrix.first_cuda(capability)
     if host.driver is None:
         return last is None  # nobody buys a GPU that today's drivers have dropped
     known = first is None or host.driver_cuda is None or first <= host.driver_cuda
-    return known and (last is None or rules.driver_branch(host.driver) <= last[0])
+    return known and (last is None or driver_branch(host.driver) <= last[0])
 
 
 def without_gpu(host: Host) -> Elsewhere:
