@@ -1,4 +1,4 @@
-"""Targets of device code (sm_90a, compute_80) and driver branches: helpers that are not rules themselves."""
+"""Targets of device code (sm_90a, compute_80) and driver branches: helpers, no rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def sass_runs(target: str, capability: ComputeCapability) -> bool:
 
     It runs on the same major with the same or a newer minor. A target with suffix "a" and a target
     of Tegra run on their own capability only; a target with suffix "f" runs on its family.
-    Source: CUDA C++ Programming Guide, Binary Compatibility and Family-Specific Architecture Features.
+    Source: CUDA C++ Programming Guide, Binary Compatibility and Family-Specific Architecture
+    Features.
     """
     made_for, suffix = parse_target(target)
     device = _RENAMED.get(capability, capability)

@@ -1,7 +1,7 @@
-"""Conda records as the rules see them: the parts of a closure, the build of a carrier, known libraries.
+"""Conda records as the rules see them: the parts of a closure, builds of carriers, libraries.
 
-No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda` where
-nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.
+No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda`
+where nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.
 """
 
 from __future__ import annotations
@@ -70,9 +70,15 @@ def parts_of_records(
 
 def _package(record: Record, cuda: CudaVersion | None, data: CompatibilityData) -> Package:
     name, version = str(record["name"]), str(record["version"])
-    own_cuda = conda_records.cuda_dependency(record) or cuda
-    distribution = wheel_distribution(name, own_cuda, data) or ""
+    distribution = ""
+    if _may_be_cuda_library(name):
+        own_cuda = conda_records.cuda_dependency(record) or cuda
+        distribution = wheel_distribution(name, own_cuda, data) or ""
     return Package(name=name, version=version, distribution=distribution)
+
+
+def _may_be_cuda_library(name: str) -> bool:
+    return name.startswith("lib") or name == "cudnn"
 
 
 def row_subject(row: Row) -> str:
@@ -106,12 +112,12 @@ def build_of_row(row: Row, platform: str) -> Build:
 def wheel_distribution(
     name: str, cuda: CudaVersion | None, data: CompatibilityData
 ) -> str | None:
-    """Return the wheel distribution with the same library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
+    """Return the wheel distribution of a library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
 
     NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
     wheels are made of.
     """
-    if cuda is None or not (name.startswith("lib") or name == "cudnn"):
+    if cuda is None or not _may_be_cuda_library(name):
         return None
     stem = "nvidia-" + name.removeprefix("lib")
     for distribution in (f"{stem}-cu{cuda[0]}", stem):
@@ -184,7 +190,7 @@ def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
 
 
 def toolkit_reasons(record: Record, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R1 for a record whose version is a CUDA version; () for others and for a host without a GPU."""
+    """R1 for a record whose version is a CUDA version; () for others and without a GPU."""
     cuda = conda_records.toolkit_of(record)
     if cuda is None or not host.gpus:
         return ()
@@ -285,7 +291,8 @@ def virtual_reasons(
 ) -> tuple[Reason, ...]:
     """Compare the virtual packages that a record depends on and constrains with the host's.
 
-    On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the lock.
+    On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the
+    lock.
 
     Args:
         record: the record.

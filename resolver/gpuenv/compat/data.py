@@ -1,8 +1,9 @@
 """The compatibility data: matrix_data -> CompatibilityData.
 
-Builds and libraries are read one distribution at a time, when they are needed. People write the TOML
-files and scripts write the JSON files. scripts/compile_matrix.py derives tables.json from the TOML
-files, because reading TOML takes longer than a whole solve may. docs/matrix.md describes the files.
+Builds and libraries are read one distribution at a time, when they are needed. People write the
+TOML files and scripts write the JSON files. scripts/compile_matrix.py derives tables.json from the
+TOML files, because reading TOML takes longer than a whole solve may. docs/matrix.md describes the
+files.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from .rows import Builds, Releases, read, read_toml
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
 # profiles of virtual GPUs (40C).
 _NOISE_WORDS = frozenset((
-    "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q", "maxq",
-    "with", "design", "generation", "edition", "workstation", "server", "active", "passive", "lhr", "gb",
-    "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl",
+    "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q",
+    "maxq", "with", "design", "generation", "edition", "workstation", "server", "active", "passive",
+    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl",
 ))  # fmt: skip
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _NOISE_STARTS = (*"0123456789", "hbm", "gddr", "sxm", "nvl")
@@ -229,7 +230,7 @@ class CompatibilityData:
         return builds.find(distribution, version, platform) if builds else None
 
     def builds(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
-        """Return the known builds, newest version first, within one version the default index first.
+        """Return the known builds, newest version first; in a version the default index first.
 
         `above` leaves out that version and older ones.
         """
@@ -302,11 +303,17 @@ class CompatibilityData:
             return None
         return self._releases_of(distribution).find(version, platform)
 
-    def releases(self, distribution: str) -> Sequence[Library]:
-        """Return every release of a CUDA library on every platform, oldest first; () for others."""
+    def releases(self, distribution: str, platform: str = "") -> Sequence[Library]:
+        """Return the releases of a CUDA library, oldest first; () for other distributions.
+
+        `platform` "" means every platform.
+        """
         if distribution not in self._libraries:
             return ()
-        return self._releases_of(distribution).all()
+        releases = self._releases_of(distribution).all()
+        if not platform:
+            return releases
+        return [release for release in releases if release.platform == platform]
 
     def libraries(self) -> Sequence[str]:
         """Return the distributions of CUDA libraries with known code, in alphabetical order."""
@@ -393,7 +400,7 @@ class CompatibilityData:
         return (release, source) if release else None
 
     def last_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
-        """Return (branch, source) of the last driver branch for a device; None if none dropped it."""
+        """Return (branch, source) of a device's last driver branch; None if none dropped it."""
         return self.last_branches.get((capability[0], capability[1]))
 
     def newest_branch(self) -> int:

@@ -1,6 +1,7 @@
 """Can this run on this host? The only module that calls the rules (compat.rules).
 
-- `build_reasons`, `library_reasons`, `known_bad_reasons`, `host_reasons`, `device_tier`: one release on
+- `build_reasons`, `library_reasons`, `known_bad_reasons`, `host_reasons`, `device_tier`: one
+release on
   a host. The resolver asks these of every candidate. Answers are complete, never just the first
   reason, and are keyed by the host fact that they are about: "__driver", "__sm" and "__data" are
   nodes of the resolver's graph.
@@ -347,7 +348,12 @@ def _bad_pairs(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Fi
             first, second = members["a"], members["b"]
             severity, text, source = verdicts[pair]
             reason = rules.bad_pair_reason(
-                first.subject, second.subject, pair=pair, severity=severity, text=text, source=source
+                first.subject,
+                second.subject,
+                pair=pair,
+                severity=severity,
+                text=text,
+                source=source,
             )
             yield Finding(reason=reason, packages=(first.name, second.name))
 
@@ -418,7 +424,3 @@ def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
         names[folder] = [package.name for package in members.values()]
     for reason in rules.owner_reasons(names):
         yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))
-
-
-# Old names, until every caller uses the new ones.
-of_build, of_library, known_bad = build_reasons, library_reasons, known_bad_reasons

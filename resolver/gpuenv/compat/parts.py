@@ -1,4 +1,4 @@
-"""What an environment consists of, as the rules see it, whoever made it: pins, wheels, conda records.
+"""What an environment consists of, as the rules see it: from pins, wheels or conda records.
 
 `parts_of_pins` reads (name, version) pairs: a plan, a lock of any tool, an installed environment.
 compat.conda_parts does the same for conda records. compat.evaluate applies the rules to the result.

@@ -3,7 +3,8 @@
 Only compat.evaluate calls them. R8 (interpreter, glibc, platform) is requirements.target.
 
 A rule returns the reasons against, () if there are none. A code that ends in "-unknown" means that
-the facts do not decide. It never means "compatible": the caller turns it into a warning or a refusal.
+the facts do not decide. It never means "compatible": the caller turns it into a warning or a
+refusal.
 """
 
 from __future__ import annotations

@@ -12,12 +12,11 @@ from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Gpu, Host, Value, parse_release, show_pair
-from ..requirements.target import normalize_name, parse_requirement
+from ..requirements.target import PYTHONS, normalize_name, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, has_table
 
-PYTHONS = tuple((3, minor) for minor in range(9, 16))
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 _HEADER = """\
 # What `gpuenv lock` locks: one pylock.NAME.toml for each profile. See `gpuenv lock --help`.

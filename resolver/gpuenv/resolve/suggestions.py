@@ -105,7 +105,7 @@ def _of_gpu(asked: Asked) -> Iterator[Change]:
         yield Change(change=what_if.without_gpu(host).change, gives=gives(plan))
 
 
-def _first(asked: Asked, candidates: Iterable[what_if.Elsewhere]) -> Iterator[Change]:
+def _first(asked: Asked, candidates: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
     for one in candidates:
         offers = list(_there(asked, one))
         if offers:
@@ -113,7 +113,7 @@ def _first(asked: Asked, candidates: Iterable[what_if.Elsewhere]) -> Iterator[Ch
             return
 
 
-def _there(asked: Asked, one: what_if.Elsewhere) -> Iterator[Change]:
+def _there(asked: Asked, one: what_if.ChangedHost) -> Iterator[Change]:
     plan = asked.there(one.host)
     if plan is not None:
         yield Change(change=one.change, gives=gives(plan))
