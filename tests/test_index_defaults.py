@@ -71,8 +71,6 @@ def test_settings_are_found_where_pip_and_uv_find_them(
             url=case.get("url", BUILTIN),
             file_store=STORE,
             builtin="url" not in case,
-            source=case["source"],
-            ignored=tuple(tuple(one) for one in case.get("ignored", ())),
             cert=case.get("cert"),
         )
 
@@ -80,7 +78,7 @@ def test_settings_are_found_where_pip_and_uv_find_them(
 def test_the_default_named_in_a_setting_is_still_the_default(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", BUILTIN + "/")
     found = default_index(cache)
-    assert (found.url, found.builtin, found.source) == (BUILTIN, True, "PIP_INDEX_URL")
+    assert (found.url, found.builtin) == (BUILTIN, True)
 
 
 def _set(name: str, value: str) -> Callable[[Path, pytest.MonkeyPatch], None]:
@@ -113,13 +111,13 @@ def test_a_kept_answer_holds_until_a_setting_changes(
 ) -> None:
     write(tmp_path, {"config/pip/pip.conf": "[global]\nindex-url = https://old.example\n"})
     asked: list[int] = []
-    ask = defaults._ask
+    ask = defaults._ask_pip_and_uv
 
     def counted() -> Any:
         asked.append(1)
         return ask()
 
-    monkeypatch.setattr("gpuenv.index.default_index._ask", counted)
+    monkeypatch.setattr("gpuenv.index.default_index._ask_pip_and_uv", counted)
     assert [default_index(cache).url for _ in range(3)] == ["https://old.example"] * 3
     assert len(asked) == 1
     change(tmp_path, monkeypatch)
@@ -129,9 +127,9 @@ def test_a_kept_answer_holds_until_a_setting_changes(
 
 def test_pip_is_not_imported_for_a_kept_answer(tmp_path: Path) -> None:
     code = (
-        "import sys; from gpuenv.index.cache import Cache; from gpuenv.index.defaults import default_index;"
+        "import sys; from gpuenv.index.cache import Cache; from gpuenv.index.default_index import default_index;"
         "print(default_index(Cache(sys.argv[1])).url);"
-        "print(sorted({'pip', 'tomllib', 'urllib', 'hashlib', 'pathlib'} & set(sys.modules)))"
+        "print(sorted({'pip', 'tomllib', 'urllib', 'requests', 'pathlib'} & set(sys.modules)))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-S", "-c", code, str(tmp_path / "cache")]
@@ -149,8 +147,10 @@ def test_credentials_are_not_written_to_the_cache(
     write(tmp_path, {"config/pip/pip.conf": "[global]\nindex-url = https://me:hunter2@a.example/simple\n"})
     assert default_index(cache).url == "https://me:hunter2@a.example/simple"
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:hunter2@b.example/simple")
-    assert default_index(cache).ignored == (("PIP_EXTRA_INDEX_URL", "extra-index-url = https://****@b.example/simple"),)
+    monkeypatch.setenv("UV_INDEX_URL", "https://me:hunter2@b.example/simple")
+    assert default_index(cache).url == "https://me:hunter2@b.example/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
+    assert default_index(cache).url == "https://c.example/simple"
     kept = [path for path in Path(cache.folder).rglob("*") if path.is_file()] if os.path.exists(cache.folder) else []
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 

@@ -15,14 +15,16 @@ from packaging.version import Version
 
 from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
 from gpuenv.index.cache import Cache
+from gpuenv.index.core_metadata import parse_dependencies
+from gpuenv.index.factory import open_index, open_indexes
 from gpuenv.index.find_links import FindLinks
-from gpuenv.index.http import Transport, shown, split_credentials
+from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex, parse_cutoff
-from gpuenv.index.metadata import requirements
-from gpuenv.index.multi_index import CombinedIndex, Later, open_index
+from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
-from gpuenv.index.simple_api import Row, newest_first, parse
-from gpuenv.model import Requirement, Wheel
+from gpuenv.index.simple_api import FileEntry, newest_first, parse_page
+from gpuenv.index.urls import redact_url, split_credentials
+from gpuenv.model import IndexOptions, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 
 PAGES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "index_pages.json").read_text())
@@ -48,9 +50,9 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
     body = case["body"].encode("latin-1" if case.get("latin") else "utf-8")
     if "error" in case:
         with pytest.raises(ValueError, match=case["error"]):
-            parse(body, case["type"], case["url"])
+            parse_page(body, case["type"], case["url"])
         return
-    rows = parse(body, case["type"], case["url"])
+    rows = parse_page(body, case["type"], case["url"])
     if case["rows"] is None:
         assert rows is None
         return
@@ -107,7 +109,7 @@ def test_names_that_the_index_does_not_have(server: IndexServer, transport: Tran
     )
 )
 def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
-    rows = [Row("a", version, f"a-{version}-{tag}.whl", "", None) for tag in "ba" for version in versions]
+    rows = [FileEntry("a", version, f"a-{version}-{tag}.whl", "", None) for tag in "ba" for version in versions]
     found = newest_first(rows)
     assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
     assert [row.filename[-5] for row in found] == ["a", "b"] * len(versions)
@@ -190,7 +192,7 @@ def test_a_wrong_hash_is_refused(server: IndexServer, transport: Transport, cach
 DAMAGED = {
     "no zip": (b"not a wheel", "it is not a readable wheel"),
     "no metadata": (b"PK\x05\x06" + b"\0" * 18, "it has 0 METADATA files"),
-    "metadata of nothing": (make_wheel("demo", "1.0", metadata="hello")[1], "serves as its metadata is none"),
+    "metadata of nothing": (make_wheel("demo", "1.0", metadata="hello")[1], "serves as its metadata is not metadata"),
     "a requirement of nothing": (make_wheel("demo", "1.0", ["?!"])[1], "has the unreadable requirement '?!'"),
 }
 
@@ -209,7 +211,7 @@ def test_damaged_wheels_are_named(
 
 def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
     data = b"Metadata-Version: 2.1\nName: a\nRequires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
-    assert requirements(data, "a.whl") == (
+    assert parse_dependencies(data, "a.whl") == (
         Requirement(name="numpy", specifier=">=1.16"),
         Requirement(name="six", specifier="==1.*"),
     )
@@ -221,16 +223,16 @@ GOOD = "GOOD"
 FAULTS = {
     "one 500": (["500"], 2, GOOD),
     "two 503": (["503", "503"], 3, GOOD),
-    "three 502": (["502"] * 3, 3, "answers 502"),
+    "three 502": (["502"] * 3, 3, "answered with status 502"),
     "one 429": (["429"], 2, GOOD),
     "one cut connection": (["cut"], 2, GOOD),
-    "cut connections": (["cut"] * 3, 3, "cut the connection in the middle of its answer"),
+    "cut connections": (["cut"] * 3, 3, "closed the connection before the response was complete"),
     "one dropped connection": (["drop"], 2, GOOD),
     "dropped connections": (["drop"] * 3, 3, "cannot be reached"),
-    "nonsense": (["nonsense"], 1, "answers with no package page (its JSON is not what PEP 691 says)"),
-    "unauthorized": (["401"], 1, "answers 401"),
-    "forbidden": (["403"], 1, "answers 403"),
-    "teapot": (["418"], 1, "answers 418"),
+    "nonsense": (["nonsense"], 1, "is not a page of a package index (its JSON does not follow PEP 691)"),
+    "unauthorized": (["401"], 1, "answered with status 401"),
+    "forbidden": (["403"], 1, "answered with status 403"),
+    "teapot": (["418"], 1, "answered with status 418"),
     "gone": (["410"], 1, ""),
 }
 
@@ -303,7 +305,7 @@ def test_a_dead_index(transport: Transport, cache: Cache) -> None:
 def test_redirects_that_lead_nowhere(server: IndexServer, transport: Transport, cache: Cache) -> None:
     server.faults["/simple/demo/"] = ["302", "always"]
     server.headers = {"Location": f"{server.url}/demo/"}
-    with pytest.raises(PackageIndexError, match=r"cannot be asked: TooManyRedirects"):
+    with pytest.raises(PackageIndexError, match=r"cannot be requested: TooManyRedirects"):
         index_of(server, transport, cache).wheels("demo")
 
 
@@ -353,9 +355,9 @@ def test_credentials_go_to_no_other_host(server: IndexServer, transport: Transpo
 def test_of_two_logins_of_a_host_the_nearer_is_sent(server: IndexServer, transport: Transport, cache: Cache) -> None:
     transport.login(f"{server.base.replace('://', '://a:1@')}/one")
     transport.login(f"{server.base.replace('://', '://b:2@')}/two")
-    assert transport._auth(f"{server.base}/two/demo/") == ("b", "2")
-    assert transport._auth(f"{server.base}/one/demo/") == ("a", "1")
-    assert transport._auth("http://127.0.0.1:1/one/demo/") is None
+    assert transport._find_credentials(f"{server.base}/two/demo/") == ("b", "2")
+    assert transport._find_credentials(f"{server.base}/one/demo/") == ("a", "1")
+    assert transport._find_credentials("http://127.0.0.1:1/one/demo/") is None
 
 
 secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=12)
@@ -363,7 +365,7 @@ secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1
 
 @given(secret, secret, secret)
 def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) -> None:
-    text = shown(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
+    text = redact_url(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
     assert text == "https://****@index.example:8080/simple/"
     assert split_credentials(f"https://{user}:{password}@h/simple") == ("https://h/simple", (user, password))
 
@@ -450,43 +452,13 @@ def test_newer_files_and_those_of_unknown_age_are_left_out(
     index = index_of(server, transport, cache, exclude_newer=cutoff)
     assert [one.version for one in index.wheels("demo")] == versions
     assert index.has("demo")  # so no later index may supply the name
-    index.wheels("dated")
-    assert index.undated == {"demo"}
+    assert [one.version for one in index.wheels("dated")] == (["1"] if cutoff.startswith("2026") else [])
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-01-02T"])
 def test_dates_that_are_none(text: str) -> None:
     with pytest.raises(InputError, match=r"--exclude-newer '.*' is neither a date"):
         parse_cutoff(text)
-
-
-def test_prefetch_asks_each_page_once_and_leaves_failures_for_later(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    names = [f"demo{number}" for number in range(12)]
-    for name in names:
-        server.add(name, "1.0", REQUIRES)
-    server.faults["/simple/demo11/"] = ["418", "always"]
-    index = index_of(server, transport, cache)
-    index.prefetch([*names, *names])
-    assert sorted(server.paths()) == sorted(f"/simple/{name}/" for name in names)
-    wheels = [wheel for name in names[:-1] for wheel in index.wheels(name)]
-    index.prefetch_dependencies(wheels)
-    assert len(server.asked) == 12 + 11
-    assert {index.dependencies(wheel) for wheel in wheels} == {EXPECTED}
-    assert len(server.asked) == 12 + 11
-    with pytest.raises(PackageIndexError, match=r"answers 418"):
-        index.wheels("demo11")
-
-
-def test_a_wheel_is_located_by_its_name_and_hash(server: IndexServer, transport: Transport, cache: Cache) -> None:
-    server.add("demo", "1.0")
-    index = index_of(server, transport, cache)
-    (wheel,) = index.wheels("demo")
-    elsewhere = wheel.replace(url="https://elsewhere.example/x.whl", index="")
-    assert index.locate(elsewhere) == wheel
-    assert index.locate(elsewhere.replace(sha256="0" * 64)) is None
-    assert index.locate(elsewhere.replace(filename="demo-2.0-py3-none-any.whl")) is None
 
 
 # ---- folders ---------------------------------------------------------------------------------------------------
@@ -555,7 +527,7 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
     assert server.paths().count("/links.html") == 1
     direct = FindLinks([f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache)
     assert [one.version for one in direct.wheels("demo")] == ["1.0"]
-    with pytest.raises(InputError, match=r"nothing.html is not there"):
+    with pytest.raises(InputError, match=r"nothing.html does not exist"):
         FindLinks([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
 
 
@@ -566,8 +538,8 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
         ("file://{}/nowhere", "nowhere does not exist"),
         ("ftp://host.example/x", "only file://, http:// and https:// can be read"),
         ("{}/notes.txt", "is not a folder, a wheel or an HTML page"),
-        ("{}/bad.whl", "has a name that is no wheel's"),
-        ("{}/future.html", "it speaks version 3.0 of the simple API"),
+        ("{}/bad.whl", "its name is not that of a wheel"),
+        ("{}/future.html", "it uses version 3.0 of the simple API"),
     ],
 )
 def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
@@ -608,15 +580,15 @@ def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(folder: Path, c
     (folder / "flat one" / "demo-8.0-py3-none-any.whl").write_bytes(b"never read")
     links = FindLinks([str(folder / "bare"), str(folder / "flat one")], cache=cache)
     assert [one.version for one in links.wheels("demo", Fits())] == ["2.0+local"]  # type: ignore[arg-type]
-    assert "/bare/" in next(one for one in links._of("demo") if one.version == "1.0").url
+    assert "/bare/" in next(one for one in links._entries("demo") if one.version == "1.0").url
 
 
 def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) -> None:
     url = f"file://{folder}/simple"
-    index = open_index(url, transport=transport, cache=cache)
+    index = open_index(url, IndexOptions(), transport=transport, cache=cache)
     assert {wheel.index for wheel in index.wheels("demo")} == {url}
     with pytest.raises(InputError, match=r"not the URL of an index"):
-        open_index("/somewhere", transport=transport, cache=cache)
+        open_index("/somewhere", IndexOptions(), transport=transport, cache=cache)
 
 
 # ---- several indexes -------------------------------------------------------------------------------------------
@@ -645,15 +617,14 @@ class Shipped(Index):
 def combined(server: IndexServer, folder: Path, transport: Transport, cache: Cache) -> Iterator[Any]:
     """(combined, default server, extra server): who has what is in the table below."""
     with IndexServer() as extra:
-        for name in ("demo", "pinned", "ours", "both"):
+        for name in ("demo", "ours", "both"):
             server.add(name, "1.0", REQUIRES)
         server.add_file("sources", "sources-1.0.tar.gz", b"")
-        for name in ("demo", "pinned", "ours", "both", "sources", "theirs"):
+        for name in ("demo", "ours", "both", "sources", "theirs"):
             extra.add(name, "99.0")
         yield (
-            CombinedIndex(
+            MultiIndex(
                 default=index_of(server, transport, cache),
-                pinned={"pinned": Shipped("pinned"), "absent": Shipped()},
                 find_links=FindLinks([str(folder / "flat one")], cache=cache),
                 snapshot=Shipped("demo", "ours"),
                 extra=[index_of(extra, transport, cache)],
@@ -664,8 +635,6 @@ def combined(server: IndexServer, folder: Path, transport: Transport, cache: Cac
 
 
 BINDINGS = {  # name: (who supplies it, version, does the default index hear of it, does the extra one)
-    "pinned": ("shipped", "1.0", False, False),
-    "absent": ("shipped", None, False, False),
     "demo": ("find-links", "2.0+local", False, False),
     "ours": ("snapshot", "1.0", False, False),
     "both": ("default", "1.0", True, False),
@@ -680,13 +649,12 @@ def test_a_name_is_bound_to_one_index(combined: Any, name: str, want: tuple[str,
     index, server, extra = combined
     labels = {"default": server.url, "extra": extra.url}
     who, version, default_asked, extra_asked = want
-    assert index.bind(name) == labels.get(who, who)
+    assert index.label(name) == labels.get(who, who)
     assert [wheel.version for wheel in index.wheels(name)][:1] == ([version] if version else [])
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
-    assert index.bound == {name: labels.get(who, who)}
 
 
-def test_a_later_source_is_opened_when_it_is_asked(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_a_lazy_index_is_opened_when_it_is_asked(server: IndexServer, transport: Transport, cache: Cache) -> None:
     opened: list[str] = []
 
     def opener() -> SimpleIndex:
@@ -694,35 +662,41 @@ def test_a_later_source_is_opened_when_it_is_asked(server: IndexServer, transpor
         return index_of(server, transport, cache)
 
     server.add("demo", "1.0", REQUIRES)
-    later = Later(server.url_with("me:hunter2"), opener)
-    index = CombinedIndex(default=later, snapshot=Shipped("ours"))
-    assert (index.bind("ours"), opened) == ("snapshot", [])
-    index.prefetch(["demo", "ours"])
-    assert index.bind("demo") == server.url.replace("://", "://****@")
+    index = MultiIndex(default=LazyIndex("lazy", opener), snapshot=Shipped("ours"))
+    assert (index.label("ours"), opened) == ("snapshot", [])
+    assert index.label("demo") == "lazy"
     assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
     assert opened == ["now"]
+
+
+def test_the_default_index_is_opened_later_and_named_without_its_credentials(
+    server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "own"))
+    server.user = ("me", "hunter2")
+    server.add("demo", "1.0", REQUIRES)
+    data = Path(__file__).parent.parent / "matrix_data"
+    url = server.url_with("me:hunter2")
+    _, index = open_indexes(IndexOptions(index_url=f"{url}?token=hunter2"), str(data))
+    assert index._default is not None
+    assert index._default.label == server.url.replace("://", "://****@")
+    _, index = open_indexes(IndexOptions(index_url=url), str(data))
+    assert server.asked == []
+    assert index.label("demo") == server.url.replace("://", "://****@")
+    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
 
 
 def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
     index, _, _ = combined
     for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("theirs", ())):
         assert index.dependencies(index.wheels(name)[0]) == expected
-    with pytest.raises(InputError, match=r"no index has nothing"):
+    with pytest.raises(InputError, match=r"^nothing was not found on any index"):
         index.dependencies(Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None))
-
-
-def test_prefetch_asks_the_default_index_for_what_no_local_one_has(combined: Any) -> None:
-    index, server, extra = combined
-    index.prefetch(["pinned", "demo", "ours", "both", "theirs"])
-    assert sorted(server.paths()) == ["/simple/both/", "/simple/theirs/"]
-    assert extra.paths() == []
-    assert index.bind("both") == server.url
-    assert len(server.asked) == 2
 
 
 def test_a_broken_default_index_does_not_leave_its_names_to_others(combined: Any) -> None:
     index, server, extra = combined
     server.faults["/simple/"] = ["500", "always"]
-    with pytest.raises(GpuEnvError, match=r"answers 500"):
-        index.bind("theirs")
+    with pytest.raises(GpuEnvError, match=r"answered with status 500"):
+        index.label("theirs")
     assert extra.asked == []

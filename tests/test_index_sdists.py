@@ -12,7 +12,7 @@ from gpuenv.index.direct_url import DirectFiles
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
-from gpuenv.index.multi_index import CombinedIndex
+from gpuenv.index.multi_index import MultiIndex
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
 
@@ -109,7 +109,7 @@ def test_a_file_at_a_url(server: IndexServer, transport: Transport, cache: Cache
     digest = hashlib.sha256(file.data).hexdigest()
     url = f"{server.base}/files/{file.filename}"
     direct = DirectFiles(transport, cache)
-    found = direct.file("my-demo", f"{url}#sha256={digest}" if hashed else url)
+    found = direct.direct("my-demo", f"{url}#sha256={digest}" if hashed else url)
     assert (found.name, found.version, found.filename, found.url) == ("my-demo", "1.0", file.filename, url)
     assert (found.sha256, found.index) == (digest, "url")
     assert found.size == (None if hashed else len(file.data))
@@ -122,7 +122,7 @@ def test_a_wheel_with_a_hash_is_read_in_part(server: IndexServer, transport: Tra
     file = server.add("demo", "1.0", REQUIRES, padding=1 << 20)
     direct = DirectFiles(transport, cache)
     url = f"{server.base}/files/{file.filename}#egg=demo&sha256={hashlib.sha256(file.data).hexdigest()}"
-    assert direct.dependencies(direct.file("demo", url)) == EXPECTED
+    assert direct.dependencies(direct.direct("demo", url)) == EXPECTED
     assert server.sent < len(file.data) / 4
 
 
@@ -130,37 +130,37 @@ def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: 
     filename, data = make_wheel("demo", "1.0", REQUIRES)
     (tmp_path / filename).write_bytes(data)
     direct = DirectFiles(transport, cache)
-    found = direct.file("demo", (tmp_path / filename).as_uri())
+    found = direct.direct("demo", (tmp_path / filename).as_uri())
     assert (found.sha256, found.size) == (hashlib.sha256(data).hexdigest(), len(data))
     assert direct.dependencies(found) == EXPECTED
-    with pytest.raises(InputError, match="and the requirement says aaaa"):
-        direct.file("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
+    with pytest.raises(InputError, match="the requirement names aaaa"):
+        direct.direct("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
     with pytest.raises(InputError, match=r"demo-2\.0-py3-none-any\.whl cannot be read"):
-        direct.file("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
+        direct.direct("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
 
 
 def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: Cache) -> None:
     file = server.add("demo", "1.0")
     url = f"{server.base}/files/{file.filename}"
-    with pytest.raises(InputError, match="the file is one of demo"):
-        DirectFiles(transport, cache).file("other", url)
+    with pytest.raises(InputError, match="the file belongs to demo"):
+        DirectFiles(transport, cache).direct("other", url)
     with pytest.raises(InputError, match="names no wheel"):
-        DirectFiles(transport, cache).file("demo", f"{server.base}/files/demo.whl")
+        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo.whl")
     with pytest.raises(OfflineError, match="has no #sha256="):
-        DirectFiles(transport, cache, offline=True).file("demo", url)
-    with pytest.raises(PackageIndexError, match="answers 404"):
-        DirectFiles(transport, cache).file("demo", f"{server.base}/files/demo-9-py3-none-any.whl")
+        DirectFiles(transport, cache, offline=True).direct("demo", url)
+    with pytest.raises(PackageIndexError, match="answered with status 404"):
+        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo-9-py3-none-any.whl")
 
 
 def test_a_file_at_a_url_is_asked_of_no_index(server: IndexServer, transport: Transport, cache: Cache) -> None:
     file = server.add("demo", "1.0", REQUIRES)
     server.add("demo", "9.0")
-    index = CombinedIndex(
+    index = MultiIndex(
         default=SimpleIndex(server.url, transport=transport, cache=cache),
-        direct=lambda: DirectFiles(transport, cache),
+        direct=DirectFiles(transport, cache),
     )
     found = index.direct("demo", f"{server.base}/files/{file.filename}")
     assert index.dependencies(found) == EXPECTED
-    assert index.bound == {}
+    assert "/simple/demo/" not in server.paths()
     with pytest.raises(InputError, match="cannot be read here"):
-        CombinedIndex().direct("demo", "https://a.test/demo-1-py3-none-any.whl")
+        MultiIndex().direct("demo", "https://a.test/demo-1-py3-none-any.whl")

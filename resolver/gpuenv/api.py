@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .compat.catalog import Catalog
     from .compat.data import CompatibilityData
     from .doctor.diagnosis import Examination
-    from .index.multi_index import CombinedIndex
+    from .index.multi_index import MultiIndex
     from .index.snapshot import Snapshot
     from .project.profiles import Profile, Project
 
@@ -89,7 +89,7 @@ def solve(
     options: IndexOptions | None = None,
     *,
     changes: bool = True,
-    beside: Callable[[CombinedIndex], Any] | None = None,
+    beside: Callable[[MultiIndex], Any] | None = None,
 ) -> Plan:
     """One consistent environment for the request on the host. `beside` makes the index that is asked of the usual one.
 
@@ -105,7 +105,7 @@ def solve(
     limits = [parse_requirement(text) for text in request.constraints]
     asked = index if beside is None else beside(index)
     if beside is None:
-        index.look_ahead(solver.read_request(request, matrix)[1], limits, target)
+        index.start_prefetch(solver.read_request(request, matrix)[1], limits, target)
     try:
         plan = solver.solve(
             request,
@@ -118,7 +118,7 @@ def solve(
             data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
         )
     finally:
-        index.look_no_more()
+        index.stop_prefetch()
     if all(pin.wheel.size is not None for pin in plan.pins):
         return plan
     sizes = index.sizes([pin.wheel for pin in plan.pins])

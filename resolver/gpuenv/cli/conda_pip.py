@@ -9,7 +9,7 @@ from argparse import Namespace
 from .. import api
 from ..compat import conda_records
 from ..errors import Explanation, InputError, NoSolutionError
-from ..index.multi_index import CombinedIndex
+from ..index.multi_index import MultiIndex
 from ..lock import conda_formats
 from ..model import IndexOptions, Lock, Plan, Request
 from ..resolve.conda import wheels_beside
@@ -38,7 +38,7 @@ def planned(arguments: Namespace, conda: Plan, options: IndexOptions, path: str)
     _check_own(request, held)
     made: list[wheels_beside.Beside] = []
 
-    def beside(index: CombinedIndex) -> wheels_beside.Beside:
+    def beside(index: MultiIndex) -> wheels_beside.Beside:
         made.append(wheels_beside.Beside(index, held))
         made[0].want_extras(asked.requirements)
         return made[0]
