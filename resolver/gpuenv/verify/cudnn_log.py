@@ -93,7 +93,8 @@ def _called_functions(text: str) -> Iterator[str]:
 def variables(major: int, path: str, *, verbose: bool) -> dict[str, str]:
     """Return the variables that make cuDNN of a major version write its log to `path`."""
     if major >= 9:
-        return {"CUDNN_LOGLEVEL_DBG": "3" if verbose else "2", "CUDNN_LOGDEST_DBG": path}
+        level = "3" if verbose else "2"
+        return {"CUDNN_LOGLEVEL_DBG": level, "CUDNN_LOGDEST_DBG": path}
     settings = {"CUDNN_LOGERR_DBG": "1", "CUDNN_LOGWARN_DBG": "1", "CUDNN_LOGDEST_DBG": path}
     if verbose:
         settings["CUDNN_LOGINFO_DBG"] = "1"
@@ -133,4 +134,6 @@ def log_text(lines: tuple[str, ...]) -> str:
 def cudnn_major(folder: str) -> int:
     """Return the major version of the libcudnn.so.N in a folder; 0 if there is none."""
     main = main_cudnn(folder)
-    return int(main.rpartition(".")[2]) if main is not None else 0
+    if main is None:
+        return 0
+    return int(main.rpartition(".")[2])

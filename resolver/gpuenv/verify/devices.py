@@ -155,7 +155,9 @@ def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
     evidence = f"nothing ran on a GPU: {text}"
     if hint:
         evidence += f"; {hint}"
-    return [_check("device", "", "fail" if is_broken(host) else "unknown", evidence)]
+    if is_broken(host):
+        return [_check("device", "", "fail", evidence)]
+    return [_check("device", "", "unknown", evidence)]
 
 
 def _doubt(problem: Problem) -> Check:
@@ -181,9 +183,10 @@ def all_checks(
         last = of_device[-1]
         passed.append(last.name == "cudnn convolution" and last.status == "pass")
         checks += of_device
-    limit = capability_check(max_device, place.host, passed) if outcomes else None
-    if limit is not None:
-        checks.append(limit)
+    if outcomes:
+        limit = capability_check(max_device, place.host, passed)
+        if limit is not None:
+            checks.append(limit)
     return checks
 
 

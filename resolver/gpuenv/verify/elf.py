@@ -72,7 +72,9 @@ def _read(file: int, path: str, names: bool, deadline: float) -> Library:
     size = os.fstat(file).st_size
     head = os.pread(file, 64, 0)
     if len(head) < 64 or head[:4] != b"\x7fELF":
-        raise NotElfError("it is no ELF file" if size else "it is empty")
+        if size == 0:
+            raise NotElfError("it is empty")
+        raise NotElfError("it is no ELF file")
     if head[4:6] != b"\x02\x01":
         raise NotElfError("it is no 64-bit little-endian ELF file")
     file_type, phoff, shoff = struct.unpack_from("<H14x2Q", head, 16)

@@ -174,7 +174,9 @@ class _Files:
             library = self.library(path)
             if library is None:
                 continue
-            names = [*library.needed, *(self.opened(library) if by_name else ())]
+            names = list(library.needed)
+            if by_name:
+                names += self.opened(library)
             left += filter(None, [self.find(name, library) for name in names])
         return reached
 
@@ -251,9 +253,15 @@ class _Closure:
         doubts: list[_Finding] = []
         for (name, required), askers in sorted(self._requested(reached).items()):
             lacking = [asker for asker in askers if self._files.find(name, asker) is None]
-            finding = self._absence(name, lacking) if lacking else None
-            if finding is not None:
-                (failures if required else doubts).append(finding)
+            if not lacking:
+                continue
+            finding = self._absence(name, lacking)
+            if finding is None:
+                continue
+            if required:
+                failures.append(finding)
+            else:
+                doubts.append(finding)
         return failures, doubts
 
     def _requested(self, reached: set[str]) -> dict[tuple[str, bool], list[elf.Library]]:

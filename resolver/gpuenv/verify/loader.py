@@ -207,7 +207,9 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
     if folder is not None:
         found = [(entry, name) for entry, name in found if not same_file(entry, folder)]
     # A cuDNN of another major version has other file names and shadows nothing.
-    majors = {_major(name) for name in os.listdir(folder)} if folder else set()
+    majors = set()
+    if folder is not None:
+        majors = {_major(name) for name in os.listdir(folder)}
     shadows = set()
     for entry, name in found:
         if name.startswith("libcudnn") and _major(name) in majors:

@@ -103,7 +103,9 @@ class Children:
                 code = self._reap(child)
             seconds = time.monotonic() - begin
             output, noise = _tail(out), _tail(err)
-        return _outcome(output, noise, code if in_time else None, seconds)
+        if not in_time:
+            return _outcome(output, noise, None, seconds)
+        return _outcome(output, noise, code, seconds)
 
     def _start(
         self, command: list[str], env: dict[str, str], out: IO[bytes], err: IO[bytes]
