@@ -83,9 +83,9 @@ def interpreter(target: str) -> str:
 
 
 def active_environment(env: Mapping[str, str]) -> str | None:
-    """Return the folder of the default environment.
+    """Return the folder of the default environment; None if there is none.
 
-    The active one, else ./.venv; None if there is neither.
+    It is the active environment, else ./.venv.
     """
     active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
     if active:

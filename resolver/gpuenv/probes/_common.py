@@ -83,7 +83,7 @@ def main_cudnn(folder: str) -> str | None:
 def cudnn_release(number: int) -> tuple[int, int, int]:
     """Return (9, 20, 0) for 92000 and (8, 9, 7) for 8907.
 
-    Cudnn_version.h, whose encoding changed with 9.0.
+    Source: cudnn_version.h. The encoding changed with 9.0.
     """
     if number >= 90000:
         return number // 10000, number // 100 % 100, number % 100

@@ -64,7 +64,7 @@ class Options(TypedDict, total=False):
 def integers(count: int, seed: int) -> list[int]:
     """Return integers from -127 to 127 of a linear congruential generator (C's rand).
 
-    The same on every Python.
+    They are the same on every Python.
     """
     values = []
     for _ in range(count):
@@ -227,10 +227,7 @@ def mapped_cudnn() -> int | None:
 
 
 def find_libcudnn() -> str | None:
-    """Return the libcudnn.so.N of a distribution on sys.path.
-
-    The one for code in this environment.
-    """
+    """Return the libcudnn.so.N of a distribution on sys.path; None if there is none."""
     for entry in sys.path:
         folder = os.path.join(entry, "nvidia", "cudnn", "lib")
         if not os.path.isdir(folder):

@@ -213,10 +213,7 @@ def read_device(driver: Driver, ordinal: int, device: DeviceFacts) -> int:
 
 
 class Convolution:
-    """The convolution in one type.
-
-    Descriptors, buffers, and the algorithm that the heuristics offer.
-    """
+    """The convolution in one type, with its descriptors, buffers and algorithm."""
 
     def __init__(
         self, driver: Driver, cudnn: Cudnn, data_type: DataType, handle: ctypes.c_void_p
@@ -265,7 +262,7 @@ class Convolution:
     def _algorithm(self, handle: ctypes.c_void_p) -> Perf:
         """Return the first usable algorithm, one of GEMMS if there is one.
 
-        Others get a larger tolerance.
+        For another one the tolerance is larger.
         """
         table, count = (Perf * 16)(), INT()
         call = "cudnnGetConvolutionForwardAlgorithm_v7"
@@ -418,7 +415,7 @@ def try_device(driver: Driver, folder: str, ordinal: int, answer: ConvolutionAns
 def add_driver_state(driver: Driver, answer: ConvolutionAnswer, fault: Fault) -> None:
     """Add what the driver says after a failure.
 
-    CuDNN's own status often hides it, or a lack of memory.
+    The status of cuDNN often hides a fault of the driver or a lack of memory.
     """
     try:
         driver.during = ""

@@ -101,7 +101,7 @@ def mapped() -> list[str]:
 def search_path(folder: str) -> list[str]:
     """Return the folders that cuDNN's loader searches.
 
-    LD_LIBRARY_PATH, then the folder of the main library.
+    They are those of LD_LIBRARY_PATH, then the folder of the main library.
     """
     variable = os.environ.get("LD_LIBRARY_PATH")
     entries = [entry or "." for entry in variable.split(":")] if variable else []
@@ -143,7 +143,7 @@ def open_members(names: Names, folder: str, release: tuple[int, int, int]) -> li
 def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
     """Return the status of each VersionCheck function.
 
-    Each compares the versions of the libraries it needs.
+    Each function compares the versions of the libraries that it needs.
     """
     statuses = {}
     for name in names:
@@ -164,7 +164,10 @@ def call_number(library: ctypes.CDLL, name: str) -> int:
 def open_main(path: str, answer: CudnnAnswer) -> ctypes.CDLL:
     """Open the main library.
 
-    Adds the numbers that it answers with. OSError, AttributeError if it is unusable.
+    Adds the numbers that it answers with.
+
+    Raises:
+        OSError, AttributeError: the library cannot be used.
     """
     step("open " + path)
     library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_GLOBAL)

@@ -365,7 +365,7 @@ def count_owners(installed: list[Installed]) -> dict[str, int]:
 def is_compared(distribution: Installed) -> bool:
     """Return whether the RECORD of a distribution holds.
 
-    Conda and Debian change files and keep other records.
+    It does not for packages of conda and Debian: these change files and keep other records.
     """
     return distribution.installer != "conda" and not distribution.folder.startswith(DEBIAN)
 

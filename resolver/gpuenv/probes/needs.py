@@ -24,7 +24,7 @@ from ._common import write_answer
 def distributions() -> list[dict[str, object]]:
     """Return the installed distributions by name.
 
-    Of each name the first on sys.path, which an import finds.
+    Of each name it is the first on sys.path, which an import finds.
     """
     rows: dict[str, dict[str, object]] = {}
     for dist in importlib.metadata.distributions():

@@ -48,7 +48,7 @@ _MODE = re.compile(
 def reasons(text: str) -> tuple[str, ...]:
     """Return the reasons in a cuDNN log (8.x or 9.x), each once.
 
-    "cudnnCreate: CUDNN_STATUS_...: REASON".
+    A reason has the form "cudnnCreate: CUDNN_STATUS_...: REASON".
 
     For each failed call: its innermost error, then the conditions that say more than that a callee
     failed; and the messages of cuDNN's loader among the lines. The calls keep their order.
@@ -78,7 +78,7 @@ def reasons(text: str) -> tuple[str, ...]:
 def calls(text: str) -> tuple[str, ...]:
     """Return the functions that a log of every call names, in order.
 
-    The last ones before a crash.
+    After a crash the last of them are what was called before it.
     """
     return tuple(_called_functions(text))
 

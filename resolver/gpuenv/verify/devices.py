@@ -106,10 +106,7 @@ Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if 
 
 
 class Place(Value):
-    """Where the children ran.
-
-    The detected host, their environment variables, the folder of the cuDNN.
-    """
+    """The detected host, the children's environment variables, and the folder of the cuDNN."""
 
     host: Host
     env: Mapping[str, str]
@@ -122,7 +119,7 @@ class Place(Value):
 def needs_turns(host: Host) -> bool:
     """Return whether children must run one after another.
 
-    A device allows one process, or has little memory.
+    They must if a device allows one process only, or has little memory.
     """
     for gpu in host.gpus:
         if (gpu.compute_mode or "").startswith("exclusive"):
@@ -302,7 +299,7 @@ def _context_check(answer: ConvolutionAnswer, subject: str) -> Check:
 def _is_host_fault(fault: Fault, answer: ConvolutionAnswer) -> bool:
     """Return whether a fault is the host's.
 
-    CuDNN was not reached, the driver says so, or memory is short.
+    It is if cuDNN was not reached, the driver says so, or memory is short.
     """
     return "version" not in answer or _is_host_result(fault) or _lacks_memory(fault, answer)
 
@@ -314,7 +311,7 @@ def _is_host_result(fault: Fault) -> bool:
 def _lacks_memory(fault: Fault, answer: ConvolutionAnswer) -> bool:
     """Return whether memory ran out.
 
-    CuDNN reports that also as NOT_INITIALIZED or INTERNAL_ERROR.
+    A cuDNN without memory may also report NOT_INITIALIZED or INTERNAL_ERROR.
     """
     return fault["kind"] == "memory" or answer.get("free", NEED) < answer["need"] // 4
 
@@ -466,7 +463,7 @@ def _run_text(run: ConvolutionRun) -> str:
 def _host_marks(fault: Fault) -> tuple[Mark, ...]:
     """Return the marks of a fault of the host.
 
-    Memory, whatever call ran out of it, or the driver's library.
+    A lack of memory is marked as such, whatever call ran out of it.
     """
     if fault["kind"] in ("memory", "cudnn"):
         return (("memory", "", ""), *_marks(fault))

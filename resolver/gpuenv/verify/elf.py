@@ -114,7 +114,7 @@ class _SectionTable(Value):
 def expand_origin(path: str, entries: Iterable[str]) -> list[str]:
     """Return search path entries of the library at `path` with $ORIGIN replaced.
 
-    The folder of the real file.
+    $ORIGIN is the folder of the real file.
     """
     origin = os.path.dirname(os.path.realpath(path))
     folders = []
@@ -205,7 +205,7 @@ def _read_only_sections(file: int, table: _SectionTable) -> list[tuple[int, int]
 def _names_in(data: bytes) -> list[str]:
     """Return file names that are whole texts, with a NUL on both sides.
 
-    No part of a message or of a path.
+    A part of a message or of a path is no file name.
     """
     names = []
     place = data.find(b"\0lib")

@@ -30,9 +30,9 @@ Named = tuple[str, str, str]  # framework: name, import name, probe
 
 
 class _Target(Value):
-    """What is verified.
+    """What is verified, and how.
 
-    The lock, the host and its devices, what is installed, the folder of its cuDNN.
+    `gpus` are the devices to try. `folder` is that of the installed cuDNN.
     """
 
     lock: Lock | None
@@ -164,7 +164,7 @@ def _find_interpreter(target: str) -> str:
 def _devices_to_try(host: Host) -> tuple[Gpu, ...]:
     """Return the devices to try.
 
-    If a fault kept the detection from listing them, the first that CUDA may show.
+    If a fault kept the detection from listing them, this is the first that CUDA may show.
     """
     if host.gpus or not devices.is_broken(host):
         return host.gpus
@@ -203,7 +203,8 @@ def _in_turn(run_probe: RunProbe) -> RunProbe:
 def _start(about: _Target, pool: Executor, run_probe: RunProbe) -> _Running:
     """Start all probes.
 
-    A child for the files, one for cuDNN, one for each device, one for each framework.
+    There is one child for the files, one for cuDNN, one for each device and one for each
+    framework.
     """
     cudnn = None
     gpus: list[Future[Logged]] = []

@@ -248,7 +248,7 @@ def locked_cudnn(lock: Lock) -> str | None:
 def expected_cudnn(lock: Lock | None, survey: SurveyAnswer) -> str | None:
     """Return the version of cuDNN that should be there.
 
-    The lock's, else that of the installed distribution.
+    It is the version that the lock pins, else that of the installed distribution.
     """
     if lock is not None:
         return locked_cudnn(lock)

@@ -235,7 +235,7 @@ def _two_cudnn(survey: SurveyAnswer) -> str:
 def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | None) -> Check:
     """Compare the distributions' files with their RECORDs.
 
-    NVIDIA's by sha256, the others by size.
+    NVIDIA's files are compared by sha256, the others by size.
     """
     seconds = round(outcome.seconds, 3)
     if answer is None:

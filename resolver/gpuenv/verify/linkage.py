@@ -202,7 +202,7 @@ class _Closure:
     def _starts(self, modules: Sequence[str]) -> dict[str, list[str]]:
         """Return where the path of a convolution begins.
 
-        CuDNN of each major, each framework's extension modules.
+        It begins at the cuDNN of each major version and at each framework's extension modules.
         """
         starts: dict[str, list[str]] = {}
         for path in self._files.cuda:
@@ -321,14 +321,14 @@ class _Closure:
     def _sees_system(self) -> bool:
         """Return whether the loader's folders are where they are expected.
 
-        Then libc is found there.
+        If they are, libc is found there.
         """
         return self._outside("libc.so.6", elf.Library(path="/")) is not None
 
     # ---- several CUDA majors --------------------------------------------------------------------
 
     def _mixes(self) -> list[_Finding]:
-        """Check R5 for CUDA majors.
+        """Check that no framework reaches two CUDA majors (R5).
 
         One framework cannot use libcublas.so.12 and libcublas.so.13 in one process.
         """

@@ -173,7 +173,7 @@ def foreign_libraries(
 def count_by_folder(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
     """Return how many libraries came from each folder.
 
-    "8 from nvidia/cudnn/lib, 3 of the driver in /usr/lib".
+    The text is such as "8 from nvidia/cudnn/lib, 3 of the driver in /usr/lib".
     """
     counts: dict[str, int] = {}
     for path in mapped:
@@ -275,9 +275,7 @@ def cudnn_checks(
     crash: str,
     lines: tuple[str, ...] = (),
 ) -> list[Check]:
-    """Return the checks of cuDNN's libraries.
-
-    Complete, loadable, from one folder, of the expected version.
+    """Return the checks that cuDNN is complete, loadable, of one folder, and as expected.
 
     Args:
         outcome: of the probe "cudnn".
@@ -338,7 +336,7 @@ def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: f
 def _taken_instead(name: str, answer: CudnnAnswer, origins: Origins) -> str:
     """Return which file from elsewhere is loaded for a library that the environment lacks.
 
-    "" if none is.
+    The text is "" if none is.
     """
     mapped = [path for path in answer["mapped"] if os.path.basename(path).startswith(f"{name}.")]
     loaded = [load["path"] for load in answer["loads"] if load["name"] == name and load["path"]]
@@ -378,7 +376,7 @@ def _version_check(
 def should_rerun_with_log(outcome: Outcome) -> bool:
     """Return whether cuDNN's log may tell more.
 
-    A version check gave an error, or the child crashed in cuDNN.
+    It may if a version check gave an error, or if the child crashed in cuDNN.
     """
     if outcome.answer is None:
         return outcome.ended == "crash"
@@ -412,7 +410,7 @@ def engines(mapped: Iterable[str]) -> str:
 def loader_marks(failure: str) -> tuple[Mark, ...]:
     """Return the marks of a loader's message (dlerror).
 
-    A missing symbol, a library that is not found.
+    They are for a missing symbol and for a library that is not found.
     """
     marks: list[Mark] = []
     symbol = re.search(r"([^\s:]+): undefined symbol: ([^\s,]+)", failure)

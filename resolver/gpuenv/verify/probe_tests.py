@@ -39,7 +39,7 @@ _RUNS = {
 class Installed(Value):
     """What an interpreter finds.
 
-    Its distributions (name, version), their libraries (paths), its cuDNN's folder.
+    `distributions` are (name, version), `libraries` their paths, `folder` is that of the cuDNN.
 
     `twice` are names that one folder has in several versions.
     """
@@ -104,7 +104,7 @@ def cudnn_folder(answer: SurveyAnswer) -> str | None:
 def system_cudnn(env: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Return cuDNN's libraries that the loader finds outside of any environment.
 
-    Its cache, loader variables.
+    These are those of its cache and of the loader variables.
     """
     origins = loader.Origins(os.environ if env is None else env)
     paths = origins.cache()
