@@ -76,9 +76,12 @@ def _library_check(
     owned = {os.path.realpath(path) for path in paths}
     foreign = loader.foreign_libraries(mapped, prefixes, owned, origins)
     stems = {_stem(path) for path in paths}
-    wrong = [file.text for file in foreign if lock is not None or _stem(file.what) in stems]
+    wrong = foreign
+    if lock is None:
+        wrong = [file for file in foreign if _stem(file.what) in stems]
     if wrong:
-        evidence = f"not the environment's: {'; '.join(wrong[:SHOWN])}"
+        texts = [file.text for file in wrong[:SHOWN]]
+        evidence = f"not the environment's: {'; '.join(texts)}"
         return _check(name, "libraries", "fail", evidence)
     if foreign:
         texts = [file.text for file in foreign[:SHOWN]]

@@ -193,8 +193,9 @@ def _whose_bytes(path: str, claims: Claims, answer: FilesAnswer | None) -> str:
     """Return which of the owners the file on disk is from, by its hash; "" if that is not known."""
     if answer is None or not os.path.exists(path) or _same_bytes(claims):
         return ""
-    changed = {(name, changed_path) for name, changed_path, _ in answer["changed"]}
-    changed |= {(name, changed_path) for name, changed_path, _ in answer["other"]}
+    changed = set()
+    for name, changed_path, _ in (*answer["changed"], *answer["other"]):
+        changed.add((name, changed_path))
     matching = []
     for name, digest in claims:
         if digest.startswith("sha256=") and (name, path) not in changed:

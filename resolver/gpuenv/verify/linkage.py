@@ -16,6 +16,7 @@ A library name in the text of a library counts if it is the whole text, and
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -87,7 +88,7 @@ class _Files:
         self._read: dict[str, elf.Library | None] = {}
         self.broken: dict[str, str] = {}
         self.all_read = True  # whether all texts were read in time
-        self.cuda = [path for path in self.owner if self.is_cuda(path) and os.path.exists(path)]
+        self.cuda = list(filter(os.path.exists, filter(self.is_cuda, self.owner)))
         for path in self.cuda:
             self.library(path)
 
@@ -196,7 +197,7 @@ class _Closure:
         # What loading alone needs: there a system library that is missing is a failure, too. A
         # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
         # may lack its own and is left out.
-        loaded = [path for paths in starts.values() for path in paths]
+        loaded = itertools.chain.from_iterable(starts.values())
         self._loaded = self._files.reach(loaded, by_name=False)
 
     def _starts(self, modules: Sequence[str]) -> dict[str, list[str]]:

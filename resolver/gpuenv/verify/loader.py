@@ -216,9 +216,8 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
             shadows.add(entry)
     others = {entry for entry, _ in found} - shadows
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
-    cached = {os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path}
-    others_cached = [place for place in sorted(cached) if not same_file(place, folder or "")]
-    notes += [f"another cuDNN is in the loader's cache: {place}" for place in others_cached]
+    cached = _cached_cudnn_folders(origins, folder)
+    notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached]
     if shadows:
         entries = ", ".join(sorted(shadows))
         text = f"another cuDNN shadows the environment's: {entries} (LD_LIBRARY_PATH or LD_PRELOAD)"
@@ -226,6 +225,16 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
         return Check(name="loader", subject="variables", status="fail", evidence=evidence)
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
     return Check(name="loader", subject="variables", status="pass", evidence=evidence)
+
+
+def _cached_cudnn_folders(origins: Origins, own: str | None) -> list[str]:
+    """Return the folders of cuDNN's libraries in the loader's cache, except the environment's."""
+    folders = set()
+    for path in origins.cache():
+        folder = os.path.dirname(path)
+        if "/libcudnn" in path and not same_file(folder, own or ""):
+            folders.add(folder)
+    return sorted(folders)
 
 
 def _major(name: str) -> str:
@@ -338,12 +347,20 @@ def _taken_instead(name: str, answer: CudnnAnswer, origins: Origins) -> str:
 
     The text is "" if none is.
     """
-    mapped = [path for path in answer["mapped"] if os.path.basename(path).startswith(f"{name}.")]
-    loaded = [load["path"] for load in answer["loads"] if load["name"] == name and load["path"]]
-    for path in (*mapped, *loaded):
-        if path is not None:
-            return f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
-    return ""
+    path = _loaded_path(name, answer)
+    if path is None:
+        return ""
+    return f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
+
+
+def _loaded_path(name: str, answer: CudnnAnswer) -> str | None:
+    for path in answer["mapped"]:
+        if os.path.basename(path).startswith(f"{name}."):
+            return path
+    for load in answer["loads"]:
+        if load["name"] == name and load["path"]:
+            return load["path"]
+    return None
 
 
 def _version_check(
