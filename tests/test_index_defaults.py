@@ -1,4 +1,4 @@
-"""The default index: what pip and uv are configured with, asked of them once and kept until that changes."""
+"""The default index: what pip and uv are configured with, cached until a setting changes."""
 
 import json
 import os
@@ -17,7 +17,9 @@ from gpuenv.index import default_index as defaults
 from gpuenv.index.cache import Cache
 from gpuenv.index.default_index import DefaultIndex, default_index
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "default_index.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "default_index.json").read_text()
+)
 BUILTIN = PyPI.simple_url
 STORE = f"https://{PyPI.file_storage_domain}"
 
@@ -75,7 +77,9 @@ def test_settings_are_found_where_pip_and_uv_find_them(
         )
 
 
-def test_the_default_named_in_a_setting_is_still_the_default(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_named_in_a_setting_is_still_the_default(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", BUILTIN + "/")
     found = default_index(cache)
     assert (found.url, found.builtin) == (BUILTIN, True)
@@ -91,7 +95,10 @@ def _write(name: str, text: str) -> Callable[[Path, pytest.MonkeyPatch], None]:
 
 CHANGES = {
     "a variable": (_set("UV_INDEX_URL", "https://new.example"), "https://new.example"),
-    "a file that was not there": (_write("home/.pip/pip.conf", "[global]\nindex-url=https://new.example"), None),
+    "a file that was not there": (
+        _write("home/.pip/pip.conf", "[global]\nindex-url=https://new.example"),
+        None,
+    ),
     "a file that was there": (
         _write("config/pip/pip.conf", "[global]\nindex-url=https://n.example"),
         "https://n.example",
@@ -127,14 +134,17 @@ def test_a_kept_answer_holds_until_a_setting_changes(
 
 def test_pip_is_not_imported_for_a_kept_answer(tmp_path: Path) -> None:
     code = (
-        "import sys; from gpuenv.index.cache import Cache; from gpuenv.index.default_index import default_index;"
+        "import sys; from gpuenv.index.cache import Cache;"
+        "from gpuenv.index.default_index import default_index;"
         "print(default_index(Cache(sys.argv[1])).url);"
         "print(sorted({'pip', 'tomllib', 'urllib', 'requests', 'pathlib'} & set(sys.modules)))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-S", "-c", code, str(tmp_path / "cache")]
     first, second = (
-        subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
+        subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         for _ in range(2)
     )
     assert "pip" in first[1]
@@ -144,14 +154,21 @@ def test_pip_is_not_imported_for_a_kept_answer(tmp_path: Path) -> None:
 def test_credentials_are_not_written_to_the_cache(
     tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, {"config/pip/pip.conf": "[global]\nindex-url = https://me:hunter2@a.example/simple\n"})
+    write(
+        tmp_path,
+        {"config/pip/pip.conf": "[global]\nindex-url = https://me:hunter2@a.example/simple\n"},
+    )
     assert default_index(cache).url == "https://me:hunter2@a.example/simple"
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("UV_INDEX_URL", "https://me:hunter2@b.example/simple")
     assert default_index(cache).url == "https://me:hunter2@b.example/simple"
     monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
     assert default_index(cache).url == "https://c.example/simple"
-    kept = [path for path in Path(cache.folder).rglob("*") if path.is_file()] if os.path.exists(cache.folder) else []
+    kept = (
+        [path for path in Path(cache.folder).rglob("*") if path.is_file()]
+        if os.path.exists(cache.folder)
+        else []
+    )
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 

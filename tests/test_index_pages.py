@@ -9,17 +9,32 @@ from hypothesis import strategies as st
 
 from gpuenv.index import filenames
 
-TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits + "-_.+!#=&;<>/'\" \n%\\\u00e9"), max_size=12)
+TEXT = st.text(
+    st.sampled_from(string.ascii_letters + string.digits + "-_.+!#=&;<>/'\" \n%\\\u00e9"),
+    max_size=12,
+)
 NAME = st.from_regex(r"[A-Za-z0-9._-]{1,8}", fullmatch=True)
 VERSION = st.one_of(
-    st.from_regex(r"(v|1!)?[0-9]{1,3}(\.[0-9]{1,3}){0,3}((a|rc|-)?[0-9])?(\.post[0-9])?(\.dev[0-9])?", fullmatch=True),
+    st.from_regex(
+        r"(v|1!)?[0-9]{1,3}(\.[0-9]{1,3}){0,3}((a|rc|-)?[0-9])?(\.post[0-9])?(\.dev[0-9])?",
+        fullmatch=True,
+    ),
     st.from_regex(r"[0-9]\.[0-9]\+[a-z0-9._-]{1,5}", fullmatch=True),
 )  # fmt: skip
 TAG = st.sampled_from(
-    ["py3-none-any", "py2.py3-none-any", "cp311-cp311-win32", "3.6-none-any", "cp311--any", "1-cp3-abi3-x"]
+    [
+        "py3-none-any",
+        "py2.py3-none-any",
+        "cp311-cp311-win32",
+        "3.6-none-any",
+        "cp311--any",
+        "1-cp3-abi3-x",
+    ]
 )
 FILE = st.one_of(
-    st.builds("{}-{}-{}.whl".format, NAME, VERSION, TAG), st.builds("{}-{}.tar.gz".format, NAME, VERSION), TEXT
+    st.builds("{}-{}-{}.whl".format, NAME, VERSION, TAG),
+    st.builds("{}-{}.tar.gz".format, NAME, VERSION),
+    TEXT,
 )
 
 

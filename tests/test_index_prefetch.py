@@ -1,4 +1,4 @@
-"""Prefetching requests what a solve will need, once, and leaves errors to whoever needs the answer."""
+"""Prefetching requests what a solve will need, once; errors are raised when they matter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,13 @@ from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from index_server import IndexServer
 
-HOST = Host(os="linux", machine="x86_64", glibc=(2, 39), python=Python(version=(3, 12), full_version="3.12.3"), gpus=())
+HOST = Host(
+    os="linux",
+    machine="x86_64",
+    glibc=(2, 39),
+    python=Python(version=(3, 12), full_version="3.12.3"),
+    gpus=(),
+)
 ENVIRONMENT = TargetEnvironment(HOST)
 
 
@@ -28,7 +34,11 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def server() -> Iterator[IndexServer]:
     with IndexServer() as one:
-        one.add("top", "2.0", ["middle>=1", "extra; extra == 'more'", "elsewhere; sys_platform == 'win32'"])
+        one.add(
+            "top",
+            "2.0",
+            ["middle>=1", "extra; extra == 'more'", "elsewhere; sys_platform == 'win32'"],
+        )
         one.add("top", "3.0rc1", ["of-a-prerelease"])
         one.add("middle", "1.5", ["low"])
         one.add("middle", "1.9", ["of-a-newer"], yanked="bad")
@@ -71,7 +81,11 @@ def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) 
     ],
 )
 def test_likely_choices_are_requested_once(
-    server: IndexServer, tmp_path: Path, texts: tuple[str, ...], constraints: tuple[str, ...], asked: set[str]
+    server: IndexServer,
+    tmp_path: Path,
+    texts: tuple[str, ...],
+    constraints: tuple[str, ...],
+    asked: set[str],
 ) -> None:
     index = open_multi_index(server, tmp_path)
     prefetch(index, *texts, constraints=constraints)
@@ -94,8 +108,12 @@ def test_errors_are_raised_when_the_answer_is_needed(server: IndexServer, tmp_pa
     known = len(server.asked)
     with pytest.raises(PackageIndexError, match=r"/simple/low/ answered with status 418"):
         index.wheels("low")
-    with pytest.raises(PackageIndexError, match=r"metadata of middle-1.5\S+: .* answered with status 418"):
-        index.dependencies(next(wheel for wheel in index.wheels("middle") if wheel.version == "1.5"))
+    with pytest.raises(
+        PackageIndexError, match=r"metadata of middle-1.5\S+: .* answered with status 418"
+    ):
+        index.dependencies(
+            next(wheel for wheel in index.wheels("middle") if wheel.version == "1.5")
+        )
     assert len(server.asked) == known
 
 

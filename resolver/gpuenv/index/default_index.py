@@ -186,8 +186,8 @@ def _strip_index_name(text: str) -> str:
 
 def _pip_urls(settings: Sequence[_PipSetting]) -> list[str]:
     """Return the values of index-url in files, the one that wins first."""
-    from_files = [one for one in settings if one.variable != _PIP_VARIABLE]
-    return [one.value for one in reversed(from_files) if one.key == "index-url"]
+    from_files = [setting for setting in settings if setting.variable != _PIP_VARIABLE]
+    return [setting.value for setting in reversed(from_files) if setting.key == "index-url"]
 
 
 def _pip_certificates(settings: Sequence[_PipSetting]) -> str | None:
@@ -256,7 +256,7 @@ def _uv_urls(table: Mapping[str, object]) -> Iterator[str]:
     if not isinstance(indexes, list):
         indexes = []
     tables = [index for index in indexes if isinstance(index, dict)]
-    urls: list[object] = [one.get("url") for one in tables if one.get("default") is True]
+    urls: list[object] = [index.get("url") for index in tables if index.get("default") is True]
     urls.append(table.get("index-url"))
     pip_table = table.get("pip")
     if isinstance(pip_table, dict):

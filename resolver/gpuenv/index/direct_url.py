@@ -1,4 +1,4 @@
-"""Files that a requirement names by URL: `foo @ https://.../foo-1.0-py3-none-any.whl#sha256=...`."""
+"""Files that a requirement names by URL: `foo @ https://.../foo-1.0-py3-none-any.whl#sha256=..`."""
 
 from __future__ import annotations
 

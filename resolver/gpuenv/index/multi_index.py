@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
@@ -233,6 +232,8 @@ class MultiIndex(Index):
                 queries.append((index, wheel))
         if not queries:
             return {}
+        from concurrent.futures import ThreadPoolExecutor  # slow: it loads logging
+
         sizes = {}
         with ThreadPoolExecutor(MAX_THREADS) as pool:
             answers = pool.map(lambda query: query[0].size(query[1]), queries)
@@ -261,7 +262,7 @@ class MultiIndex(Index):
         """
         if self._offline:
             return
-        if any(one.url is None and not self.is_local(one.name) for one in requirements):
+        if any(need.url is None and not self.is_local(need.name) for need in requirements):
             self._prefetcher = Prefetcher(self, self.is_local, environment, constraints)
             self._prefetcher.follow(requirements)
 

@@ -61,7 +61,7 @@ class Prefetcher:
 
     def follow(self, requirements: Iterable[Requirement], extras: Sequence[str] = ()) -> None:
         """Start to request what these need, if their markers hold with the extras. Never waits."""
-        applicable = [one for one in requirements if self._applies(one, extras)]
+        applicable = [need for need in requirements if self._applies(need, extras)]
         for requirement in applicable:
             self._note(requirement)
         for requirement in applicable:
