@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gpuenv import lockfile
 from gpuenv.explanation.hooks import LONGEST, hook_line
 from gpuenv.model import Check, Gpu, Host, Python
 from test_backends import make_lock, make_wheel
-from test_cli import run
+from test_cli import run_process as run
 from test_verification import CLEAN, install, running_with, site_of, wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -29,9 +30,9 @@ HANG = [{"member": "heuristic", "defines": ["HANG"]}]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found by /proc")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
+@pytest.fixture
+def cache(native: Path) -> Path:
+    return native
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with an environment in it."""
     folder = tmp_path / "work"
     folder.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    venv.create(folder / "env", symlinks=True)
     return folder
 
 

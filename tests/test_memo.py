@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from test_cli import SOLVE, run
+from test_cli import SOLVE
+from test_cli import run_process as run
 
 ROOT = Path(__file__).parent.parent
 BASE = [*SOLVE, "--platform", "linux-x86_64", "--glibc", "2.28"]
