@@ -308,6 +308,7 @@ def environment(python: Pair) -> dict[str, str]:
     }
 
 
+@cache
 def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
     """The requirements of a release that hold on the target, for one of its extras or ("") for itself."""
     here = environment(python)
