@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,25 @@ NEEDLES = sorted({needle for message in messages() for needle in message.needles
 NUMBERED = sorted({needle for message in messages() for needle in message.numbered})
 
 Said = list[tuple[str, str, str, str, str]]
+
+
+MESSAGES_OF = {
+    needle: [message for message in messages() if needle in message.needles] for needle in NEEDLES
+}
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, compiled once: there are more than the re module keeps."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def places(needle: bytes, line: bytes) -> Iterator[int]:
+    """Where a needle begins in a line; its occurrences may overlap."""
+    at = line.find(needle)
+    while at >= 0:
+        yield at
+        at = line.find(needle, at + 1)
 
 
 # ---- the plain reader -----------------------------------------------------------------------------------------------
@@ -54,25 +74,22 @@ class Plain:
             key = line.translate(None, DIGITS)
             self.times[key] = self.times.get(key, 0) + 1
             needles = NEEDLES if self.times[key] <= REPEATS else NUMBERED
-        hits = [
-            (one.start(), needle) for needle in needles for one in re.finditer(b"(?=" + re.escape(needle) + b")", line)
-        ]
+        hits = [(at, needle) for needle in needles for at in places(needle, line)]
         for at, needle in sorted(hits):
             first = max(0, at - BEFORE)
             window = line[first : at + AFTER]
             shape = needle, window.translate(None, DIGITS)
             self.seen[shape] = self.seen.get(shape, 0) + 1
             if self.seen[shape] <= REPEATS:
-                for message in messages():
-                    if needle in message.needles:
-                        self.match(message, text, begin + first, window)
+                for message in MESSAGES_OF[needle]:
+                    self.match(message, text, begin + first, window)
 
     def match(self, message: Message, text: bytes, begin: int, window: bytes) -> None:
         if message.lines:
             following = text[begin : begin + 8000].replace(b"\r\n", b"\n").split(b"\n")[: message.lines + 1]
             window = b" ".join(following)[: BEFORE + AFTER]
         shown = re.sub(r"[\x00-\x1f\x7f]", " ", window.decode("utf-8", "replace"))
-        found = re.search(message.pattern, shown, re.IGNORECASE)
+        found = compiled(message.pattern).search(shown)
         if found is None:
             return
         shown = shown if len(shown) <= SHOWN else shown[max(0, found.start() - 60) :][:SHOWN]

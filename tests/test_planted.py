@@ -64,6 +64,8 @@ def test_planted_fault(  # noqa: PLR0917  fixtures
     planter = Planter(site, release, published, stubs, outside)
     for step in case.get("do", ()):
         planter.do(step)
+    if not case.get("clean"):
+        planter.drop_hashes()
     for variable, key in (("LD_LIBRARY_PATH", "path"), ("LD_PRELOAD", "preload")):
         entries = [place_of(entry, site, published, stubs, outside) for entry in case.get(key, ())]
         monkeypatch.setenv(variable, ":".join(entries))
