@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import planting
 import processes
@@ -27,16 +28,25 @@ processes.adopt_orphans()
 GRACE = 5.0
 
 
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
+
+
 def pytest_collection_finish() -> None:
     """Keep the collected tests, which stay to the end, out of every garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # solves make many objects and little garbage
 
 
 @pytest.fixture(autouse=True)
 def _no_process_outlives_its_test() -> Iterator[None]:
     before = processes.running()
     yield
+    gc.enable()  # a command turns it off for its own short life
     left = processes.left_over(before, GRACE)
     assert not left, f"processes outlive the test: {left}"
 

@@ -662,13 +662,14 @@ def test_a_path_to_nothing_is_told_and_the_others_are_read(
     assert json.loads(captured.out)["file"] == NAME
 
 
+# The high-water mark of the process itself: ru_maxrss starts with that of the parent's.
 MEMORY = """
-import resource, runpy, sys
+import re, runpy, sys
 sys.argv = sys.argv[1:]
 try:
     runpy.run_path(sys.argv[0], run_name="__main__")
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    print(re.findall(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[0], file=sys.stderr)
 """
 
 
