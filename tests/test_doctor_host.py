@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine !=
 EXAMINE = """
 import io, json, sys
 import gpuenv
+import venv
 from gpuenv.doctor import causes
 from gpuenv.render import doctor as explanation
 root, target, log, probe = json.loads(sys.argv[1])
@@ -45,15 +47,10 @@ json.dump(explanation.doctor_json(found, causes()), sys.stdout)
 """
 
 
-@pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
-
-
 @pytest.fixture
 def env(tmp_path: Path) -> Iterator[Path]:
     target = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     yield target
     shutil.rmtree(target)  # copies of half a gigabyte
 

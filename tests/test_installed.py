@@ -2,9 +2,9 @@
 
 import base64
 import hashlib
-import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,7 +22,7 @@ HERE = (sys.version_info[0], sys.version_info[1])
 
 @pytest.fixture
 def env(tmp_path: Path) -> Path:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    venv.create(tmp_path / "env", symlinks=True)
     return tmp_path / "env"
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import types
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,10 @@ REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
 
 
-@pytest.fixture(scope="session")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
-
-
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     """An environment with nothing in it."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    venv.create(tmp_path / "env", symlinks=True)
     return tmp_path / "env"
 
 
@@ -144,16 +140,19 @@ def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def real(made_once: Any) -> Path:
     """An environment with the frameworks' builds for the CPU. uv keeps the downloads."""
-    folder = tmp_path_factory.mktemp("real") / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    made: Path = made_once("real", lambda folder: install_real(folder / "env"))
+    return made / "env"
+
+
+def install_real(folder: Path) -> None:
+    venv.create(folder, symlinks=True)
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
     done = subprocess.run([*command, *REAL.values()], capture_output=True, text=True, check=False)
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    return folder
 
 
 def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
