@@ -287,13 +287,26 @@ class Framework(Value):
 # ---- requests and plans ---------------------------------------------------------------------------------------
 
 
+class CondaOptions(Value):
+    """What a request for a conda environment adds.
+
+    `channels` are URLs or names, best first; () is the default channel. `keep_python` keeps the host's Python version;
+    otherwise the solver chooses one. `wheels` are PEP 508 texts of wheels to install beside the conda packages.
+    """
+
+    channels: tuple[str, ...] = ()
+    keep_python: bool = False
+    wheels: tuple[str, ...] = ()
+
+
 class Request(Value):
     """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given.
 
     `preferences` are (name, version) pairs of an earlier lock, taken before newer releases where they still fit; they
     are wishes, so the digest of a plan leaves them out. `hashes` are (normalized name, its allowed sha256s): no other
     file of that name is taken; with `require_hashes` every package of a plan needs one. `allow_sdist` are the names of
-    which a source distribution may be taken where there is no wheel.
+    which a source distribution may be taken where there is no wheel. `conda` asks for a conda environment; None asks
+    for an environment of wheels.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -306,6 +319,7 @@ class Request(Value):
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
+    conda: CondaOptions | None = None
 
 
 class IndexOptions(Value):
@@ -360,7 +374,10 @@ class Rejection(Value):
 
 
 class Plan(Value):
-    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values."""
+    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values.
+
+    `wheels` is the plan of the wheels that stand beside the packages of a conda environment.
+    """
 
     request: Request
     host: Host
@@ -371,12 +388,14 @@ class Plan(Value):
     warnings: tuple[Any, ...] = ()
     data: str = ""  # version of the matrix data and of the snapshot
     digest: str = ""  # sha256 of the inputs: request, host facts, data
+    wheels: Plan | None = None
 
 
 class Lock(Value):
     """What a lock file says. Read back from a file it equals the lock that was written.
 
-    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any.
+    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any. `conda` is
+    whether the pins are conda packages; `wheels` is then the lock of the wheels that stand beside them.
     """
 
     pins: tuple[Pin, ...]
@@ -390,6 +409,8 @@ class Lock(Value):
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
+    conda: bool = False
+    wheels: Lock | None = None
 
 
 Mark = tuple[str, str, str]
