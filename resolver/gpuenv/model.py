@@ -287,26 +287,13 @@ class Framework(Value):
 # ---- requests and plans ---------------------------------------------------------------------------------------
 
 
-class CondaOptions(Value):
-    """What a request for a conda environment adds.
-
-    `channels` are URLs or names, best first; () is the default channel. `keep_python` keeps the host's Python version;
-    otherwise the solver chooses one. `wheels` are PEP 508 texts of wheels to install beside the conda packages.
-    """
-
-    channels: tuple[str, ...] = ()
-    keep_python: bool = False
-    wheels: tuple[str, ...] = ()
-
-
 class Request(Value):
     """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given.
 
     `preferences` are (name, version) pairs of an earlier lock, taken before newer releases where they still fit; they
     are wishes, so the digest of a plan leaves them out. `hashes` are (normalized name, its allowed sha256s): no other
     file of that name is taken; with `require_hashes` every package of a plan needs one. `allow_sdist` are the names of
-    which a source distribution may be taken where there is no wheel. `conda` asks for a conda environment; None asks
-    for an environment of wheels.
+    which a source distribution may be taken where there is no wheel.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -319,7 +306,20 @@ class Request(Value):
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
-    conda: CondaOptions | None = None
+    conda: CondaOptions | None = None  # for a conda environment; None for wheels
+
+
+class CondaOptions(Value):
+    """What a request for a conda environment adds.
+
+    `channels` are URLs or names, best first; () is the default channel. `keep_python` keeps the
+    host's Python version; otherwise the solver chooses one. `wheels` are PEP 508 texts of wheels to
+    install beside the conda packages.
+    """
+
+    channels: tuple[str, ...] = ()
+    keep_python: bool = False
+    wheels: tuple[str, ...] = ()
 
 
 class IndexOptions(Value):
@@ -374,10 +374,7 @@ class Rejection(Value):
 
 
 class Plan(Value):
-    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values.
-
-    `wheels` is the plan of the wheels that stand beside the packages of a conda environment.
-    """
+    """A solved environment. `pins` are sorted by name. `warnings` are errors.Reason values."""
 
     request: Request
     host: Host
@@ -388,14 +385,13 @@ class Plan(Value):
     warnings: tuple[Any, ...] = ()
     data: str = ""  # version of the matrix data and of the snapshot
     digest: str = ""  # sha256 of the inputs: request, host facts, data
-    wheels: Plan | None = None
+    wheels: Plan | None = None  # of the wheels beside conda packages
 
 
 class Lock(Value):
     """What a lock file says. Read back from a file it equals the lock that was written.
 
-    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any. `conda` is
-    whether the pins are conda packages; `wheels` is then the lock of the wheels that stand beside them.
+    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any.
     """
 
     pins: tuple[Pin, ...]
@@ -409,8 +405,8 @@ class Lock(Value):
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
-    conda: bool = False
-    wheels: Lock | None = None
+    conda: bool = False  # whether the pins are conda packages
+    wheels: Lock | None = None  # of the wheels beside conda packages
 
 
 Mark = tuple[str, str, str]

@@ -33,7 +33,9 @@ def solve(
     # This starts a child process, which loads its library while this process loads the rest.
     solver = solvers.solver(_channels(request), (subdir, "noarch"), cache=_cache_mode(options))
     try:
-        plan = solve_with(solver, request, host, changes=changes)
+        keep_python = request.conda is not None and request.conda.keep_python
+        python = host.python.version if keep_python else None
+        plan = solve_with(solver, request, host, python=python, changes=changes)
         solver.leave()
         if prefix is not None:
             plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
@@ -56,7 +58,12 @@ def _cache_mode(options: IndexOptions) -> str:
 
 
 def solve_with(
-    solver: solvers.Solver, request: Request, host: Host, *, changes: bool = True
+    solver: solvers.Solver,
+    request: Request,
+    host: Host,
+    *,
+    python: tuple[int, int] | None = None,
+    changes: bool = True,
 ) -> Plan:
     """Solve a request for conda packages with a solver that is open.
 
@@ -65,7 +72,6 @@ def solve_with(
     from ..resolve.conda import planning
 
     data = compatibility_data()
-    keep_python = request.conda is not None and request.conda.keep_python
     return planning.plan(
         request,
         host,
@@ -73,7 +79,7 @@ def solve_with(
         Carriers(data.folder),
         solver,
         admits=lambda specifier, version: _contains(specifier, version, request.pre),
-        python=host.python.version if keep_python else None,
+        python=python,
         data=f"matrix {data.version}",
         changes=changes,
     )

@@ -14,7 +14,6 @@ prints; hook is `gpuenv verify --hook`, report is `gpuenv verify --bundle`.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from argparse import Namespace
@@ -57,8 +56,6 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
-    # Collecting costs a twentieth of a solve, and a command ends before it would free anything.
-    gc.disable()
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
     try:
         status: int = arguments.run(arguments)

@@ -101,7 +101,7 @@ def solution_lines(plan: Plan, paths: Sequence[str]) -> list[str]:
 
 
 def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
-    """The document of `solve --json`; "pip" has that of the wheels beside conda packages. `paths` is () without a file."""
+    """The document of `solve --json`; "pip" is that of the wheels. `paths` is () without a file."""
     document = plan_json(plan, paths[0] if paths else None)
     if plan.wheels is not None:
         document["pip"] = plan_json(plan.wheels, paths[1])
