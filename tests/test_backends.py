@@ -17,6 +17,7 @@ from gpuenv.errors import InputError, InstallError
 from gpuenv.install import wheels
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
+from gpuenv.prefix import interpreter_of
 
 VERSION = (sys.version_info[0], sys.version_info[1])
 
@@ -54,7 +55,7 @@ def make_lock(*wheels_: Wheel, python: tuple[int, int] = VERSION) -> Lock:
 
 def installed(target: Path) -> dict[str, str]:
     code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([wheels.interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True)
+    done = subprocess.run([interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True)
     return dict(json.loads(done.stdout))
 
 

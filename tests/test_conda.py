@@ -23,7 +23,8 @@ import gpuenv
 from gpuenv import api
 from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
-from gpuenv.compat import conda_records, conda_rules, evaluate, rules
+from gpuenv.compat import conda_parts, conda_records, evaluate
+from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
     HostMismatchError,
     InputError,
@@ -365,33 +366,6 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
 
 
-def test_what_a_solve_imports_of_rattler_is_the_same_as_all_of_it(tmp_path: Path) -> None:
-    """In a process of its own: with the layout that is known, and with one that is not, the names are rattler's own."""
-    script = """
-import builtins, sys
-sys.path.insert(0, sys.argv[1])
-import rattler_child as child
-if sys.argv[2] == "moved":
-    real = builtins.__import__
-    def moved(name, *more, **how):
-        if name == "rattler.solver.solver" and not hasattr(sys.modules["rattler"], "__file__"):
-            raise ImportError(name)
-        return real(name, *more, **how)
-    builtins.__import__ = moved
-part = child.for_solving()
-builtins.__import__ = real if sys.argv[2] == "moved" else builtins.__import__
-whole = child.whole()
-names = ("BuildString", "PackageName", "Gateway", "SourceConfig", "solve", "Version", "GenericVirtualPackage")
-print(hasattr(part, "install"))
-print(all(getattr(part, name) is getattr(whole, name) for name in names) and part.exceptions is whole.exceptions)
-"""
-    folder = str(Path(solvers.__file__).parent)
-    for layout, all_of_it in (("known", "False"), ("moved", "True")):
-        command = [sys.executable, "-c", script, folder, layout]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-        assert done.stdout.split() == [all_of_it, "True"]
-
-
 @pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip  # noqa: E501
 def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["solve", "--framework", "torch", *HOST, *flags]) == 2
@@ -434,7 +408,7 @@ def test_overrides_stand_for_the_host() -> None:
     assert other.driver is None and other.driver_cuda == (11, 8)
     assert [gpu.compute_capability for gpu in other.gpus] == [(7, 5)]
     assert virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
-    (reason,) = conda_rules.driver_reasons("pytorch", (12, 9), other, DATA)
+    (reason,) = evaluate.driver_reasons("pytorch", (12, 9), other, DATA)
     assert reason.code == "driver-cuda" and reason.have == "a driver for CUDA 11.8"
     with pytest.raises(InputError, match="CONDA_OVERRIDE_CUDA"):
         virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
@@ -500,7 +474,7 @@ def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, cod
 def test_records_of_carriers_name_their_cuda() -> None:
     carriers = conda_records.Carriers(DATA.folder)
     found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip  # noqa: E501
-    assert {conda_rules.variant(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
+    assert {conda_parts.variant_name(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
     dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
               "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
     row = carriers.row(dotted, "torch")
@@ -517,13 +491,14 @@ RECIPE = re.compile(r"(conda-forge/[a-z-]+-feedstock recipe|pytorch/builder cond
 @pytest.mark.parametrize("row", CODE, ids=[f"{one['carrier']} {one['versions']} cuda {one['cuda']}" for one in CODE])
 def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
     assert RECIPE.search(row["source"])
-    assert row["sass"] and sorted({*row["sass"]}, key=rules.parse_target) == row["sass"]
+    assert row["sass"] and sorted({*row["sass"]}, key=parse_target) == row["sass"]
     for target in (*row["sass"], *row["ptx"]):
-        assert TARGET.fullmatch(target) and rules.parse_target(target)
+        assert TARGET.fullmatch(target) and parse_target(target)
     assert row["carrier"] in CARRIERS.carriers.values()
     assert set(row["subdirs"]) <= {"linux-64", "linux-aarch64", "win-64"}
     for ranged in (row["versions"], row["cuda"]):
-        assert re.fullmatch(r">=[0-9.]+,<[0-9.]+", ranged) and conda_versions.contains(ranged, ranged[2:].partition(",")[0])
+        assert re.fullmatch(r">=[0-9.]+,<[0-9.]+", ranged)
+        assert conda_versions.contains(ranged, ranged[2:].partition(",")[0])
     assert "made_by" not in row or conda_versions.contains(row["cuda"], row["made_by"])
 
 
@@ -579,7 +554,7 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
         assert row.code.sass is None
     for gpu, codes in case["against"].items():
         host = host_of({"gpu": [gpu], "driver": "580.65.06"})
-        assert [reason.code for reason in conda_rules.row_reasons(row, host, DATA)] == codes, gpu
+        assert [reason.code for reason in conda_parts.row_reasons(row, host, DATA)] == codes, gpu
 
 
 def test_a_number_of_a_build_chooses_its_row() -> None:

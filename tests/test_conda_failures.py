@@ -1,9 +1,13 @@
 """What is wrong with a channel is said in one line, with the channel's name, and nothing is written."""
 
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +17,8 @@ import pytest
 
 import conda_channel
 from gpuenv.cli import main
+from gpuenv.errors import PackageIndexError
+from gpuenv.resolve.conda import solvers
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 SUBDIRS = ("linux-64", "noarch")
@@ -143,16 +149,83 @@ def test_offline_without_a_cache(served: str, tmp_path: Path, capsys: pytest.Cap
     assert status == INDEX_FAILED and "cache" in line
 
 
-def test_a_solver_that_ends_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuenv.errors import PackageIndexError
-    from gpuenv.resolve.conda import solvers
+def executable(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
 
-    script = tmp_path / "python"
-    script.write_text("#!/bin/sh\nexit 3\n")
-    script.chmod(0o755)
-    one = solvers.RattlerSolver(["x"], ["noarch"], python=str(script))
+
+def test_a_solver_that_ends_is_said(tmp_path: Path) -> None:
+    solver = solvers.RattlerSolver(["x"], ["noarch"], python=executable(tmp_path / "python", "exit 3"))
     with pytest.raises(PackageIndexError, match="without an answer"):
-        one.records(["pytorch"])
-    one.close()
+        solver.records(["pytorch"])
+    solver.close()
     with pytest.raises(PackageIndexError, match="has ended"):
-        one.records(["pytorch"])
+        solver.records(["pytorch"])
+
+
+# ---- the child process of rattler ---------------------------------------------------------------
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def ends(pid: int, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_running(pid)
+
+
+def pid_of(solver: solvers.RattlerSolver) -> int:
+    assert solver._child is not None
+    return solver._child._process.pid
+
+
+def test_the_child_ends_with_the_block() -> None:
+    with solvers.RattlerSolver(["x"], ["noarch"]) as solver:
+        pid = pid_of(solver)
+        assert is_running(pid)
+    assert not is_running(pid)
+
+
+def test_a_child_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solvers, "END_SECONDS", 0.2)
+    script = executable(tmp_path / "python", "exec sleep 600")
+    solver = solvers.RattlerSolver(["x"], ["noarch"], python=script)
+    pid = pid_of(solver)
+    solver.leave()
+    assert is_running(pid)
+    solver.close()
+    assert not is_running(pid)
+
+
+# Starts a solver without closing it, and ends in one of several ways. A second process holds the
+# child's input open, so that its end does not end the child.
+PARENT = """
+import os, signal, subprocess, sys
+from gpuenv.resolve.conda import solvers
+solver = solvers.RattlerSolver(["x"], ["noarch"])
+child = solver._child._process
+print(child.pid, flush=True)
+if sys.argv[1] == "input is held open":
+    held = child.stdin.fileno()
+    subprocess.Popen(["sleep", "15"], pass_fds=[held], stdout=subprocess.DEVNULL)
+if sys.argv[1] != "exit":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("ending", ["exit", "killed", "input is held open"])
+def test_the_child_ends_with_its_parent(ending: str) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-c", PARENT, ending]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert ends(int(done.stdout))

@@ -33,7 +33,7 @@ class Noted(plugin.LibsolvSolver):
         return found
 
 plugin.LibsolvSolver = Noted
-solver = solvers.solver([sys.argv[1]], ["linux-64", "noarch"])
+solver = solvers.open_solver([sys.argv[1]], ["linux-64", "noarch"])
 about = {"name": solver.name, "version": libmambapy.__version__, "file": bindings.__file__, "base": str(Noted.__base__)}
 
 def one(case):
@@ -182,6 +182,6 @@ def test_what_an_error_of_condas_becomes(classes: str, text: str, becomes: type[
     kind: type[Exception] = Exception
     for name in reversed(classes.split()):
         kind = RecursionError if name == "RecursionError" else type(name, (kind,), {})
-    found = solvers._translated(kind(text), "libmamba")
+    found = solvers.translated(kind(text), "libmamba")
     assert type(found) is becomes
     assert says in str(found) and "\n\n" not in str(found) and "Current channels" not in str(found)

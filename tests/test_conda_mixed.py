@@ -81,7 +81,7 @@ def solved(channel: str, links: Path, tmp_path: Path) -> Any:
 
 
 def packages(path: Path) -> dict[str, str]:
-    document = tomllib.loads((path.parent / wheels_beside.name_beside(str(path))).read_text())
+    document = tomllib.loads((path.parent / conda_formats.wheel_lock_name(str(path))).read_text())
     return {one["name"]: one["version"] for one in document["packages"]}
 
 
@@ -172,7 +172,7 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
     for _ in range(2):
         status, path = solved("trainer", form=form)
         assert status == 0
-        texts.append((path.read_bytes(), (tmp_path / wheels_beside.name_beside(str(path))).read_bytes()))
+        texts.append((path.read_bytes(), (tmp_path / conda_formats.wheel_lock_name(str(path))).read_bytes()))
     assert texts[0] == texts[1]
     target, env = tmp_path / "prefix", {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
@@ -184,7 +184,7 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
         (site,) = (target / "lib").glob("python3*/site-packages")
         have = {one.name for one in site.glob("*.dist-info")}
         assert have == {"trainer-1.0.dist-info", "leaf_kit-1.0.dist-info"}
-    second = gpuenv.read_lock(str(tmp_path / wheels_beside.name_beside(str(path))))
+    second = gpuenv.read_lock(str(tmp_path / conda_formats.wheel_lock_name(str(path))))
     (site / "leaf_kit-1.0.dist-info").rename(site / "leaf_kit-2.0.dist-info")
     check = conda_prefix.wheels_check(str(target), second)
     assert check.status == "fail" and "leaf-kit is 2.0, not 1.0" in check.evidence
@@ -199,28 +199,28 @@ def both(solved: Any, tmp_path: Path) -> tuple[Path, Path]:
 def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     path, beside = both
     lock, target = conda_formats.read(str(path)), path.parent / "prefix"
-    assert wheels_beside.path_beside(str(path), lock) == str(beside)
+    assert conda_formats.wheel_lock_path(str(path), lock) == str(beside)
     beside.write_text(beside.read_text() + "# mine\n")
     with pytest.raises(TamperedError, match="is not the file"):
-        wheels_beside.path_beside(str(path), lock)
+        conda_formats.wheel_lock_path(str(path), lock)
     assert main(["sync", str(path), "--target", str(target), *HOST]) != 0
     beside.unlink()
     with pytest.raises(InputError, match="cannot be read"):
-        wheels_beside.path_beside(str(path), lock)
+        conda_formats.wheel_lock_path(str(path), lock)
     assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
     assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
         sync_both(lock, None, target)
     elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
     with pytest.raises(InputError, match="not a file beside it"):
-        wheels_beside.path_beside(str(path), elsewhere)
+        conda_formats.wheel_lock_path(str(path), elsewhere)
 
 
 def test_a_conda_lock_whose_word_on_the_wheels_was_edited_is_found(both: tuple[Path, Path]) -> None:
     path, beside = both
     text = path.read_text()
     assert f"# Its pip packages are in {beside.name} beside it." in text
-    digest = wheels_beside.named(conda_formats.read(str(path)))
+    digest = conda_formats.wheel_lock_of(conda_formats.read(str(path)))
     assert digest is not None
     path.write_text(text.replace(digest[1], "0" * 64))
     with pytest.raises(TamperedError):
@@ -242,7 +242,7 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
     for asked in (["trainer"], ["leaf-kit", "remote"], []):
         _, path = solved(*asked)
         lock = conda_formats.read(str(path))
-        beside = wheels_beside.path_beside(str(path), lock)
+        beside = conda_formats.wheel_lock_path(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
         sync_both(lock, second, target)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
@@ -256,7 +256,8 @@ def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -
     assert conda_prefix.left_over(str(target), second) == ()
     (target / "conda-meta").mkdir()
     conda_prefix.remember(str(target), second)
-    assert conda_prefix.left_over(str(target), second) == () and conda_prefix.left_over(str(target), None) == ("leaf-kit",)
+    assert conda_prefix.left_over(str(target), second) == ()
+    assert conda_prefix.left_over(str(target), None) == ("leaf-kit",)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
     assert conda_prefix.left_over(str(target), older) == ("leaf-kit",)
 
@@ -271,4 +272,4 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]
     conda.sync(lock, str(target))
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
-    assert conda_prefix.packages(str(target))
+    assert conda_prefix.read_packages(str(target))

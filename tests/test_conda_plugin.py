@@ -15,7 +15,7 @@ import pytest
 
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
 from gpuenv import conda_plugin
-from gpuenv.conda_plugin import checks, hints, transaction
+from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 
 ROOT = Path(__file__).parent.parent
 CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_text())
@@ -172,7 +172,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     assert "torch 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
     assert done.returncode == 0, done.stdout + done.stderr
-    have = checks.records(str(prefix))
+    have = packages.installed_packages(str(prefix))
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
 
@@ -399,7 +399,7 @@ def test_another_platform_is_not_checked(stand_in: Path, tmp_path: Path) -> None
 def test_the_words_of_a_gpuenv_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "resolver"))
     with pytest.raises(RuntimeError, match="has no interpreter"):
-        checks.asked(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
+        checks.run_gpuenv(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
 
 
 def test_an_environment_without_python_is_read_by_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +408,7 @@ def test_an_environment_without_python_is_read_by_its_records(tmp_path: Path, mo
         (tmp_path / "conda-meta" / name).touch()
     (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(parents=True)
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
-    assert checks.records(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
+    assert packages.installed_packages(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
     rows = checks.examine(str(tmp_path), 60)
     found = [(one["name"], one["subject"], one["status"]) for one in rows]
     assert found == [("driver", "cuda-version", "fail"), ("owners", "cuDNN", "fail")]
@@ -454,7 +454,7 @@ def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
 def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     base = type("UnsatisfiableError", (Exception,), {})
     error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(case["text"])
-    found = hints.hints(error)
+    found = error_hints.hints(error)
     assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
     assert all(text.endswith(case["hint"]) for text, _ in found)
 
@@ -465,3 +465,34 @@ def test_a_summary_names_some_of_the_failures() -> None:
     assert lines[1] == "  FAIL torch import: ImportError"
     assert len(lines) == checks.SHOWN + 2
     assert lines[-1] == "  and 3 more: conda gpuenv verify --target /env"
+
+
+# Names that people use for packages of conda-forge and of the old pytorch channel.
+WATCHED = {
+    "": "cuda-version cudatoolkit cudnn libcudnn",
+    "cupy": "cupy cupy-core",
+    "jax": "jax jaxlib",
+    "onnxruntime": "onnxruntime onnxruntime-cpp",
+    "tensorflow": "tensorflow tensorflow-base tensorflow-gpu",
+    "torch": "libtorch pytorch pytorch-cuda pytorch-gpu",
+}
+
+
+def test_the_watched_packages_come_from_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = {name: framework for framework, names in WATCHED.items() for name in names.split()}
+    assert packages.watched() == expected
+    data = ROOT / "matrix_data"
+    shutil.copy(data / "tables.json", tmp_path)
+    for name in ("conda", "frameworks"):
+        shutil.copytree(data / name, tmp_path / name)
+    about = (data / "frameworks" / "torch.toml").read_text()
+    (tmp_path / "frameworks" / "madeup.toml").write_text(about.replace('"torch"', '"madeup"'))
+    load = packages.data.load
+    monkeypatch.setattr(packages.data, "load", lambda: load(str(tmp_path)))
+    packages.watched.cache_clear()
+    try:
+        assert packages.watched() == {**expected, "madeup": "madeup"}
+    finally:
+        packages.watched.cache_clear()

@@ -221,7 +221,7 @@ def test_install_solves_locks_installs_and_verifies(form: str, channel: str, lin
     assert found["host"]["status"] == "pass" and "owners" in found
     status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
     assert status == 0 and set(found) == set(checks(document)), err
-    (tmp_path / wheels_beside.name_beside(str(path))).unlink()
+    (tmp_path / conda_formats.wheel_lock_name(str(path))).unlink()
     assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
 
 
@@ -328,7 +328,7 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
     made = gpuenv.lock(gpuenv.solve(gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)))
     profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
-    assert wheels_beside.conda_lock_of(made) is None and wheels_beside.conda_lock_of(profile) is None
+    assert conda_formats.conda_lock_of(made) is None and conda_formats.conda_lock_of(profile) is None
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
     pins = [Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",)) for name in wanted]
     held = wheels_beside.supply(pins, CARRIERS, DATA)
     assert set(held.versions) == set(wanted.values())
-    assert held.asked("matplotlib>=1") == "matplotlib-of-conda>=1"
+    assert held.renamed("matplotlib>=1") == "matplotlib-of-conda>=1"
 
 
 def test_nothing_in_the_package_is_data_that_nothing_reads() -> None:

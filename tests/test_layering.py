@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
 LAYERS = (
     {"version", "model"},
     {"errors"},
-    {"atomic_write", "serialize"},
+    {"atomic_write", "prefix", "serialize"},
     {"loader_env", "requirements"},
     {"compat"},
     {"index", "detect"},
@@ -69,6 +69,12 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
         assert not any(name.split(".")[0] == "gpuenv" for name in imports(path))
         return
     assert {name for name in imported_packages(path) if LEVEL[name] >= LEVEL[package]} == set()
+
+
+def test_only_evaluate_calls_the_rules() -> None:
+    rules, caller = PACKAGE / "compat" / "rules.py", PACKAGE / "compat" / "evaluate.py"
+    importers = {path for path in modules() if "gpuenv.compat.rules" in imports(path)}
+    assert importers - {rules} == {caller}
 
 
 def test_modules_have_no_import_cycle() -> None:

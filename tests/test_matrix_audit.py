@@ -195,5 +195,5 @@ def test_the_command_says_so_by_its_exit_status(
 
 def test_a_damaged_record_is_named(made: Path) -> None:
     put(made / "scans" / "flint.json", {"scans": [{"version": "1.0"}]})
-    with pytest.raises(DataError, match=r"flint\.json: scans is no list of records"):
+    with pytest.raises(DataError, match=r"flint\.json: scans is not a list of records"):
         audit(made)

@@ -181,4 +181,4 @@ def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) ->
 def test_metadata_that_is_no_requirement_is_passed_over() -> None:
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
     have = {"a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
-    assert [text for text, _ in inplace_install.limits(have, environment, ())] == ["b>=1", "c<2"]
+    assert [text for text, _ in inplace_install.constraints_of_installed(have, environment, ())] == ["b>=1", "c<2"]

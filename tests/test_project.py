@@ -20,6 +20,7 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import TamperedError
 from gpuenv.lock import pylock
+from gpuenv.lock.host_fit import fit
 from index_server import IndexServer
 from test_cli import contents, run
 
@@ -179,7 +180,7 @@ def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> No
     for profile in project.profiles:
         lock = locks[profile.filename]
         host = api.profile_host(profile)
-        assert pylock.fit(lock, host) == ()
+        assert fit(lock, host) == ()
         doubts = gpuenv.reasons_against([(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host)
         assert all(reason.code.endswith("-unknown") for reason in doubts)
     assert (7, 0) in locks["pylock.v100.toml"].needs.compute_capabilities

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.lock import pylock
+from gpuenv.lock.host_fit import fit
 from gpuenv.render import plans
 from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
@@ -38,5 +38,5 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
     for host in OTHERS if plan.host.gpus else ():
         # What the lock's own needs let through is not refused by the rules either.
         elsewhere = plan.host.replace(gpus=host.gpus, driver=host.driver, driver_cuda=host.driver_cuda)
-        if not pylock.fit(lock, elsewhere):
+        if not fit(lock, elsewhere):
             assert all(plans.is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))

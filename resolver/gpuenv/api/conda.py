@@ -11,6 +11,7 @@ from ..compat.conda_records import Carriers
 from ..errors import Explanation, HostMismatchError, InputError, NoSolutionError, Reason
 from ..index.multi_index import CombinedIndex
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
 from .data import compatibility_data
@@ -31,8 +32,10 @@ def solve(
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
     # This starts a child process, which loads its library while this process loads the rest.
-    solver = solvers.solver(_channels(request), (subdir, "noarch"), cache=_cache_mode(options))
-    try:
+    opened = solvers.open_solver(
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
+    )
+    with opened as solver:
         keep_python = request.conda is not None and request.conda.keep_python
         python = host.python.version if keep_python else None
         plan = solve_with(solver, request, host, python=python, changes=changes)
@@ -40,10 +43,9 @@ def solve(
         if prefix is not None:
             plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
         if request.conda is not None and request.conda.wheels:
-            plan = plan.replace(wheels=_solve_wheels(request, request.conda.wheels, plan, options))
+            wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
+            plan = plan.replace(wheels=wheels_plan)
         return plan
-    finally:
-        solver.close()
 
 
 def _channels(request: Request) -> tuple[str, ...]:
@@ -121,7 +123,7 @@ def _solve_wheels(
         pre=request.pre,
         exclude_newer=request.exclude_newer,
     )
-    renamed = own.replace(requirements=tuple(map(supply.asked, own.requirements)))
+    renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
     _check_versions_of_conda(own, supply)
     indexes: list[wheels_beside.Beside] = []
 
@@ -184,13 +186,14 @@ def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
     the other.
     """
     from ..atomic_write import write_whole
+    from ..lock import conda_formats
 
     if lock.wheels is None:
         write_whole(path, lock_text(lock, form).encode())
         return (path,)
-    file = wheels_beside.name_beside(path)
+    file = conda_formats.wheel_lock_name(path)
     path_beside = os.path.join(os.path.dirname(path), file)
-    beside = lock.wheels.replace(inputs=((wheels_beside.CONDA, os.path.basename(path)),))
+    beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
     wheels.write_lock(beside, path_beside, "pylock")
     digest = hashlib.sha256(wheels.lock_text(beside, "pylock").encode()).hexdigest()
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
@@ -206,7 +209,7 @@ def read_lock(path: str) -> Lock:
     from ..lock import conda_formats
 
     own = conda_formats.read(path)
-    path_beside = wheels_beside.path_beside(path, own)
+    path_beside = conda_formats.wheel_lock_path(path, own)
     beside = None if path_beside is None else wheels.read_lock(path_beside)
     return own.replace(conda=True, wheels=beside)
 
@@ -237,10 +240,11 @@ def sync(
     del python
     from ..install import conda, conda_prefix
     from ..install import wheels as wheel_installer
+    from ..lock import conda_formats
 
     beside = lock.wheels
     _require_fit(lock, host)
-    if beside is None and wheels_beside.named(lock) is not None:
+    if beside is None and conda_formats.wheel_lock_of(lock) is not None:
         raise InputError("the lock has pip packages beside it: give their lock, too")
     new = conda.check(target)
     leaving = conda_prefix.left_over(target, beside)
@@ -249,7 +253,7 @@ def sync(
     if leaving:
         # Removed first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
-        old_python = wheel_installer.interpreter_of(target)
+        old_python = interpreter_of(target)
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=installer, progress=progress
         )
@@ -267,14 +271,14 @@ def sync(
 
 def _require_fit(lock: Lock, host: Host) -> None:
     """Raise HostMismatchError if the host lacks what a lock needs, or if a rule refuses it."""
-    from ..lock import pylock
+    from ..lock.host_fit import fit
 
     host = with_python_of(host, lock)
-    reasons = list(pylock.fit(lock, host))
+    reasons = list(fit(lock, host))
     if not any(reason.code in ("platform", "no-gpu") for reason in reasons):
         reasons += _reasons_against(lock, host)
     if lock.wheels is not None:
-        reasons += pylock.fit(lock.wheels, host)
+        reasons += fit(lock.wheels, host)
     if reasons:
         message = "the lock does not fit this host; nothing was installed"
         raise HostMismatchError(message, tuple(dict.fromkeys(reasons)))
@@ -305,10 +309,10 @@ def verify(
     The checks are those of the host, "versions conda", "versions wheels", and those of an
     environment without a lock.
     """
-    from ..install import conda, conda_prefix
+    from ..install import conda_prefix
 
     prefix = _prefix_of(target)
-    if not conda_prefix.is_prefix(prefix):
+    if not is_conda(prefix):
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
     host = with_python_of(host, lock)
     reasons = _reasons_against(lock, host) if device else ()
@@ -316,7 +320,7 @@ def verify(
     checks.append(conda_prefix.conda_check(prefix, lock))
     if lock.wheels is not None:
         checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
-    python = conda.interpreter(prefix)
+    python = find_interpreter(prefix)
     if python:
         checks += wheels.verify_installed(
             python, host, device=device, timeout=timeout, only=only, verbose=verbose

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..compat.audit import Audit
     from ..compat.catalog import Catalog
-    from ..compat.data import DataMatrix
+    from ..compat.data import CompatibilityData
     from ..index.snapshot import Snapshot
 
 
 @cache
-def compatibility_data() -> DataMatrix:
+def compatibility_data() -> CompatibilityData:
     """Return the compatibility data: drivers, GPUs, frameworks and their builds."""
     from ..compat import data
 

@@ -12,7 +12,7 @@ from .data import compatibility_data
 from .wheels import reasons_against
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..compat.what_if import Elsewhere
+    from ..compat.what_if import ChangedHost
     from ..doctor.diagnosis import Examination
 
 # Reasons that another Python may resolve.
@@ -152,9 +152,10 @@ def check_lock(path: str, host: Host) -> LockReport:
     Raises:
         InputError: the file is not a lock.
     """
-    from ..lock import pylock
+    from ..lock.host_fit import fit
+    from ..lock.other_tools import read_any_lock
 
-    lock = pylock.read_others(path, host)
+    lock = read_any_lock(path, host)
     reasons = list(lock.reasons)
     rule_reasons = list(reasons_against(lock.pins, host))
     if lock.created_by == "gpuenv":
@@ -163,7 +164,7 @@ def check_lock(path: str, host: Host) -> LockReport:
         except TamperedError:
             reasons.append(_EDITED)
         else:
-            reasons += pylock.fit(own, host)
+            reasons += fit(own, host)
             if own.needs.driver is None:
                 rule_reasons = [_as_intended(reason) for reason in rule_reasons]
     if any(reason.code == "no-gpu" for reason in reasons):
@@ -215,7 +216,7 @@ def _changes(report: LockReport) -> list[Change]:
     data = compatibility_data()
     host = report.host
 
-    def first_that_works(candidates: Iterable[Elsewhere]) -> Elsewhere | None:
+    def first_that_works(candidates: Iterable[ChangedHost]) -> ChangedHost | None:
         for candidate in candidates:
             if check_lock(report.path, candidate.host).works:
                 return candidate

@@ -86,7 +86,7 @@ class InplaceTarget:
             raise InputError(message, hint="make an environment")
         self.python = python
         self.prefix = survey["prefix"]
-        self.installed = inplace_install.installed(survey["distributions"])
+        self.installed = inplace_install.read_installed(survey["distributions"])
 
     def plan(
         self,
@@ -120,10 +120,12 @@ class InplaceTarget:
         plan = solver.plan()
         environment = TargetEnvironment(plan.host)
         data = compatibility_data()
-        remove, reasons = inplace_install.in_the_way(plan.pins, self.installed, environment, data)
+        remove, reasons = inplace_install.folder_conflicts(
+            plan.pins, self.installed, environment, data
+        )
         if reasons:
             raise NoSolutionError(Explanation(subject=subject, reasons=tuple(reasons)))
-        changed = inplace_install.changed(plan.pins, self.installed)
+        changed = inplace_install.changed_pins(plan.pins, self.installed)
         return InplaceInstallation(
             python=self.python,
             prefix=self.prefix,
@@ -196,7 +198,7 @@ class _Solver:
         self.host, self.options, self.installed = host, options, installed
         self.upgrade, self.eager = upgrade, upgrade and eager
         self.environment = TargetEnvironment(host)
-        requirements = inplace_install.expanded(
+        requirements = inplace_install.expand_direct(
             request.requirements, installed, self.environment, upgrade=upgrade
         )
         self.request = request.replace(requirements=tuple(requirements))
@@ -234,7 +236,7 @@ class _Solver:
     def _missing_frameworks(self, plan: Plan) -> list[str]:
         """Return the frameworks that a plan brings or disturbs, but the request does not name."""
         data = compatibility_data()
-        changed = inplace_install.changed(plan.pins, self.installed)
+        changed = inplace_install.changed_pins(plan.pins, self.installed)
         names = {pin.wheel.name for pin in changed}
         if not any(
             name in self.framework_of or data.is_library(name) or data.slots(name) for name in names
@@ -262,7 +264,9 @@ class _Solver:
             # A framework that was added by its name alone has no say in what changes.
             added = set(self.framework_of.values())
             texts = [text for text in texts if text not in added]
-        kept = inplace_install.pins(texts, self.installed, self.environment, upgrade=self.upgrade)
+        kept = inplace_install.kept_pins(
+            texts, self.installed, self.environment, upgrade=self.upgrade
+        )
         if self.eager:
             return [pin for pin in kept if pin[0] in self.framework_of]
         return kept
@@ -288,7 +292,7 @@ class _Solver:
 
     def _limits(self, without: Collection[str]) -> list[tuple[str, str]]:
         """Return (constraint, who requires it) of the installed packages but those in `without`."""
-        return inplace_install.limits(self.installed, self.environment, without)
+        return inplace_install.constraints_of_installed(self.installed, self.environment, without)
 
     def _solve(
         self,

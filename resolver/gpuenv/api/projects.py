@@ -268,7 +268,7 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
         HostMismatchError: the lock of no profile fits; the error has the facts against each of
         them.
     """
-    from ..lock import pylock
+    from ..lock.host_fit import fit
     from ..project.profiles import choose
 
     project = read_project(folder)
@@ -282,7 +282,7 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
             continue
         lock = environments.read_lock(state.path)
         locks[profile.name] = lock
-        candidates.append((profile, lock, pylock.fit(lock, with_python_of(host, lock))))
+        candidates.append((profile, lock, fit(lock, with_python_of(host, lock))))
     fitting, others = choose(candidates, host)
     if not fitting:
         raise HostMismatchError(

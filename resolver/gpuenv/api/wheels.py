@@ -16,9 +16,9 @@ from .environments import Progress
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..index.multi_index import CombinedIndex
-    from ..protocols import Index
+    from ..index.protocol import Index
 
-# Reasons of `lock.fit` that can be checked without looking at the GPU and the driver.
+# Reasons of `host_fit.fit` that can be checked without looking at the GPU and the driver.
 WITHOUT_DEVICE = ("platform", "python", "glibc", "glibc-unknown")
 
 
@@ -165,11 +165,11 @@ def sync(
 ) -> str:
     """See `environments.sync`. InputError for a lock of wheels that stand beside conda packages."""
     from ..install import wheels
-    from ..lock import pylock
+    from ..lock.host_fit import fit
 
     if lock.inputs:
         _require_no_conda_lock(lock)
-    reasons = pylock.fit(lock, host)
+    reasons = fit(lock, host)
     if reasons:
         message = "the lock does not fit this host; nothing was installed"
         raise HostMismatchError(message, reasons)
@@ -178,7 +178,7 @@ def sync(
 
 def _require_no_conda_lock(lock: Lock) -> None:
     """Raise InputError for wheels that lack what the packages of a conda lock bring."""
-    from ..resolve.conda.wheels_beside import conda_lock_of
+    from ..lock.conda_formats import conda_lock_of
 
     conda_lock = conda_lock_of(lock)
     if conda_lock is not None:
@@ -289,9 +289,9 @@ def reasons_against(pins: Iterable[tuple[str, str]], host: Host) -> tuple[Reason
         pins: (name, version) pairs of wheels, whoever pinned them.
         host: the host.
     """
-    from ..compat import pinned
+    from ..compat import evaluate
 
-    return pinned.reasons(pins, host, compatibility_data())
+    return evaluate.pin_reasons(pins, host, compatibility_data())
 
 
 def host_checks(
@@ -305,9 +305,9 @@ def host_checks(
         device: False leaves out what concerns the GPU and the driver.
         more: further reasons against the lock.
     """
-    from ..lock import pylock
+    from ..lock.host_fit import fit
 
-    reasons = list(dict.fromkeys((*pylock.fit(lock, host), *more)))
+    reasons = list(dict.fromkeys((*fit(lock, host), *more)))
     if not device:
         reasons = [reason for reason in reasons if reason.code in WITHOUT_DEVICE]
     if reasons:

@@ -1,161 +1,193 @@
-"""gpuenv as a plugin of conda: `conda gpuenv`, a check after transactions, one for `conda doctor`, hints at errors.
+"""gpuenv as a plugin of conda.
 
-conda imports this module for every command, so it imports nothing but sys; conda's types and the other modules of this
-package (transaction, checks, doctor, hints) are imported by the hooks that conda asks. All that gpuenv does is done by
-a child process over the contract of its command line: whatever is broken in gpuenv becomes one line on stderr, and
-conda goes on. The one exception is what the user asked for:
+It adds `conda gpuenv`, a check after transactions, a check of `conda doctor`, hints at errors.
+
+conda imports this module for every command, so the rest of the package is imported by the hooks
+that conda calls:
+
+packages.py      the packages in an environment, and which of them are watched
+checks.py        the checks of an environment
+transaction.py   the check after a transaction
+health_check.py  `conda doctor gpuenv` and its fixer
+error_hints.py   hints at errors of conda
+
+gpuenv itself runs in child processes, through its command line. Whatever is broken in gpuenv
+becomes one line on stderr, and conda goes on. The exception is what the user asks for:
 
     conda config --set plugins.gpuenv_verify strict     # off, warn (the default) or strict
 
-Strict, a transaction whose environment fails a check is rolled back by conda. What could not be proved (no GPU here,
-gpuenv itself broken) is never a failure.
+With strict, conda rolls back a transaction whose environment fails a check. What could not be
+proved (no GPU here, gpuenv itself broken) is never a failure.
 
-No virtual package is registered: __cuda is conda's own, __cuda_arch (CEP 46) is that of nvidia-virtual-packages.
-Written against conda 26.7; the hooks that an older conda lacks are not asked for by it.
+No virtual package is registered: __cuda is conda's own, __cuda_arch (CEP 46) is that of
+nvidia-virtual-packages. Written against conda 26.7; an older conda does not call the hooks that it
+does not know.
 """
 
 from __future__ import annotations
 
+import importlib
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from types import ModuleType
 
 try:
     from conda.plugins import hookimpl  # type: ignore[import-not-found,unused-ignore]
 except ImportError:  # without conda, a hook is an ordinary function
 
-    def hookimpl(function: Callable[..., Any]) -> Callable[..., Any]:  # type: ignore[unused-ignore]
+    def hookimpl(  # type: ignore[unused-ignore]
+        function: Callable[..., object],
+    ) -> Callable[..., object]:
         """Return the function unchanged."""
         return function
 
 
 SETTING = "gpuenv_verify"
 OFF, WARN, STRICT = "off", "warn", "strict"
+_SUMMARY = (
+    "Solve, lock, install and prove GPU environments: "
+    "driver, CUDA, cuDNN and frameworks that fit together."
+)
 
 
-# ---- what conda asks ------------------------------------------------------------------------------------------------
+# ---- the hooks ----------------------------------------------------------------------------------
 
 
 @hookimpl
-def conda_subcommands() -> list[Any]:
-    """`conda gpuenv ...`: the arguments are gpuenv's own."""
-    return _offered(lambda types: [types.CondaSubcommand(name="gpuenv", summary=_SUMMARY, action=run_command)])
+def conda_subcommands() -> list[object]:
+    """Offer `conda gpuenv ...`: the arguments are gpuenv's own."""
+
+    def subcommand(types: ModuleType) -> list[object]:
+        return [types.CondaSubcommand(name="gpuenv", summary=_SUMMARY, action=run_command)]
+
+    return _offer(subcommand)
 
 
 @hookimpl
-def conda_settings() -> list[Any]:
-    """`plugins: gpuenv_verify:` of .condarc, CONDA_PLUGINS_GPUENV_VERIFY of the environment."""
+def conda_settings() -> list[object]:
+    """Offer `plugins: gpuenv_verify:` of .condarc and CONDA_PLUGINS_GPUENV_VERIFY."""
 
-    def offer(types: Any) -> list[Any]:
-        parameter = of_conda("common.configuration").PrimitiveParameter(WARN, element_type=(str, bool))
-        text = "what gpuenv's checks do after a transaction that touches cuDNN, CUDA or a framework: off, warn, strict"
+    def setting(types: ModuleType) -> list[object]:
+        configuration = import_conda("common.configuration")
+        parameter = configuration.PrimitiveParameter(WARN, element_type=(str, bool))
+        text = (
+            "what gpuenv's checks do after a transaction that touches cuDNN, CUDA or a framework: "
+            "off, warn, strict"
+        )
         return [types.CondaSetting(name=SETTING, description=text, parameter=parameter)]
 
-    return _offered(offer)
+    return _offer(setting)
 
 
 @hookimpl
-def conda_post_transaction_actions() -> list[Any]:
-    """The check of the environment that a transaction leaves, before conda holds it for done."""
+def conda_post_transaction_actions() -> list[object]:
+    """Offer the check of the environment that a transaction leaves."""
 
-    def offer(types: Any) -> list[Any]:
-        from . import transaction as own
+    def post_transaction_action(types: ModuleType) -> list[object]:
+        from .transaction import VerificationAction
 
-        base = of_conda("core.path_actions").Action
-        methods = {"verify": own.ready, "execute": own.execute, "reverse": own.nothing, "cleanup": own.tell}
-        action = type("GpuenvAction", (base,), methods)
+        base = import_conda("core.path_actions").Action
+        action = type("GpuenvAction", (VerificationAction, base), {})
         return [types.CondaPostTransactionAction(name="gpuenv", action=action)]
 
-    return _offered(offer)
+    return _offer(post_transaction_action)
 
 
 @hookimpl
-def conda_health_checks() -> list[Any]:
-    """`conda doctor gpuenv`, `conda doctor --fix gpuenv`."""
+def conda_health_checks() -> list[object]:
+    """Offer `conda doctor gpuenv` and `conda doctor --fix gpuenv`."""
 
-    def offer(types: Any) -> list[Any]:
-        from .doctor import fix, health
+    def health_check(types: ModuleType) -> list[object]:
+        from .health_check import fix, report_health
 
-        more = {
-            "fixer": fix,
-            "summary": "Prove that CUDA, cuDNN and the frameworks fit this host's GPUs and driver",
-            "fix": "Install the builds that gpuenv solves for this host",
-        }
         try:
-            return [types.CondaHealthCheck(name="gpuenv", action=health, **more)]
-        except TypeError:  # before 26.1 a health check could only look
-            return [types.CondaHealthCheck(name="gpuenv", action=health)]
+            check = types.CondaHealthCheck(
+                name="gpuenv",
+                action=report_health,
+                fixer=fix,
+                summary="Prove that CUDA, cuDNN and the frameworks fit this host's GPUs and driver",
+                fix="Install the builds that gpuenv solves for this host",
+            )
+        except TypeError:  # before conda 26.1 there were no fixers
+            check = types.CondaHealthCheck(name="gpuenv", action=report_health)
+        return [check]
 
-    return _offered(offer)
+    return _offer(health_check)
 
 
 @hookimpl
-def conda_error_hints(error: BaseException) -> list[Any]:
-    """Where gpuenv can say more about an error of conda's."""
+def conda_error_hints(error: BaseException) -> list[object]:
+    """Offer hints at an error of conda that gpuenv can explain."""
 
-    def offer(types: Any) -> list[Any]:
-        from .hints import hints
+    def error_hints(types: ModuleType) -> list[object]:
+        from .error_hints import hints
 
         return [types.CondaErrorHint(text=text, hint_code=code) for text, code in hints(error)]
 
-    return _offered(offer)
+    return _offer(error_hints)
 
 
-def _offered(offer: Callable[[Any], list[Any]]) -> list[Any]:
-    """What a hook offers; nothing where this conda cannot take it."""
+def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
+    """Return what a hook offers; nothing, and a line on stderr, where this conda cannot take it."""
     try:
-        return offer(of_conda("plugins.types"))
+        return make(import_conda("plugins.types"))
     except Exception as error:
-        warn(f"left out: {words_of(error)}")
+        warn(f"left out: {one_line(error)}")
         return []
 
 
-def of_conda(name: str) -> Any:
-    """A module of conda's, by its name in there."""
-    from importlib import import_module
-
-    return import_module(f"conda.{name}")
-
-
-# ---- conda gpuenv ---------------------------------------------------------------------------------------------------
-
-_SUMMARY = "Solve, lock, install and prove GPU environments: driver, CUDA, cuDNN and frameworks that fit together."
+# ---- conda gpuenv -------------------------------------------------------------------------------
 
 
 def run_command(arguments: Sequence[str]) -> int:
-    """Runs gpuenv with the arguments behind `conda gpuenv`; its exit status is conda's."""
-    import subprocess
-
-    child = subprocess.Popen(command(_spelled(arguments)))
+    """Run gpuenv with the arguments behind `conda gpuenv`, and return its exit status."""
+    child = subprocess.Popen(command(_typed_arguments(arguments)))
     while True:
         try:
             status = child.wait()
-        except KeyboardInterrupt:  # the child has got it, too, and ends
+        except KeyboardInterrupt:  # the child has got the signal, too, and ends
             continue
         return status if status >= 0 else 128 - status
 
 
-def _spelled(arguments: Sequence[str]) -> list[str]:
-    """The arguments as they were typed: argparse takes a `--` out of what it hands on, and `gpuenv run` needs it."""
-    typed = sys.argv[sys.argv.index("gpuenv") + 1 :] if "gpuenv" in sys.argv else []
-    same = [one for one in typed if one != "--"] == [one for one in arguments if one != "--"]
-    return typed if same else list(arguments)
+def _typed_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments as they were typed: argparse drops a `--`, which `gpuenv run` needs."""
+    if "gpuenv" in sys.argv:
+        typed = sys.argv[sys.argv.index("gpuenv") + 1 :]
+        if _without_separators(typed) == _without_separators(arguments):
+            return typed
+    return list(arguments)
+
+
+def _without_separators(arguments: Sequence[str]) -> list[str]:
+    return [argument for argument in arguments if argument != "--"]
+
+
+# ---- what the other modules share ---------------------------------------------------------------
 
 
 def command(arguments: Sequence[str]) -> list[str]:
-    """gpuenv in a child; -P: a folder `gpuenv` where the user happens to be is none of it."""
+    """Return the command of a gpuenv in a child process.
+
+    -P keeps a folder `gpuenv` in the user's working folder from being imported.
+    """
     return [sys.executable, "-P", "-m", "gpuenv", *arguments]
 
 
-# ---- what the other modules share -----------------------------------------------------------------------------------
+def import_conda(name: str) -> ModuleType:
+    """Return a module of conda by its name inside conda."""
+    return importlib.import_module(f"conda.{name}")
 
 
 def warn(text: str) -> None:
-    """One line on stderr."""
+    """Write one line to stderr."""
     print(f"gpuenv: {text}", file=sys.stderr)
 
 
-def words_of(error: BaseException) -> str:
-    """An error on one line."""
+def one_line(error: BaseException) -> str:
+    """Return an error on one line."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if not isinstance(error, RuntimeError) else text
+    if isinstance(error, RuntimeError):
+        return text
+    return f"{type(error).__name__}: {text}"

@@ -1,103 +1,138 @@
-"""After a transaction: the check of the environment that it leaves, and what becomes of a failure."""
+"""After a transaction: the check of the environment that it leaves, and what a failure does."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from . import OFF, SETTING, STRICT, WARN, checks, of_conda, warn, words_of
-
-
-def ready(action: Any) -> None:
-    """Before anything is changed."""
-    action._verified = True
-    action.history = None
-    try:
-        with open(_history(action), "rb") as file:
-            action.history = file.read()
-    except OSError:  # a new environment has none
-        pass
+from . import OFF, SETTING, STRICT, WARN, checks, import_conda, one_line, warn
+from .packages import frameworks_of, installed_packages, watched_among
 
 
-def nothing(action: Any) -> None:
-    """Checking changes nothing that would have to be reversed."""
+class PackageRecord(Protocol):
+    """A record of conda, as far as it is read here."""
+
+    @property
+    def name(self) -> str:
+        """The name of the package."""
 
 
-def _history(action: Any) -> str:
-    return os.path.join(action.target_prefix, "conda-meta", "history")
+class VerificationAction:
+    """The check as an action of a transaction; the hook mixes it with conda's class Action.
+
+    conda calls `verify` before it changes anything, `execute` after it, `reverse` if a later
+    action fails, and `cleanup` at the end.
+    """
+
+    target_prefix: str
+    link_precs: Sequence[PackageRecord]
+    unlink_precs: Sequence[PackageRecord]
+    history: bytes | None = None  # conda-meta/history before the transaction; a new one has none
+    messages: Sequence[str] = ()
+
+    def verify(self) -> None:
+        """Keep the history of the environment."""
+        self._verified = True
+        try:
+            with open(self._history_path(), "rb") as file:
+                self.history = file.read()
+        except OSError:
+            self.history = None
+
+    def execute(self) -> None:
+        """Check the new environment.
+
+        Raises:
+            CondaVerificationError: A check failed, and the setting is strict.
+            CondaSignalInterrupt: The user ends conda.
+        """
+        refusal = None
+        try:
+            self.messages, refusal = self._outcome()
+        except Exception as error:
+            if type(error).__name__ == "CondaSignalInterrupt":
+                raise
+            self.messages = [f"not checked: {one_line(error)}"]
+        if refusal is not None:
+            if self.history is not None:
+                # conda reverses this action before the one that loses the history.
+                atexit.register(_restore, self._history_path(), self.history)
+            raise refusal
+
+    def reverse(self) -> None:
+        """Do nothing: a check changes nothing."""
+
+    def cleanup(self) -> None:
+        """Write the outcome, once the progress of the transaction is off the screen."""
+        for line in self.messages[:1]:
+            warn(line)
+        for line in self.messages[1:]:
+            print(line, file=sys.stderr)
+
+    def _history_path(self) -> str:
+        return os.path.join(self.target_prefix, "conda-meta", "history")
+
+    def _outcome(self) -> tuple[list[str], Exception | None]:
+        """Return the lines to write, and the error that stops the transaction, if one does."""
+        prefix, mode = self.target_prefix, _mode()
+        if mode == OFF or not touched(self.link_precs or (), self.unlink_precs or (), prefix):
+            return [], None
+        if _is_for_another_platform():
+            return ["not checked: the environment is for another platform"], None
+        results = checks.examine(prefix, checks.TIMEOUT)
+        lines = checks.summary(results, prefix)
+        if mode != STRICT or not checks.failed(results):
+            return lines, None
+        text = "\n".join([f"gpuenv: {lines[0]}", *lines[1:]])
+        refusal: Exception = import_conda("exceptions").CondaVerificationError(text)
+        # For error_hints.py.
+        refusal.gpuenv_frameworks = frameworks_of(  # type: ignore[attr-defined]
+            installed_packages(prefix)
+        )
+        return lines, refusal
 
 
 def _restore(path: str, history: bytes) -> None:
-    """Writes the history that conda before 26.7.0 loses in a rollback: without it a folder is no environment to it."""
+    """Write the history again that conda before 26.7.0 loses in a rollback.
+
+    Without it the folder is no environment to conda.
+    """
     if os.path.exists(path):
         return
     try:
         with open(path, "xb") as file:
             file.write(history)
     except OSError as error:
-        warn(f"{path} was lost in the rollback and cannot be written again: {words_of(error)}")
+        warn(f"{path} was lost in the rollback and cannot be written again: {one_line(error)}")
 
 
-def execute(action: Any) -> None:
-    """Checks the new environment. Raises only where the user asked for it, or is leaving."""
-    refusal = None
-    try:
-        action.told, refusal = _outcome(action)
-    except Exception as error:
-        if type(error).__name__ == "CondaSignalInterrupt":
-            raise
-        action.told = [f"not checked: {words_of(error)}"]
-    if refusal is not None:
-        if getattr(action, "history", None) is not None:
-            import atexit  # conda reverses this action first, and the one that loses the history later
-
-            atexit.register(_restore, _history(action), action.history)
-        raise refusal
-
-
-def _outcome(action: Any) -> tuple[list[str], Exception | None]:
-    """The lines to tell once all is done, and the error that is to stop the transaction, if one is."""
-    prefix, mode = action.target_prefix, _mode()
-    if mode == OFF or not touched(action.link_precs or (), action.unlink_precs or (), prefix):
-        return [], None
-    if _foreign():
-        return ["not checked: the environment is for another platform"], None
-    found = checks.examine(prefix, checks.TIMEOUT)
-    lines = checks.summary(found, prefix)
-    if mode != STRICT or all(one["status"] != "fail" for one in found):
-        return lines, None
-    refusal: Exception = of_conda("exceptions").CondaVerificationError("\n".join([f"gpuenv: {lines[0]}", *lines[1:]]))
-    refusal.gpuenv_frameworks = checks.frameworks(checks.records(prefix))  # type: ignore[attr-defined]  # for the hint
-    return lines, refusal
-
-
-def tell(action: Any) -> None:
-    """Says what came out, once the progress of the transaction is off the screen."""
-    for number, line in enumerate(getattr(action, "told", ())):
-        warn(line) if number == 0 else print(line, file=sys.stderr)
-
-
-def touched(linked: Iterable[Any], unlinked: Iterable[Any], prefix: str) -> bool:
-    """Whether a transaction changes a package that is watched, and leaves one in the environment."""
-    if any(one.name in checks.WATCHED for one in linked):
+def touched(
+    linked: Iterable[PackageRecord], unlinked: Iterable[PackageRecord], prefix: str
+) -> bool:
+    """Return whether a transaction changes a watched package and leaves one in the environment."""
+    if watched_among(record.name for record in linked):
         return True
-    gone = any(one.name in checks.WATCHED for one in unlinked)
-    return gone and bool(checks.WATCHED.keys() & checks.records(prefix).keys())
+    if not watched_among(record.name for record in unlinked):
+        return False
+    return bool(watched_among(installed_packages(prefix)))
 
 
 def _mode() -> str:
-    value = getattr(of_conda("base.context").context.plugins, SETTING, WARN)
+    """Return off, warn or strict, by conda's setting."""
+    value = getattr(import_conda("base.context").context.plugins, SETTING, WARN)
     text = str(value).lower()
-    if text in {"off", "false", "no"}:
+    if text in {OFF, "false", "no"}:
         return OFF
-    if text not in {WARN, STRICT, "true"}:
+    if text == STRICT:
+        return STRICT
+    if text not in {WARN, "true"}:
         warn(f"plugins.{SETTING} is {value!r}: taken as warn (it can be off, warn or strict)")
-    return STRICT if text == STRICT else WARN
+    return WARN
 
 
-def _foreign() -> bool:
-    """Whether conda is told to install for another platform than the one it runs on."""
-    context = of_conda("base.context").context
+def _is_for_another_platform() -> bool:
+    context = import_conda("base.context").context
     return bool(context.subdir != context._native_subdir())

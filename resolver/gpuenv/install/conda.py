@@ -1,50 +1,50 @@
-"""Installs the lock of a conda environment into a prefix: rattler in a child process; nothing is solved."""
+"""Installation of conda locks, by rattler in a child process. Nothing is solved."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any
 
-from ..compat import conda_rules
+from ..compat import conda_parts
 from ..compat.conda_records import Carriers
+from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
 from ..model import Host, Lock, Wheel
-from ..protocols import Matrix
+from ..prefix import find_interpreter, is_conda
 from ..resolve.conda.solvers import RattlerSolver
-from .conda_prefix import is_prefix, packages
+from .conda_prefix import read_packages
 
 
-def reasons(lock: Lock, host: Host, matrix: Matrix, carriers: Carriers) -> tuple[Reason, ...]:
-    """What speaks against the files of a lock on a host, whoever wrote it: the rules, asked of names and builds.
+def reasons(lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers) -> tuple[Reason, ...]:
+    """Return what speaks against the files of a lock on a host, whoever wrote the lock.
 
-    It is what conda does not ask when it installs an explicit file. Doubts are left out.
+    The rules are asked of names and builds, because conda installs an explicit file without
+    looking at `constrains`. Doubts are left out.
     """
-    records = [_record(pin.wheel) for pin in lock.pins]
-    cuda = conda_rules.cuda_of(records)
-    found: list[Reason] = []
-    for record in records:
-        framework = carriers.framework_of(record["name"])
-        if framework is not None and record["name"] == carriers.carriers[framework]:
-            row = carriers.row(record, framework)
-            found += conda_rules.row_reasons(row, host, matrix) if row.cuda is not None else ()
-        found += conda_rules.toolkit_reasons(record, host, matrix)
-        found += conda_rules.library_reasons(record, cuda, host, matrix) if host.gpus else ()
-    return tuple(dict.fromkeys(one for one in found if not is_doubt(one)))
+    records = [_record_of(pin.wheel) for pin in lock.pins]
+    reasons = conda_parts.lock_reasons(records, host, matrix, carriers)
+    return tuple(dict.fromkeys(reason for reason in reasons if not is_doubt(reason)))
 
 
-def _record(wheel: Wheel) -> dict[str, Any]:
-    return {"name": wheel.name, "version": wheel.version, "channel": wheel.index, **wheel.metadata}
+def _record_of(wheel: Wheel) -> dict[str, Any]:
+    identity = {"name": wheel.name, "version": wheel.version, "channel": wheel.index}
+    return {**identity, **wheel.metadata}
 
 
 def check(target: str) -> bool:
-    """Whether the prefix is to be made. InputError for a folder that is no conda environment and not empty."""
+    """Return whether the prefix must be made.
+
+    Raises:
+        InputError: The folder is not empty and no conda environment, or it cannot be made.
+    """
     target = os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
         raise InputError(f"--target {target}: is not a folder")
     if os.path.isdir(target) and os.listdir(target):
-        if not is_prefix(target):
+        if not is_conda(target):
             raise InputError(f"--target {target}: has files in it and is no conda environment")
         return False
     if not os.path.isdir(os.path.dirname(target)):
@@ -53,38 +53,39 @@ def check(target: str) -> bool:
 
 
 def sync(lock: Lock, target: str, *, progress: Callable[[str], None] | None = None) -> str:
-    """Makes the prefix hold exactly the lock, and returns its interpreter ("" if it has none).
+    """Make the prefix hold exactly the lock, and return its interpreter ("" if it has none).
 
-    A new prefix that fails half way is removed again. InstallError, InputError.
+    A new prefix that fails half way is removed again.
+
+    Raises:
+        InputError: The target cannot be used.
+        InstallError: A file could not be installed as locked.
     """
-    target, new = os.path.abspath(target), check(target)
+    target, is_new = os.path.abspath(target), check(target)
     if progress is not None:
         progress(f"installing {len(lock.pins)} conda packages into {target}")
-    subdirs = [str(pin.wheel.metadata["subdir"]) for pin in lock.pins]
-    subdir = next((one for one in subdirs if one != "noarch"), "noarch")
-    solver = RattlerSolver((), (subdir, "noarch"))
+    subdir = _subdir(lock)
     try:
-        solver.install(target, [_row(pin.wheel) for pin in lock.pins], subdir)
-        _checked(lock, target)
+        # The child ends with the block: nothing goes on writing into a prefix that is removed.
+        with RattlerSolver((), (subdir, "noarch")) as solver:
+            solver.install(target, [_install_row(pin.wheel) for pin in lock.pins], subdir)
+            _check_installed(lock, target)
     except BaseException:
-        solver.close()  # what it had begun it would go on writing
-        if new:
-            import shutil
-
+        if is_new:
             shutil.rmtree(target, ignore_errors=True)
         raise
-    finally:
-        solver.close()
-    return interpreter(target)
+    return find_interpreter(target) or ""
 
 
-def interpreter(target: str) -> str:
-    """The interpreter of a prefix; "" if it has none."""
-    names = (os.path.join("bin", "python"), "python.exe")
-    return next((path for name in names if os.path.isfile(path := os.path.join(target, name))), "")
+def _subdir(lock: Lock) -> str:
+    for pin in lock.pins:
+        subdir = str(pin.wheel.metadata["subdir"])
+        if subdir != "noarch":
+            return subdir
+    return "noarch"
 
 
-def _row(wheel: Wheel) -> dict[str, Any]:
+def _install_row(wheel: Wheel) -> dict[str, object]:
     return {
         **wheel.metadata,
         "name": wheel.name,
@@ -96,11 +97,15 @@ def _row(wheel: Wheel) -> dict[str, Any]:
     }
 
 
-def _checked(lock: Lock, target: str) -> None:
-    """That the prefix holds what the lock names, by the records of what was linked."""
-    have = packages(target)
+def _check_installed(lock: Lock, target: str) -> None:
+    """Raise InstallError if conda-meta does not name what the lock names."""
+    installed = read_packages(target)
     for pin in lock.pins:
-        one = have.get(pin.wheel.name)
-        if one is None or one.get("version") != pin.wheel.version or one.get("sha256") != pin.wheel.sha256:
-            said = "nothing" if one is None else f"{one.get('version')} {one.get('sha256')}"
-            raise InstallError(f"{pin.wheel.filename} was not installed as locked: the prefix has {said}")
+        wheel, record = pin.wheel, installed.get(pin.wheel.name)
+        if record is None:
+            have = "nothing"
+        elif (record.get("version"), record.get("sha256")) == (wheel.version, wheel.sha256):
+            continue
+        else:
+            have = f"{record.get('version')} {record.get('sha256')}"
+        raise InstallError(f"{wheel.filename} was not installed as locked: the prefix has {have}")

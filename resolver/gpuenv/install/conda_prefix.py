@@ -1,182 +1,240 @@
-"""What is in a conda prefix: its packages by conda-meta, the wheels beside them, and what of the two has two owners."""
+"""What is in a conda prefix: conda's packages, the wheels beside them, and what has two owners."""
 
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat.conda_records import Carriers
-from ..compat.rules import OWNER_SOURCE
+from ..compat.data import CompatibilityData
+from ..compat.evaluate import OWNER_SOURCE
 from ..errors import Reason
 from ..model import Check, Lock, Pin, Wheel, show_pair
-from ..protocols import Matrix
-from ..requirements.target import normalize_name, version_key
+from ..requirements.target import version_key
+from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
 
 _SITES = ("lib/python3*/site-packages", "Lib/site-packages")
-_MARK = os.path.join("conda-meta", "gpuenv-wheels")  # no .json: conda takes those for its own
-SHOWN = 6  # of what is wrong, and of what has two owners
+# The names of the wheels that gpuenv installed. It has no .json, which conda would read.
+_MARK = os.path.join("conda-meta", "gpuenv-wheels")
+SHOWN = 6  # items that a message lists
 
 
-def is_prefix(path: str) -> bool:
-    """Whether a folder is a conda environment."""
-    return os.path.isdir(os.path.join(path, "conda-meta"))
-
-
-def packages(target: str) -> dict[str, dict[str, Any]]:
-    """The records of conda-meta, by name: what conda and rattler say is in a prefix."""
-    import json
-
-    found = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json"))):
+def read_packages(target: str) -> dict[str, dict[str, Any]]:
+    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix."""
+    records = {}
+    for path in _record_paths(target):
         try:
             with open(path, encoding="utf-8") as file:
                 record = json.load(file)
-            found[str(record["name"])] = record
+            records[str(record["name"])] = record
         except (OSError, ValueError, KeyError, TypeError):
             continue
-    return found
+    return records
 
 
-def _distributions(target: str) -> Iterator[tuple[str, str, str]]:
-    """(name, version, its folder) of every distribution in a prefix, conda's packages among them."""
+def _record_paths(target: str) -> list[str]:
+    return sorted(glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json")))
+
+
+class Distribution(NamedTuple):
+    """A Python distribution in a prefix; `folder` is its .dist-info."""
+
+    name: str
+    version: str
+    folder: str
+
+
+def _distributions(target: str) -> Iterator[Distribution]:
+    """Yield every Python distribution in a prefix, those of conda packages included."""
     for pattern in _SITES:
         for path in sorted(glob.glob(os.path.join(glob.escape(target), pattern, "*.dist-info"))):
-            name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
-            yield normalize_name(name), version, path
+            stem = os.path.basename(path).removesuffix(".dist-info")
+            name, _, version = stem.partition("-")
+            yield Distribution(normalize_name(name), version, path)
 
 
-def _of_conda(info: str) -> bool:
-    """Whether a distribution is of a conda package: conda's builders name conda as its installer."""
+def _is_of_conda(distribution: Distribution) -> bool:
+    """Return whether a conda package holds the distribution: INSTALLER names conda then."""
     try:
-        with open(os.path.join(info, "INSTALLER"), encoding="utf-8") as file:
+        with open(os.path.join(distribution.folder, "INSTALLER"), encoding="utf-8") as file:
             return file.read().strip() == "conda"
     except (OSError, ValueError):
         return False
 
 
-# ---- gpuenv's own wheels ----------------------------------------------------------------------------------------
+# ---- the wheels that gpuenv installed -----------------------------------------------------------
 
 
-def left_over(target: str, second: Lock | None) -> tuple[str, ...]:
-    """The wheels that gpuenv put into a prefix and that have no place in it with these; all, for another Python."""
+def left_over(target: str, wheel_lock: Lock | None) -> tuple[str, ...]:
+    """Return the wheels that gpuenv installed into a prefix and that `wheel_lock` does not name.
+
+    They are all of its wheels if the lock is for another Python.
+    """
     try:
         with open(os.path.join(target, _MARK), encoding="utf-8") as file:
             python, *names = file.read().split()
     except (OSError, ValueError):
         return ()
-    if second is None or python != show_pair(second.needs.python):
+    if wheel_lock is None or python != show_pair(wheel_lock.needs.python):
         return tuple(names)
-    return tuple(sorted(set(names) - {pin.wheel.name for pin in second.pins}))
+    return tuple(sorted(set(names) - {pin.wheel.name for pin in wheel_lock.pins}))
 
 
-def remember(target: str, second: Lock | None) -> None:
-    """Writes down which wheels are gpuenv's in a prefix."""
+def remember(target: str, wheel_lock: Lock | None) -> None:
+    """Write down in the prefix which wheels gpuenv installed."""
     path = os.path.join(target, _MARK)
-    if second is not None:
-        lines = [show_pair(second.needs.python), *(pin.wheel.name for pin in second.pins)]
+    if wheel_lock is not None:
+        lines = [show_pair(wheel_lock.needs.python)]
+        lines += [pin.wheel.name for pin in wheel_lock.pins]
         write_whole(path, "".join(f"{line}\n" for line in lines).encode())
     elif os.path.exists(path):
         os.remove(path)
 
 
-# ---- checks ---------------------------------------------------------------------------------------------------------
+# ---- checks -------------------------------------------------------------------------------------
 
 
 def conda_check(target: str, lock: Lock) -> Check:
-    """That a prefix has the builds that a lock names and no others ("versions conda").
+    """Check that a prefix has the builds that a lock names and no others ("versions conda").
 
     It is unknown where conda-meta has no sha256 of a build that is right in all else.
     """
-    have, wrong, unknown = packages(target), [], []
+    installed = read_packages(target)
+    wrong, without_hash = [], []
     for pin in lock.pins:
-        name, build = pin.wheel.name, pin.wheel.metadata["build"]
-        one = have.pop(name, None)
-        if one is None:
-            wrong.append(f"{name} {pin.wheel.version} is not installed")
-        elif (one.get("version"), one.get("build")) != (pin.wheel.version, build):
-            wrong.append(f"{name} is {one.get('version')} {one.get('build')}, not {pin.wheel.version} {build}")
-        elif one.get("sha256") is None:
-            unknown.append(name)
-        elif one["sha256"] != pin.wheel.sha256:
-            wrong.append(f"{name} {pin.wheel.version} {build} is of another file: sha256 {one['sha256'][:12]}")
-    wrong += [f"{name} {one.get('version')} is not in the lock" for name, one in have.items()]
+        name = pin.wheel.name
+        record = installed.pop(name, None)
+        difference = _difference(pin.wheel, record)
+        if difference is not None:
+            wrong.append(difference)
+        elif record is not None and record.get("sha256") is None:
+            without_hash.append(name)
+    for name, record in installed.items():
+        wrong.append(f"{name} {record.get('version')} is not in the lock")
+    status, evidence = "pass", f"{len(lock.pins)} conda packages as locked"
     if wrong:
-        return Check(name="versions", subject="conda", status="fail", evidence=_some(wrong))
-    if unknown:
-        said = f"the builds are those of the lock; conda-meta has no sha256 of {_some(unknown)}"
-        return Check(name="versions", subject="conda", status="unknown", evidence=said)
-    return Check(
-        name="versions", subject="conda", status="pass", evidence=f"{len(lock.pins)} conda packages as locked"
-    )
+        status, evidence = "fail", _some(wrong)
+    elif without_hash:
+        names = _some(without_hash)
+        status = "unknown"
+        evidence = f"the builds are those of the lock; conda-meta has no sha256 of {names}"
+    return Check(name="versions", subject="conda", status=status, evidence=evidence)
+
+
+def _difference(wheel: Wheel, record: dict[str, Any] | None) -> str | None:
+    """Return how an installed package differs from the locked one; None if it does not."""
+    build = wheel.metadata["build"]
+    locked = f"{wheel.version} {build}"
+    if record is None:
+        return f"{wheel.name} {wheel.version} is not installed"
+    if (record.get("version"), record.get("build")) != (wheel.version, build):
+        return f"{wheel.name} is {record.get('version')} {record.get('build')}, not {locked}"
+    digest = record.get("sha256")
+    if digest is not None and digest != wheel.sha256:
+        return f"{wheel.name} {locked} is of another file: sha256 {digest[:12]}"
+    return None
 
 
 def wheels_check(target: str, lock: Lock) -> Check:
-    """That a prefix has the wheels that a lock names ("versions wheels"), each of them once."""
-    have: dict[str, list[str]] = {}
-    for name, version, _ in _distributions(target):
-        have.setdefault(name, []).append(version)
+    """Check that a prefix has each wheel that a lock names, once ("versions wheels")."""
+    installed: dict[str, list[str]] = {}
+    for distribution in _distributions(target):
+        installed.setdefault(distribution.name, []).append(distribution.version)
     wrong = []
     for pin in lock.pins:
-        found = have.get(pin.wheel.name, [])
-        if [version_key(one) for one in found] != [version_key(pin.wheel.version)]:
-            wrong.append(f"{pin.wheel.name} is {' and '.join(sorted(found)) or 'not there'}, not {pin.wheel.version}")
-    said = _some(wrong) if wrong else f"{len(lock.pins)} wheels as locked"
-    return Check(name="versions", subject="wheels", status="fail" if wrong else "pass", evidence=said)
+        wheel, versions = pin.wheel, installed.get(pin.wheel.name, [])
+        if [version_key(version) for version in versions] != [version_key(wheel.version)]:
+            have = " and ".join(sorted(versions)) or "not there"
+            wrong.append(f"{wheel.name} is {have}, not {wheel.version}")
+    status, evidence = "pass", f"{len(lock.pins)} wheels as locked"
+    if wrong:
+        status, evidence = "fail", _some(wrong)
+    return Check(name="versions", subject="wheels", status=status, evidence=evidence)
 
 
 def _some(texts: Sequence[str]) -> str:
-    return "; ".join([*texts[:SHOWN], *([f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else ())])
+    shown = list(texts[:SHOWN])
+    if len(texts) > SHOWN:
+        shown.append(f"and {len(texts) - SHOWN} more")
+    return "; ".join(shown)
 
 
-# ---- two owners -----------------------------------------------------------------------------------------------------
+# ---- two owners ---------------------------------------------------------------------------------
 
 
 def beside_wheels(
-    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: Matrix, ours: Sequence[str] = ()
+    target: str,
+    pins: Sequence[Pin],
+    carriers: Carriers,
+    matrix: CompatibilityData,
+    removed: Sequence[str] = (),
 ) -> tuple[Reason, ...]:
-    """What conda packages would bring into a prefix a second time, because wheels there have it; `ours` go or fit.
+    """Return what conda packages would bring a second time, because wheels in the prefix have it.
 
-    Codes: two-cudnn, two-libraries, two-frameworks.
+    Args:
+        target: The prefix.
+        pins: The conda packages of the plan.
+        carriers: The conda packages of the frameworks.
+        matrix: The compatibility data.
+        removed: Wheels that the installation removes or that the plan has, too.
+
+    Returns:
+        Reasons with the codes two-cudnn, two-libraries and two-frameworks.
     """
-    held = wheels_beside.supply(pins, carriers, matrix)
-    return _owners(
-        held,
-        (
-            (name, version)
-            for name, version, info in _distributions(target)
-            if name not in ours and held.owner(name, version) and not _of_conda(info)
-        ),
-    )
+    supply = wheels_beside.supply(pins, carriers, matrix)
+    wheels = []
+    for distribution in _distributions(target):
+        name, version, _ = distribution
+        if name in removed or supply.owner(name, version) is None:
+            continue
+        if not _is_of_conda(distribution):
+            wheels.append((name, version))
+    return _owners(supply, wheels)
 
 
-def beside_conda(target: str, pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> tuple[Reason, ...]:
-    """What wheels would bring into a prefix a second time, because conda packages there have it. Codes: as above."""
-    there = []
-    for path in glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json")):
-        name, *rest = os.path.basename(path).removesuffix(".json").rsplit("-", 2)
-        if len(rest) == 2:
-            one = Wheel(name=name, version=rest[0], filename="", url="", sha256=None, metadata={"build": rest[1]})
-            there.append(Pin(wheel=one))
-    there.sort(key=lambda pin: pin.wheel.name)
-    held = wheels_beside.supply(there, carriers, matrix)
-    return _owners(held, ((pin.wheel.name, pin.wheel.version) for pin in pins))
+def beside_conda(
+    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
+) -> tuple[Reason, ...]:
+    """Return what wheels would bring a second time, because conda packages in the prefix have it.
+
+    The codes are those of `beside_wheels`.
+    """
+    packages = []
+    for path in _record_paths(target):
+        parts = os.path.basename(path).removesuffix(".json").rsplit("-", 2)
+        if len(parts) == 3:
+            name, version, build = parts
+            metadata = {"build": build}
+            wheel = Wheel(
+                name=name, version=version, filename="", url="", sha256=None, metadata=metadata
+            )
+            packages.append(Pin(wheel=wheel))
+    packages.sort(key=lambda pin: pin.wheel.name)
+    supply = wheels_beside.supply(packages, carriers, matrix)
+    return _owners(supply, [(pin.wheel.name, pin.wheel.version) for pin in pins])
 
 
-def _owners(held: wheels_beside.Supply, wheels: Iterable[tuple[str, str]]) -> tuple[Reason, ...]:
-    """A reason for each kind of thing that conda packages and wheels both have, with both owners of each."""
-    found: dict[tuple[str, str], list[str]] = {}
+_SUBJECTS = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
+
+
+def _owners(
+    supply: wheels_beside.Supply, wheels: Iterable[tuple[str, str]]
+) -> tuple[Reason, ...]:
+    """Return a reason for each kind of thing that both have, with the two owners of each."""
+    owners: dict[tuple[str, str], list[str]] = {}
     for name, version in wheels:
-        against = held.owner(name, version)
-        if against is not None:
-            found.setdefault((against.code, against.need), []).append(f"{against.have} and {name} {version} of a wheel")
-    subjects = {"two-cudnn": "cuDNN", "two-libraries": "CUDA libraries"}
-    return tuple(
-        Reason(
-            code=code, subject=subjects.get(code, "frameworks"), need=need, have=_some(said), source=OWNER_SOURCE
-        )
-        for (code, need), said in found.items()
-    )
+        reason = supply.owner(name, version)
+        if reason is not None:
+            pair = f"{reason.have} and {name} {version} of a wheel"
+            owners.setdefault((reason.code, reason.need), []).append(pair)
+    reasons = []
+    for (code, need), pairs in owners.items():
+        subject, have = _SUBJECTS.get(code, "frameworks"), _some(pairs)
+        reason = Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
+        reasons.append(reason)
+    return tuple(reasons)

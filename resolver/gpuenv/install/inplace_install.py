@@ -1,21 +1,26 @@
-"""An installation into an environment that holds things already: what is to stay, and what changes. Pure.
+"""An installation into an existing environment: what stays and what changes. Pure functions.
 
-What is installed stays at its version where it can. What does not take part in the new solution still limits it by what
-it asks for, so that nothing that worked is broken, as it would be by pip, which complains afterwards.
+An installed distribution stays at its version where it can. One that takes no part in the new
+solution still limits it by its requirements, so that nothing that worked is broken. (pip breaks
+it, and complains afterwards.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..model import Pin, Requirement, Value
-from ..protocols import Environment, Matrix
-from ..requirements.target import normalize_name, parse_requirement, version_key
+from ..requirements.target import TargetEnvironment, parse_requirement, version_key
+from ..requirements.versions import normalize_name
 
 
 class Installed(Value):
-    """A distribution of the environment; `direct` is one from a folder, a file or a URL: no index has it."""
+    """A distribution of the environment.
+
+    `direct` is true for one from a folder, a file or a URL: no index has it.
+    """
 
     name: str
     version: str
@@ -24,141 +29,201 @@ class Installed(Value):
 
 
 class Step(Value):
-    """What an installation does to one distribution: `old` None is a new one, `new` None one that is taken out."""
+    """What an installation does to one distribution.
+
+    `old` is None for a new one, `new` for one that is removed.
+    """
 
     name: str
     old: str | None
     new: str | None
 
 
-def installed(rows: Iterable[Mapping[str, object]]) -> dict[str, Installed]:
-    """By name, from what the probe `needs` answers."""
-    found = {}
+InstalledByName = Mapping[str, Installed]
+
+
+def read_installed(rows: Iterable[Mapping[str, object]]) -> dict[str, Installed]:
+    """Return {name: distribution} from the answer of the probe `needs`."""
+    installed = {}
     for row in rows:
         name, requires = str(row["name"]), row["requires"]
-        texts = tuple(map(str, requires)) if isinstance(requires, (list, tuple)) else ()
-        found[name] = Installed(name=name, version=str(row["version"]), requires=texts, direct=bool(row["direct"]))
-    return found
+        texts: tuple[str, ...] = ()
+        if isinstance(requires, (list, tuple)):
+            texts = tuple(map(str, requires))
+        installed[name] = Installed(
+            name=name, version=str(row["version"]), requires=texts, direct=bool(row["direct"])
+        )
+    return installed
 
 
-def parsed(texts: Iterable[str]) -> Iterator[Requirement]:
-    """Those texts that are requirements: the metadata of an old distribution may hold anything."""
-    for text in texts:
+def _valid_requirements(distribution: Installed) -> Iterator[Requirement]:
+    """Yield what a distribution requires; texts that are no requirement are left out.
+
+    The metadata of an old distribution may hold anything.
+    """
+    for text in distribution.requires:
         try:
             yield parse_requirement(text)
         except InputError:
             continue
 
 
-def expanded(
-    requirements: Sequence[str], have: Mapping[str, Installed], environment: Environment, *, upgrade: bool
+def expand_direct(
+    requirements: Sequence[str],
+    installed: InstalledByName,
+    environment: TargetEnvironment,
+    *,
+    upgrade: bool,
 ) -> list[str]:
-    """The requirements; one that is fulfilled by what no index has (an editable project) by what that asks for."""
-    found: list[str] = []
+    """Replace requirements of direct distributions by what these require.
+
+    A direct distribution, such as an editable project, is on no index: a solve could not find it.
+    """
+    expanded: list[str] = []
     for text in requirements:
-        one = parse_requirement(text)
-        own = have.get(one.name)
-        fits = own is not None and one.url is None and environment.contains(one.specifier, own.version, True)
-        if own is None or not own.direct or not fits or upgrade:
-            found.append(text)
+        requirement = parse_requirement(text)
+        distribution = installed.get(requirement.name)
+        if (
+            upgrade
+            or distribution is None
+            or not distribution.direct
+            or not _fulfils(requirement, distribution, environment)
+        ):
+            expanded.append(text)
             continue
-        found += [
-            str(inner.replace(marker=None))
-            for inner in parsed(own.requires)
-            if inner.name != own.name and (inner.marker is None or environment.marker(inner.marker, one.extras))
-        ]
-    return found
+        for inner in _valid_requirements(distribution):
+            applies = inner.marker is None or environment.marker(inner.marker, requirement.extras)
+            if applies and inner.name != distribution.name:
+                expanded.append(str(inner.replace(marker=None)))
+    return expanded
 
 
-def pins(
-    requirements: Iterable[str], have: Mapping[str, Installed], environment: Environment, *, upgrade: bool
+def _fulfils(
+    requirement: Requirement, distribution: Installed, environment: TargetEnvironment
+) -> bool:
+    version = distribution.version
+    return requirement.url is None and environment.contains(requirement.specifier, version, True)
+
+
+def kept_pins(
+    requirements: Iterable[str],
+    installed: InstalledByName,
+    environment: TargetEnvironment,
+    *,
+    upgrade: bool,
 ) -> list[tuple[str, str]]:
-    """(name, version) of all that is installed and need not change for what is asked for.
+    """Return (name, version) of each distribution that need not change for the requirements.
 
-    With `upgrade` none of what is asked for stays; without it what does not fulfil what is asked for.
+    With `upgrade` every required distribution may change, without it only those that do not
+    fulfil their requirement.
     """
-    asked = [parse_requirement(text) for text in requirements]
-    moving = {
-        one.name
-        for one in asked
-        if one.name in have
-        and (upgrade or one.url or not environment.contains(one.specifier, have[one.name].version, True))
-    }
-    return [(one.name, one.version) for one in have.values() if one.name not in moving]
-
-
-def limits(
-    have: Mapping[str, Installed], environment: Environment, without: Collection[str]
-) -> list[tuple[str, str]]:
-    """(constraint, who asks for it) of all that is installed, but for the names `without` (they change).
-
-    What is broken already is no limit.
-    """
-    found = []
-    for one in have.values():
-        if one.name in without:
+    changing = set()
+    for text in requirements:
+        requirement = parse_requirement(text)
+        distribution = installed.get(requirement.name)
+        if distribution is None:
             continue
-        for inner in parsed(one.requires):
-            if not inner.specifier or (inner.marker is not None and not environment.marker(inner.marker, ())):
+        if upgrade or not _fulfils(requirement, distribution, environment):
+            changing.add(requirement.name)
+    return [(name, row.version) for name, row in installed.items() if row.name not in changing]
+
+
+def constraints_of_installed(
+    installed: InstalledByName, environment: TargetEnvironment, without: Collection[str]
+) -> list[tuple[str, str]]:
+    """Return (constraint, "name version" of the distribution that requires it).
+
+    Distributions named in `without` change, so theirs are left out. A requirement that is broken
+    already is no constraint.
+    """
+    constraints = []
+    for distribution in installed.values():
+        if distribution.name in without:
+            continue
+        for inner in _valid_requirements(distribution):
+            applies = inner.marker is None or environment.marker(inner.marker, ())
+            if not inner.specifier or not applies:
                 continue
-            there = have.get(inner.name)
-            if there is None or environment.contains(inner.specifier, there.version, True):
-                found.append((f"{inner.name}{inner.specifier}", f"{one.name} {one.version}"))
-    return found
+            present = installed.get(inner.name)
+            if present is None or environment.contains(inner.specifier, present.version, True):
+                source = f"{distribution.name} {distribution.version}"
+                constraints.append((f"{inner.name}{inner.specifier}", source))
+    return constraints
 
 
-def changed(new: Sequence[Pin], have: Mapping[str, Installed]) -> list[Pin]:
-    """The pins that are not installed, or at another version."""
-    return [pin for pin in new if pin.wheel.name not in have or not _same(pin, have[pin.wheel.name])]
+def changed_pins(pins: Sequence[Pin], installed: InstalledByName) -> list[Pin]:
+    """Return the pins that are not installed, or at another version."""
+    changed = []
+    for pin in pins:
+        distribution = installed.get(pin.wheel.name)
+        if distribution is None or not _is_same(pin, distribution):
+            changed.append(pin)
+    return changed
 
 
-def _same(pin: Pin, there: Installed) -> bool:
-    if pin.wheel.version == there.version:
-        return not (pin.wheel.index == "url" and not there.direct)
+def _is_same(pin: Pin, distribution: Installed) -> bool:
+    if pin.wheel.version == distribution.version:
+        return pin.wheel.index != "url" or distribution.direct
     try:
-        return version_key(pin.wheel.version) == version_key(there.version)
+        return version_key(pin.wheel.version) == version_key(distribution.version)
     except InputError:
         return False
 
 
-def in_the_way(
-    new: Sequence[Pin], have: Mapping[str, Installed], environment: Environment, matrix: Matrix
+def folder_conflicts(
+    pins: Sequence[Pin], installed: InstalledByName, environment: TargetEnvironment, matrix: CompatibilityData
 ) -> tuple[list[str], list[Reason]]:
-    """(what is installed, is not in the plan and owns a folder of a new distribution; what speaks against it).
+    """Find installed distributions that own a folder of a new distribution and are not in the plan.
 
-    Two distributions in one folder overwrite each other's files (R5). One that nothing asks for any more is to be taken
-    out; another installed one that asks for it is a reason.
+    Two distributions in one folder overwrite each other's files (R5).
+
+    Returns:
+        The names to remove, and a reason (file-owner) for each installed distribution that
+        requires one of them.
     """
-    names = {pin.wheel.name for pin in new}
-    folders = {slot: pin.wheel for pin in changed(new, have) for slot in matrix.slots(pin.wheel.name)}
-    gone, reasons = [], []
-    for one in have.values():
-        shared = [slot for slot in matrix.slots(one.name) if slot in folders]
-        if one.name in names or not shared:
+    planned = {pin.wheel.name for pin in pins}
+    new_owners = {}
+    for pin in changed_pins(pins, installed):
+        for slot in matrix.slots(pin.wheel.name):
+            new_owners[slot] = pin.wheel
+    removed, reasons = [], []
+    for distribution in installed.values():
+        name = distribution.name
+        shared = [slot for slot in matrix.slots(name) if slot in new_owners]
+        if name in planned or not shared:
             continue
-        gone.append(one.name)
-        wheel = folders[shared[0]]
-        for other in have.values():
-            if other.name not in names and one.name in _asked_by(other, environment):
-                need = f"no {one.name}, whose folder {shared[0]} it writes into"
-                subject, have_ = f"{wheel.name} {wheel.version}", f"{other.name} {other.version}, which needs it"
-                reasons.append(Reason(code="file-owner", subject=subject, need=need, have=have_, source="installed"))
-    return gone, reasons
+        removed.append(name)
+        wheel = new_owners[shared[0]]
+        subject = f"{wheel.name} {wheel.version}"
+        need = f"no {name}, whose folder {shared[0]} it writes into"
+        for dependent in _dependents(name, installed, environment):
+            if dependent.name not in planned:
+                have = f"{dependent.name} {dependent.version}, which needs it"
+                reason = Reason(
+                    code="file-owner", subject=subject, need=need, have=have, source="installed"
+                )
+                reasons.append(reason)
+    return removed, reasons
 
 
-def _asked_by(one: Installed, environment: Environment) -> set[str]:
-    return {
-        normalize_name(inner.name)
-        for inner in parsed(one.requires)
-        if inner.marker is None or environment.marker(inner.marker, ())
-    }
+def _dependents(
+    name: str, installed: InstalledByName, environment: TargetEnvironment
+) -> Iterator[Installed]:
+    """Yield the installed distributions that require `name` here."""
+    for distribution in installed.values():
+        for inner in _valid_requirements(distribution):
+            applies = inner.marker is None or environment.marker(inner.marker, ())
+            if applies and normalize_name(inner.name) == name:
+                yield distribution
+                break
 
 
-def steps(new: Sequence[Pin], gone: Sequence[str], have: Mapping[str, Installed]) -> list[Step]:
-    """All that is done, by name."""
-    found = [Step(name=name, old=have[name].version, new=None) for name in gone]
-    for pin in changed(new, have):
+def steps(pins: Sequence[Pin], removed: Sequence[str], installed: InstalledByName) -> list[Step]:
+    """Return everything that the installation does, by name."""
+    found = [Step(name=name, old=installed[name].version, new=None) for name in removed]
+    for pin in changed_pins(pins, installed):
         name = pin.wheel.name
-        old = have[name].version if name in have else None
+        distribution = installed.get(name)
+        old = None if distribution is None else distribution.version
         found.append(Step(name=name, old=old, new=pin.wheel.version))
-    return sorted(found, key=lambda one: one.name)
+    return sorted(found, key=lambda step: step.name)

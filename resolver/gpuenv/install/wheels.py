@@ -1,26 +1,40 @@
-"""Wheels into a virtual environment, through uv where it is there, else through pip.
+"""Installation of wheels into a virtual environment, by uv if it is installed, else by pip.
 
-Both get the same list: each file by its URL with its sha256, no dependency resolution, no index; a source distribution
-is built in isolation, with what it asks for from its own index. An environment that
-gpuenv made (it leaves `gpuenv.json` in it) holds exactly the lock afterwards; from any other nothing is removed, only
-what the lock names is put there.
+Both get the same list: each file by its URL with its sha256, without resolution of dependencies
+and without an index. A source distribution is built in isolation, with its build requirements from
+its own index. An environment that gpuenv made (it has `gpuenv.json`) holds exactly the lock
+afterwards. From any other environment nothing is removed.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from ..atomic_write import write_whole
 from ..errors import InputError, InstallError
-from ..model import Lock, parse_pair, show_pair
+from ..model import Lock, Value, parse_pair, show_pair
+from ..prefix import find_interpreter, interpreter_of
+from ..requirements.versions import normalize_name
 
 Progress = Callable[[str], None]
 MARK = "gpuenv.json"
-# Said by pip and by uv when a file does not have the hash that it should have.
-_MISMATCH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
-_ASK = "import sys, sysconfig; print(*sys.version_info[:2], int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))"
+# What pip and uv write where a file does not have the hash that it should have.
+_WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
+_VERSION_CODE = (
+    "import sys, sysconfig; "
+    "print(*sys.version_info[:2], int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))"
+)
+# Settings of pip that would send the files elsewhere.
+_DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
+_MESSAGE_LENGTH = 400
 
 
 def sync(
@@ -31,25 +45,37 @@ def sync(
     python: str | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """As backends.Backend.sync."""
-    say = progress or _silent
+    """Install a lock into the environment at `target`, and return its interpreter.
+
+    A new environment that fails half way is removed again.
+
+    Args:
+        lock: The files to install.
+        target: The folder of the environment; it is made if it is missing or empty.
+        installer: uv, pip or auto.
+        python: The version or the interpreter for a new environment.
+        progress: Called with a line before each step.
+
+    Raises:
+        InputError: The target, the installer or the interpreter cannot be used.
+        InstallError: The installer failed.
+    """
+    report = progress or _ignore
     target = os.path.abspath(target)
     tool, base = check(lock, target, installer=installer, python=python)
-    new = base is not None
-    try:
-        if base is not None:
-            say(f"making {target} with {base}")
-            _make(tool, base, target)
-        say(f"installing {len(lock.pins)} packages with {'uv' if len(tool) == 1 else 'pip'}")
-        exact = new or os.path.isfile(os.path.join(target, MARK))
+    if base is None:
+        report(f"installing {len(lock.pins)} packages with {tool.name}")
+        exact = os.path.isfile(os.path.join(target, MARK))
         _install(lock, tool, interpreter_of(target), exact=exact)
-        if new:
-            _write_mark(lock, target)
+        return interpreter_of(target)
+    try:
+        report(f"making {target} with {base}")
+        _run(tool.make_command(base, target), "making it")
+        report(f"installing {len(lock.pins)} packages with {tool.name}")
+        _install(lock, tool, interpreter_of(target), exact=True)
+        _write_mark(lock, target)
     except BaseException:
-        if new:
-            import shutil
-
-            shutil.rmtree(target, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
         raise
     return interpreter_of(target)
 
@@ -62,31 +88,32 @@ def add(
     installer: str = "auto",
     progress: Progress | None = None,
 ) -> None:
-    """Puts what the lock names into the environment of an interpreter, after taking out what `remove` names.
+    """Remove the distributions named `remove`, then install the files of a lock.
 
-    Nothing else of it changes. Raises as `sync`.
+    Nothing else in the environment of the interpreter changes. Raises as `sync` does.
     """
-    say = progress or _silent
-    tool = _installer(installer)
+    report = progress or _ignore
+    tool = _find_installer(installer)
     if remove:
-        say(f"removing {', '.join(remove)}")
-        if len(tool) == 1:
-            _run([*tool, "pip", "uninstall", "--no-config", "--python", python, *remove], "removing packages")
-        else:
-            _run([*tool, "--python", python, "uninstall", "--yes", *remove], "removing packages")
+        report(f"removing {', '.join(remove)}")
+        _run(tool.remove_command(python, remove), "removing packages")
     if lock.pins:
-        say(f"installing {len(lock.pins)} packages with {'uv' if len(tool) == 1 else 'pip'}")
+        report(f"installing {len(lock.pins)} packages with {tool.name}")
         _install(lock, tool, python, exact=False)
 
 
 def check(
     lock: Lock, target: str, *, installer: str = "auto", python: str | None = None
-) -> tuple[list[str], str | None]:
-    """What can be said before anything is written: (the installer's command, the interpreter for a new environment).
+) -> tuple[Installer, str | None]:
+    """Check what can be checked before anything is written.
 
-    The interpreter is None for an environment that is there. InputError as `sync` raises it.
+    Returns:
+        The installer, and the interpreter that makes the environment; None if it exists.
+
+    Raises:
+        InputError: As `sync`.
     """
-    tool, target = _installer(installer), os.path.abspath(target)
+    tool, target = _find_installer(installer), os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
         raise InputError(f"--target {target}: is not a folder")
     if os.path.isdir(target) and os.listdir(target):
@@ -94,107 +121,214 @@ def check(
         return tool, None
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError(f"--target {target}: the folder above it does not exist")
-    return tool, find_interpreter(lock, python, tool[0] if len(tool) == 1 else None)
+    return tool, find_base_interpreter(lock, python, tool)
 
 
 def check_installer(name: str) -> None:
-    """InputError if the installer asked for is not there."""
-    _installer(name)
+    """Raise InputError if the installer of that name is not installed."""
+    _find_installer(name)
 
 
-def _silent(line: str) -> None:
-    """Progress that nobody asked for."""
-    del line
+def _ignore(line: str) -> None:
+    """Report no progress."""
 
 
-def interpreter_of(target: str) -> str:
-    """The interpreter of the environment in a folder."""
-    windows = os.path.join(target, "Scripts", "python.exe")
-    return windows if os.path.isfile(windows) else os.path.join(target, "bin", "python")
+# ---- installers ---------------------------------------------------------------------------------
 
 
-# ---- what there is --------------------------------------------------------------------------------------------------
+class Installer(Protocol):
+    """The commands of one installer."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def make_command(self, base: str, target: str) -> list[str]:
+        """Make a virtual environment at `target` with the interpreter `base`."""
+
+    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
+        """Install the requirements file at `path`, and with `exact` remove all else if it can."""
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """Remove distributions."""
+
+    def extra_names(self, python: str, lock: Lock) -> list[str]:
+        """Return what must be removed before an exact installation of the lock."""
+
+    def find_python(self, version: str) -> str | None:
+        """Return an interpreter that only the installer knows; None without one."""
 
 
-def _installer(name: str) -> list[str]:
-    """The command of uv, [path], or of pip, [interpreter, -m, pip]."""
+class Uv(Value):
+    """uv, by the path of its executable."""
+
+    path: str
+    name: str = "uv"
+
+    def make_command(self, base: str, target: str) -> list[str]:
+        """As Installer."""
+        flags = ["--quiet", "--no-project", "--no-config"]
+        return [self.path, "venv", *flags, "--python", base, target]
+
+    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
+        """As Installer: `uv pip sync` removes what the file does not name."""
+        mode = ["install", "--no-deps", "--requirements"]
+        if exact:
+            mode = ["sync", "--allow-empty-requirements"]
+        flags = ["--require-hashes", *_index_flags(lock), "--no-config", "--python", python]
+        return [self.path, "pip", *mode, path, *flags]
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """As Installer."""
+        return [self.path, "pip", "uninstall", "--no-config", "--python", python, *names]
+
+    def extra_names(self, python: str, lock: Lock) -> list[str]:
+        """As Installer."""
+        return []
+
+    def find_python(self, version: str) -> str | None:
+        """As Installer."""
+        flags = ["--no-project", "--no-python-downloads", "--offline"]
+        command = [self.path, "python", "find", *flags, version]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        return process.stdout.strip() if process.returncode == 0 else None
+
+
+class Pip(Value):
+    """The pip beside gpuenv, which works on other interpreters by `--python`."""
+
+    name: str = "pip"
+
+    def _command(self, python: str) -> list[str]:
+        return [sys.executable, "-m", "pip", "--python", python]
+
+    def make_command(self, base: str, target: str) -> list[str]:
+        """As Installer."""
+        return [base, "-m", "venv", "--without-pip", target]
+
+    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
+        """As Installer."""
+        flags = ["--no-deps", *_index_flags(lock), "--require-hashes", "--no-input"]
+        if "--no-index" in flags:
+            flags += ["--only-binary", ":all:"]
+        flags += ["--disable-pip-version-check", "--no-warn-script-location"]
+        return [*self._command(python), "install", *flags, "--requirement", path]
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """As Installer."""
+        return [*self._command(python), "uninstall", "--yes", *names]
+
+    def extra_names(self, python: str, lock: Lock) -> list[str]:
+        """As Installer: pip has no command that removes what a file does not name."""
+        flags = ["--format", "json", "--disable-pip-version-check"]
+        command = [*self._command(python), "list", *flags]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            names = [row["name"] for row in json.loads(process.stdout)]
+        except (ValueError, KeyError, TypeError):
+            detail = _error_line(process.stderr)
+            raise InstallError(f"pip cannot list {python}: {detail}") from None
+        locked = {pin.wheel.name for pin in lock.pins}
+        return [name for name in names if normalize_name(name) not in locked]
+
+    def find_python(self, version: str) -> str | None:
+        """As Installer."""
+        return None
+
+
+def _find_installer(name: str) -> Installer:
+    """Return the installer of that name; auto is uv, else pip. InputError without one."""
     if name != "pip":
-        uv = _uv()
-        if uv is not None:
-            return [uv]
+        path = _find_uv()
+        if path is not None:
+            return Uv(path=path)
         if name == "uv":
             raise InputError("uv is not installed", hint="install uv, or give --installer pip")
-    from importlib.util import find_spec
+    if importlib.util.find_spec("pip") is None:
+        message = "neither uv nor pip is installed beside gpuenv"
+        raise InputError(message, hint="install one of them")
+    return Pip()
 
-    if find_spec("pip") is None:
-        raise InputError("neither uv nor pip is installed beside gpuenv", hint="install one of them")
-    return [sys.executable, "-m", "pip"]
 
-
-def _uv() -> str | None:
-    import shutil
-
+def _find_uv() -> str | None:
     try:
         from uv import find_uv_bin
-    except ImportError:
-        return shutil.which("uv")
-    try:
+
         return str(find_uv_bin())
-    except FileNotFoundError:
+    except (ImportError, FileNotFoundError):
         return shutil.which("uv")
 
 
-def find_interpreter(lock: Lock, asked: str | None, uv: str | None) -> str:
-    """An interpreter of the lock's Python: the one asked for, this one, one on PATH, or one that uv knows."""
+def _index_flags(lock: Lock) -> list[str]:
+    """Use no index, except for the build requirements of source distributions."""
+    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
+    if not sdists:
+        return ["--no-index"]
+    for sdist in sdists:
+        if sdist.index.startswith(("https://", "http://")):
+            return ["--index-url", sdist.index]
+    return []
+
+
+# ---- the interpreter and the target -------------------------------------------------------------
+
+
+def find_base_interpreter(lock: Lock, python: str | None, tool: Installer) -> str:
+    """Return an interpreter of the lock's Python.
+
+    It is the one of --python, this one, one on PATH, or one that the installer knows.
+    """
     if lock.needs.python is None:
         return sys.executable
-    version, threads = show_pair(lock.needs.python), "t" * lock.host.python.free_threaded
-    wanted = (*lock.needs.python, bool(threads))
-    tried = []
-    for candidate in _interpreters(f"{version}{threads}", asked, uv):
-        found = _ask(candidate)
-        if found == wanted:
+    free_threaded = lock.host.python.free_threaded
+    required = (*lock.needs.python, free_threaded)
+    version = _version_text(required)
+    for candidate in _candidate_interpreters(version, python, tool):
+        release = _release_of(candidate)
+        if release == required:
             return candidate
-        tried.append(candidate)
-        if asked is not None and candidate == asked:
-            have = "cannot be run" if found is None else f"is Python {found[0]}.{found[1]}{'t' * found[2]}"
-            raise InputError(f"--python {asked}: {have}; the lock is for Python {version}{threads}")
-    raise InputError(f"no Python {version}{threads} was found, which the lock is for", hint="name one: --python EXE")
+        if python is not None and candidate == python:
+            have = "cannot be run" if release is None else f"is Python {_version_text(release)}"
+            raise InputError(f"--python {python}: {have}; the lock is for Python {version}")
+    message = f"no Python {version} was found, which the lock is for"
+    raise InputError(message, hint="name one: --python EXE")
 
 
-def _interpreters(version: str, asked: str | None, uv: str | None) -> Iterator[str]:
-    import shutil
-    import subprocess
+def _version_text(release: tuple[int, int, bool]) -> str:
+    major, minor, free_threaded = release
+    return f"{major}.{minor}t" if free_threaded else f"{major}.{minor}"
 
-    if asked is not None and not asked.removesuffix("t").replace(".", "").isdigit():
-        yield asked
+
+def _candidate_interpreters(version: str, python: str | None, tool: Installer) -> Iterator[str]:
+    if python is not None and not python.removesuffix("t").replace(".", "").isdigit():
+        yield python
         return
     yield sys.executable
     on_path = shutil.which(f"python{version}")
     if on_path:
         yield on_path
-    if uv is not None:
-        command = [uv, "python", "find", "--no-project", "--no-python-downloads", "--offline", version]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            yield done.stdout.strip()
+    known = tool.find_python(version)
+    if known:
+        yield known
 
 
-def _ask(executable: str) -> tuple[int, int, bool] | None:
-    import subprocess
-
+def _release_of(executable: str) -> tuple[int, int, bool] | None:
+    """Return (major, minor, free-threaded) of an interpreter; None if it cannot be run."""
+    command = [executable, "-I", "-c", _VERSION_CODE]
     try:
-        done = subprocess.run([executable, "-I", "-c", _ASK], capture_output=True, text=True, timeout=30, check=False)
-        major, minor, free = done.stdout.split()
+        process = subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=False
+        )
+        major, minor, free_threaded = process.stdout.split()
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-    return int(major), int(minor), free == "1"
+    return int(major), int(minor), free_threaded == "1"
 
 
 def _check_existing(lock: Lock, target: str) -> None:
-    """InputError for a folder that is no environment, or one of another Python."""
+    """Raise InputError for a folder that is no environment, or one of another Python."""
     config = os.path.join(target, "pyvenv.cfg")
-    if not (os.path.isfile(config) and os.path.isfile(interpreter_of(target))):
+    if not os.path.isfile(config) or find_interpreter(target) is None:
         raise InputError(f"--target {target}: has files in it and is no virtual environment")
     with open(config, encoding="utf-8") as file:
         pairs = [line.partition("=") for line in file]
@@ -206,113 +340,87 @@ def _check_existing(lock: Lock, target: str) -> None:
         raise InputError(f"{config}: does not say which Python it is for") from None
     if lock.needs.python is not None and version != lock.needs.python:
         have, need = show_pair(version), show_pair(lock.needs.python)
-        raise InputError(f"--target {target}: is for Python {have}, and the lock is for Python {need}")
+        message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
+        raise InputError(message)
 
 
-# ---- what is done ---------------------------------------------------------------------------------------------------
+# ---- running an installer -----------------------------------------------------------------------
 
 
-def _make(tool: list[str], base: str, target: str) -> None:
-    if len(tool) == 1:
-        _run([*tool, "venv", "--quiet", "--no-project", "--no-config", "--python", base, target], "making it")
-    else:
-        _run([base, "-m", "venv", "--without-pip", target], "making it")
-
-
-def _install(lock: Lock, tool: list[str], python: str, *, exact: bool) -> None:
-    import tempfile
-
+def _install(lock: Lock, tool: Installer, python: str, *, exact: bool) -> None:
+    if exact:
+        extra = tool.extra_names(python, lock)
+        if extra:
+            what = "removing what the lock does not name"
+            _run(tool.remove_command(python, extra), what)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
         path = os.path.join(folder, "requirements.txt")
         with open(path, "w", encoding="utf-8") as file:
             for pin in lock.pins:
-                file.write(f"{pin.wheel.name} @ {pin.wheel.url} --hash=sha256:{pin.wheel.sha256}\n")
-        if len(tool) == 1:
-            mode = ["sync", "--allow-empty-requirements"] if exact else ["install", "--no-deps", "--requirements"]
-            flags = ["--require-hashes", *_indexes(lock), "--no-config", "--python", python]
-            command = [*tool, "pip", *mode, path, *flags]
-        else:
-            if exact:
-                _remove_others(lock, tool, python)
-            flags = ["--no-deps", *_indexes(lock), "--require-hashes", "--no-input"]
-            flags += ["--only-binary", ":all:"] if "--no-index" in flags else []
-            flags += ["--disable-pip-version-check", "--no-warn-script-location"]
-            command = [*tool, "--python", python, "install", *flags, "--requirement", path]
-        _run(command, "installing", lock)
+                wheel = pin.wheel
+                file.write(f"{wheel.name} @ {wheel.url} --hash=sha256:{wheel.sha256}\n")
+        _run(tool.install_command(python, path, lock, exact=exact), "installing", lock)
 
 
-def _indexes(lock: Lock) -> list[str]:
-    """No index is asked, but for what a source distribution of the lock needs to be built, in isolation."""
-    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
-    if not sdists:
-        return ["--no-index"]
-    own = [wheel.index for wheel in sdists if wheel.index.startswith(("https://", "http://"))]
-    return ["--index-url", own[0]] if own else []
+def _run(command: list[str], action: str, lock: Lock | None = None) -> None:
+    """Run an installer. InstallError says what failed, and of which file.
 
-
-def _remove_others(lock: Lock, tool: list[str], python: str) -> None:
-    """Takes out what the lock does not name, as `uv pip sync` does by itself."""
-    import json
-    import subprocess
-
-    command = [*tool, "--python", python, "list", "--format", "json", "--disable-pip-version-check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    names = {pin.wheel.name for pin in lock.pins}
-    try:
-        installed = [row["name"] for row in json.loads(done.stdout)]
-    except (ValueError, KeyError, TypeError):
-        raise InstallError(f"pip cannot list {python}: {_last_line(done.stderr)}") from None
-    extra = [name for name in installed if name.lower().replace("_", "-").replace(".", "-") not in names]
-    if extra:
-        _run([*tool, "--python", python, "uninstall", "--yes", *extra], "removing what the lock does not name")
-
-
-def _run(command: list[str], what: str, lock: Lock | None = None) -> None:
-    """Runs an installer. On a terminal it shows its progress; else its output is kept for what it says of failures.
-
-    InstallError names what failed, and of which file.
+    On a terminal the installer shows its progress; otherwise its output is kept for the message.
     """
-    import subprocess
-
-    pipe = None if sys.stderr.isatty() else subprocess.PIPE
-    dropped = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
-    environment = {key: value for key, value in os.environ.items() if key not in dropped}
-    merged = None if pipe is None else subprocess.STDOUT
+    stdout: int | None = subprocess.PIPE
+    stderr: int | None = subprocess.STDOUT
+    if sys.stderr.isatty():
+        stdout = stderr = None  # inherited
+    variables = os.environ.items()
+    environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
     with subprocess.Popen(
-        command, stdout=pipe, stderr=merged, text=True, errors="replace", env=environment
+        command, stdout=stdout, stderr=stderr, text=True, errors="replace", env=environment
     ) as child:
         try:
-            output = child.communicate()[0] or "its own words are above"
+            output = child.communicate()[0] or "its output is above"
         except BaseException:
             child.kill()
             raise
     if child.returncode:
-        raise InstallError(_failure(output, what, os.path.basename(command[0]), child.returncode, lock))
+        wrong_hash = _wrong_hash(output, lock)
+        if wrong_hash is not None:
+            raise InstallError(wrong_hash)
+        tool, detail = os.path.basename(command[0]), _error_line(output)
+        raise InstallError(f"{action} failed ({tool}, status {child.returncode}): {detail}")
 
 
-def _failure(output: str, what: str, tool: str, status: int, lock: Lock | None) -> str:
-    if any(text in output for text in _MISMATCH):
-        for pin in lock.pins if lock is not None else ():
-            if pin.wheel.sha256 and pin.wheel.sha256 in output:
-                got = [word for word in output.replace(":", " ").split() if len(word) == len(pin.wheel.sha256)]
-                others = [word for word in got if word != pin.wheel.sha256 and set(word) <= set("0123456789abcdef")]
-                have = others[0] if others else "another one"
-                name = pin.wheel.filename
-                return f"{name} has the wrong hash: the lock says sha256 {pin.wheel.sha256}, the file has {have}"
-        return f"a file has the wrong hash: {_last_line(output)}"
-    return f"{what} failed ({tool}, status {status}): {_last_line(output)}"
+def _wrong_hash(output: str, lock: Lock | None) -> str | None:
+    """Return which file has a wrong hash, by an installer's output; None if none has."""
+    if not any(text in output for text in _WRONG_HASH):
+        return None
+    pins = () if lock is None else lock.pins
+    for pin in pins:
+        locked = pin.wheel.sha256
+        if locked and locked in output:
+            have = _other_digest(output, locked)
+            name = pin.wheel.filename
+            return f"{name} has the wrong hash: the lock says sha256 {locked}, the file has {have}"
+    return f"a file has the wrong hash: {_error_line(output)}"
 
 
-def _last_line(output: str) -> str:
-    """The most telling words: the last line that names an error, with the cause that uv gives last."""
-    lines = [line.strip(" \u2570\u251c\u2500\u25b6\xd7") for line in output.splitlines() if line.strip()]
+def _other_digest(output: str, locked: str) -> str:
+    for word in output.replace(":", " ").split():
+        if len(word) == len(locked) and word != locked and set(word) <= set("0123456789abcdef"):
+            return word
+    return "another one"
+
+
+def _error_line(output: str) -> str:
+    """Return the last line that names an error, with the cause that uv writes last."""
+    # uv draws a frame around its errors.
+    frame = " \u2570\u251c\u2500\u25b6\xd7"
+    lines = [line.strip(frame) for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error", "failed"))]
     causes = [line for line in lines if line.lower().startswith(("cause", "caused by"))]
-    told = [*errors[-1:], *causes[-1:]] or lines[-1:] or ["it said nothing"]
-    return ": ".join(part.partition(": ")[2] or part for part in told)[:400]
+    parts = [*errors[-1:], *causes[-1:]] or lines[-1:] or ["there was no output"]
+    return ": ".join(part.partition(": ")[2] or part for part in parts)[:_MESSAGE_LENGTH]
 
 
 def _write_mark(lock: Lock, target: str) -> None:
-    import json
-
-    write_whole(os.path.join(target, MARK), json.dumps({"made_by": "gpuenv", "digest": lock.digest}).encode())
+    text = json.dumps({"made_by": "gpuenv", "digest": lock.digest})
+    write_whole(os.path.join(target, MARK), text.encode())

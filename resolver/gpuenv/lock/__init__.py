@@ -1,1 +1,11 @@
-"""TODO lock."""
+"""Lock files: the text of a plan, reading it back, and what locks of other tools say.
+
+pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
+conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
+fields.py         the fields of model.Lock as both formats keep them, listed once
+format.py         the numbers of the formats, and the migrations from older ones
+host_fit.py       whether a lock fits a host
+other_tools.py    locks that other tools wrote
+
+docs/lock-format.md specifies the files.
+"""

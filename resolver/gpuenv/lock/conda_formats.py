@@ -1,8 +1,12 @@
 """Locks of conda environments: an @EXPLICIT file, and conda-lock.yml (version 1).
 
-Both name every file by its URL and sha256, have gpuenv's host requirements in them, and no date: the same plan gives
-the same bytes. In an @EXPLICIT file the requirements are a comment at its head, in conda-lock.yml they are in
-`metadata.custom_metadata.gpuenv`; conda and conda-lock pass over both. `content` in them is a digest of the rest.
+Both name every file by its URL and sha256, carry what gpuenv locked beside the files, and hold no
+date: the same plan gives the same bytes. What gpuenv locked is a JSON document: in an @EXPLICIT
+file a comment at its head, in conda-lock.yml `metadata.custom_metadata.gpuenv`. conda and
+conda-lock ignore both. Its key `content` is a digest of the rest and of the files.
+
+Wheels in a conda environment have a lock of their own, a pylock.toml beside the conda lock. The
+conda lock names it with its sha256; the pylock.toml names the conda lock.
 """
 
 from __future__ import annotations
@@ -12,31 +16,53 @@ import json
 import math
 import os
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 from ..errors import InputError, TamperedError
-from ..model import Choice, Gpu, Host, Lock, Needs, Pin, Plan, Python, Wheel
+from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json, host_from_plain, to_plain
+from ..serialize import canonical_json
+from .fields import FIELDS, json_pair, plain_fields, read_fields
+from .format import CONDA, Document
+from .pylock import host_to_lock, refuse_missing_hashes
 
-FORMAT = 1
-FORMATS = {"conda-explicit": "conda-explicit.txt", "conda-lock": "conda-lock.yml"}  # and the files they are written to
-_HEAD = "# gpuenv: "
-_LINE = re.compile(r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))(?:#(?P<hash>\S+))?")
+# {format: the file that it is written to}
+FORMATS = {"conda-explicit": "conda-explicit.txt", "conda-lock": "conda-lock.yml"}
+# Input of a lock of wheels: the file of the conda lock that it belongs to.
+CONDA_LOCK = "conda-lock"
+_FIELDS = tuple(field for field in FIELDS if field.in_conda)
+_PREFIX = "# gpuenv: "
+_EXPLICIT = re.compile(r"^@EXPLICIT\s*$", re.MULTILINE)
+_FILE_LINE = re.compile(
+    r"(?P<url>\S+?/(?P<subdir>[^/\s]+)/(?P<file>[^/\s#]+\.(?:conda|tar\.bz2)))(?:#(?P<hash>\S+))?"
+)
+_PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_NAME_PARTS = 3  # NAME-VERSION-BUILD
+
+
+class _CondaLockPackage(TypedDict):
+    """One entry under `package` of conda-lock.yml."""
+
+    name: str
+    version: str
+    manager: str
+    platform: str
+    dependencies: dict[str, str]
+    url: str
+    hash: dict[str, str | None]
+    category: str
+    optional: bool
 
 
 def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
-    """The lock of a plan. InputError if a channel gives no sha256 for one of the files."""
-    for pin in plan.pins:
-        if pin.wheel.sha256 is None:
-            raise InputError(f"{pin.wheel.filename}: its channel gives no sha256, and a lock needs one for each file")
-    gpus = tuple(Gpu(name=one.name, compute_capability=one.compute_capability, mig=one.mig) for one in plan.host.gpus)
-    python = plan.host.python.replace(executable=None)
+    """Return the lock of a plan. InputError if a channel gives no sha256 for one of the files."""
+    refuse_missing_hashes(plan, "channel")
     return Lock(
         pins=plan.pins,
         needs=plan.needs,
         choices=plan.choices,
-        host=plan.host.replace(gpus=gpus, sources=(), problems=(), python=python),
+        host=host_to_lock(plan.host),
         frameworks=plan.request.frameworks,
         requirements=plan.request.requirements,
         data=plan.data,
@@ -44,59 +70,106 @@ def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
     )
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- writing ------------------------------------------------------------------------------------
 
 
 def dumps(lock: Lock, form: str) -> str:
-    """The text of a lock in one of FORMATS."""
-    return _explicit(lock) if form == "conda-explicit" else _conda_lock(lock)
+    """Return the text of a lock in one of FORMATS."""
+    if form == "conda-explicit":
+        return _explicit_text(lock)
+    return _conda_lock_text(lock)
 
 
-def _said(lock: Lock) -> dict[str, Any]:
-    """What a lock says beside its files."""
-    document = {
-        "format": FORMAT,
-        "frameworks": lock.frameworks,
-        "requirements": lock.requirements,
-        "channels": dict(lock.inputs).get("channels", ()),
-        "data": lock.data,
-        "needs": lock.needs,
-        "choices": lock.choices,
-        "host": lock.host,
+def _channels(lock: Lock) -> tuple[str, ...]:
+    channels: tuple[str, ...] = dict(lock.inputs).get("channels", ())
+    return channels
+
+
+def _own_json(lock: Lock) -> str:
+    """Return what gpuenv locked beside the files."""
+    document: Document = {
+        "format": CONDA.current,
+        "channels": list(_channels(lock)),
+        **plain_fields(lock, _FIELDS),
     }
-    if "pip" in dict(lock.inputs):
-        file, digest = dict(lock.inputs)["pip"]
+    wheel_lock = wheel_lock_of(lock)
+    if wheel_lock is not None:
+        file, digest = wheel_lock
         document["pip"] = {"file": file, "sha256": digest}
-    plain: dict[str, Any] = to_plain(document)
-    return plain
+    document["content"] = _content(document, lock.pins)
+    return json.dumps(document, sort_keys=True)
 
 
-def _content(said: dict[str, Any], pins: tuple[Pin, ...]) -> str:
+def _content(document: Document, pins: Sequence[Pin]) -> str:
+    """Return the sha256 of what gpuenv locked and of the files."""
     files = sorted(f"{pin.wheel.url}#{pin.wheel.sha256}" for pin in pins)
-    mine = {key: value for key, value in said.items() if key != "content"}
-    return hashlib.sha256(canonical_json([mine, files]).encode()).hexdigest()
+    rest = {key: value for key, value in document.items() if key != "content"}
+    return hashlib.sha256(canonical_json([rest, files]).encode()).hexdigest()
 
 
-def _json(lock: Lock) -> str:
-    said = _said(lock)
-    return json.dumps({**said, "content": _content(said, lock.pins)}, sort_keys=True)
-
-
-def _explicit(lock: Lock) -> str:
+def _explicit_text(lock: Lock) -> str:
     lines = [
-        "# This file may be used to create an environment: gpuenv sync FILE --target PREFIX checks the host first;",
+        "# This file may be used to create an environment: "
+        "gpuenv sync FILE --target PREFIX checks the host first;",
         "# conda create --prefix PREFIX --file FILE does not.",
-        *(f"# Its pip packages are in {file} beside it." for file in dict(lock.inputs).get("pip", ())[:1]),
-        f"# platform: {_subdir(lock)}",
-        _HEAD + _json(lock),
-        "@EXPLICIT",
-        *(f"{pin.wheel.url}#sha256:{pin.wheel.sha256}" for pin in lock.pins),
     ]
+    wheel_lock = wheel_lock_of(lock)
+    if wheel_lock is not None:
+        lines.append(f"# Its pip packages are in {wheel_lock[0]} beside it.")
+    lines += [f"# platform: {_subdir(lock)}", _PREFIX + _own_json(lock), "@EXPLICIT"]
+    lines += [f"{pin.wheel.url}#sha256:{pin.wheel.sha256}" for pin in lock.pins]
     return "\n".join(lines) + "\n"
 
 
-def _to_yaml(document: dict[str, Any]) -> str:
-    """Return block YAML with double-quoted texts and plain keys, as conda-lock.yml is usually written."""
+def _subdir(lock: Lock) -> str:
+    return virtual_packages.SUBDIRS.get(lock.host.platform, lock.host.platform)
+
+
+def _conda_lock_text(lock: Lock) -> str:
+    subdir, channels = _subdir(lock), _channels(lock)
+    request = "\n".join((*lock.frameworks, *lock.requirements, *channels))
+    return _to_yaml(
+        {
+            "version": 1,
+            "metadata": {
+                "content_hash": {subdir: hashlib.sha256(request.encode()).hexdigest()},
+                "channels": [{"url": url, "used_env_vars": []} for url in channels],
+                "platforms": [subdir],
+                "sources": [],
+                "custom_metadata": {"gpuenv": _own_json(lock)},
+            },
+            "package": [_conda_lock_package(pin, subdir) for pin in lock.pins],
+        }
+    )
+
+
+def _conda_lock_package(pin: Pin, subdir: str) -> _CondaLockPackage:
+    wheel, record = pin.wheel, pin.wheel.metadata or {}
+    specs: dict[str, list[str]] = {}
+    for dependency in record.get("depends", ()):
+        name, _, spec = dependency.strip().partition(" ")
+        specs.setdefault(name, []).append(spec.strip())
+    hashes = {"sha256": wheel.sha256}
+    if record.get("md5"):
+        hashes = {"md5": record["md5"], "sha256": wheel.sha256}
+    return {
+        "name": wheel.name,
+        "version": wheel.version,
+        "manager": "conda",
+        "platform": subdir,
+        "dependencies": {name: ",".join(filter(None, specs[name])) for name in sorted(specs)},
+        "url": wheel.url,
+        "hash": hashes,
+        "category": "main",
+        "optional": False,
+    }
+
+
+def _to_yaml(document: Document) -> str:
+    """Return block YAML: texts as JSON writes them, most keys plain.
+
+    The bytes of a lock must stay the same, so every freedom that YAML leaves is decided here.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -105,20 +178,149 @@ def _to_yaml(document: dict[str, Any]) -> str:
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             super().increase_indent(flow, False)
 
-        def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
+        def represent_mapping(
+            self, tag: str, mapping: Any, flow_style: bool | None = None
+        ) -> yaml.MappingNode:
             node = super().represent_mapping(tag, mapping, flow_style)
             for key, _ in node.value:
-                key.style = None
+                if _PLAIN_KEY.fullmatch(key.value):
+                    key.style = None
             return node
 
-        def ignore_aliases(self, data: Any) -> bool:
+        def write_double_quoted(self, text: str, split: bool = True) -> None:
+            self.write_indicator(json.dumps(text), True)
+
+        def ignore_aliases(self, data: object) -> bool:
             return True
 
-    def quoted(dumper: Any, text: str) -> Any:
+    def quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"')
 
     Dumper.add_representer(str, quoted)
     return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=math.inf)
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+def is_lock(path: str) -> bool:
+    """Return whether a file is a lock of a conda environment; False where there is no file."""
+    if path.endswith(".toml"):
+        return False
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(1 << 20)
+    except OSError:
+        return False
+    if os.path.basename(path).endswith(("conda-lock.yml", "conda-lock.yaml")):
+        return True
+    return _EXPLICIT.search(text) is not None
+
+
+def read(path: str) -> Lock:
+    """Return the lock in a file, of gpuenv or of another tool (then it needs only its files).
+
+    Raises:
+        TamperedError: gpuenv wrote the lock, and its files are not those that were locked.
+        InputError: The file cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    if _EXPLICIT.search(text) is not None:
+        document, pins = _read_explicit(text, path)
+    else:
+        document, pins = _read_conda_lock(text, path)
+    if document is None:
+        host = Host(python=Python(version=(0, 0)))
+        return Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
+    try:
+        CONDA.refuse_newer(document, f"{path}: the format")
+        if document["content"] != _content(document, pins):
+            message = f"{path}: its files are not those that were locked"
+            raise TamperedError(message, hint="lock again: gpuenv solve")
+        return _lock_of(CONDA.migrate(document, document["format"], "format"), pins)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: what gpuenv wrote into it is damaged: {error}") from None
+
+
+def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
+    inputs: list[tuple[str, tuple[str, ...]]] = [("channels", tuple(document["channels"]))]
+    if "pip" in document:
+        inputs.append(("pip", (document["pip"]["file"], document["pip"]["sha256"])))
+    fields = read_fields(document, "", _FIELDS, json_pair)
+    return Lock(pins=pins, inputs=tuple(inputs), **fields)
+
+
+def _read_explicit(text: str, path: str) -> tuple[Document | None, tuple[Pin, ...]]:
+    """Return (what gpuenv locked, None in a file of another tool; the files)."""
+    document: Document | None = None
+    pins = []
+    in_list = False
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith(_PREFIX):
+            try:
+                document = json.loads(stripped.removeprefix(_PREFIX))
+            except ValueError as error:
+                raise InputError(f"{path}, line {number}: {error}") from None
+        elif stripped == "@EXPLICIT":
+            in_list = True
+        elif in_list and stripped and not stripped.startswith("#"):
+            pins.append(_pin_of_line(stripped, f"{path}, line {number}"))
+    return document, tuple(pins)
+
+
+def _pin_of_line(line: str, where: str) -> Pin:
+    match = _FILE_LINE.fullmatch(line)
+    digest = "" if match is None else (match["hash"] or "").removeprefix("sha256:")
+    if match is None or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
+        message = f"{where}: not the URL of a package with its sha256"
+        raise InputError(message, hint="conda list --explicit --sha256")
+    return _pin_of_file(match["url"], match["file"], match["subdir"], digest, {})
+
+
+def _pin_of_file(
+    url: str, filename: str, subdir: str, digest: str, record: dict[str, object]
+) -> Pin:
+    parts = filename.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
+    if len(parts) != _NAME_PARTS:
+        raise InputError(f"{filename}: not NAME-VERSION-BUILD")
+    name, version, build = parts
+    number = build.rpartition("_")[2]
+    metadata = {
+        "build": build,
+        "build_number": int(number) if number.isdigit() else 0,
+        "subdir": subdir,
+        **record,
+    }
+    channel = url.rsplit("/", 2)[0]
+    wheel = Wheel(
+        name=name,
+        version=version,
+        filename=filename,
+        url=url,
+        sha256=digest,
+        index=channel,
+        metadata=metadata,
+    )
+    return Pin(wheel=wheel)
+
+
+def _read_conda_lock(text: str, path: str) -> tuple[Document | None, tuple[Pin, ...]]:
+    """Return (what gpuenv locked, None in a file of another tool; the files)."""
+    try:
+        document = _from_yaml(text)
+        if document["version"] != 1:
+            version = document["version"]
+            raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
+        pins = tuple(_pin_of_package(package, path) for package in document["package"])
+        own_json = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
+        return (None if own_json is None else json.loads(own_json)), pins
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not a conda-lock.yml of version 1: {error}") from None
 
 
 def _from_yaml(text: str) -> Any:
@@ -131,160 +333,67 @@ def _from_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def _subdir(lock: Lock) -> str:
-    return virtual_packages.SUBDIRS.get(lock.host.platform, lock.host.platform)
+def _pin_of_package(package: _CondaLockPackage, path: str) -> Pin:
+    if package["manager"] != "conda":
+        name, manager = package["name"], package["manager"]
+        raise InputError(f"{path}: {name} is of {manager}; only conda packages are installed")
+    url, digest = package["url"], package["hash"]["sha256"]
+    depends = []
+    for name, spec in (package["dependencies"] or {}).items():
+        depends.append(f"{name} {spec or ''}".strip())
+    record: dict[str, object] = {"depends": tuple(depends), "md5": package["hash"].get("md5")}
+    return _pin_of_file(url, url.rpartition("/")[2], url.split("/")[-2], digest or "", record)
 
 
-def _conda_lock(lock: Lock) -> str:
-    subdir = _subdir(lock)
-    asked = "\n".join((*lock.frameworks, *lock.requirements, *dict(lock.inputs).get("channels", ())))
-    document = {
-        "version": 1,
-        "metadata": {
-            "content_hash": {subdir: hashlib.sha256(asked.encode()).hexdigest()},
-            "channels": [{"url": url, "used_env_vars": []} for url in dict(lock.inputs).get("channels", ())],
-            "platforms": [subdir],
-            "sources": [],
-            "custom_metadata": {"gpuenv": _json(lock)},
-        },
-        "package": [_package(pin, subdir) for pin in lock.pins],
-    }
-    return _to_yaml(document)
+# ---- the lock of the wheels beside a conda lock -------------------------------------------------
 
 
-def _package(pin: Pin, subdir: str) -> dict[str, Any]:
-    wheel, kept = pin.wheel, pin.wheel.metadata or {}
-    md5 = {"md5": kept["md5"]} if kept.get("md5") else {}
-    depends: dict[str, list[str]] = {}
-    for one in kept.get("depends", ()):
-        name, _, spec = one.strip().partition(" ")
-        depends.setdefault(name, []).append(spec.strip())
-    return {
-        "name": wheel.name,
-        "version": wheel.version,
-        "manager": "conda",
-        "platform": subdir,
-        "dependencies": {name: ",".join(filter(None, several)) for name, several in sorted(depends.items())},
-        "url": wheel.url,
-        "hash": {**md5, "sha256": wheel.sha256},
-        "category": "main",
-        "optional": False,
-    }
+def wheel_lock_name(path: str) -> str:
+    """Return the file name of the lock of the wheels of the conda lock at `path`.
 
-
-# ---- reading --------------------------------------------------------------------------------------------------------
-
-
-def is_lock(path: str) -> bool:
-    """Whether a file is a lock of a conda environment, by what stands in it. False where there is no file."""
-    if path.endswith(".toml"):
-        return False
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(1 << 20)
-    except OSError:
-        return False
-    return re.search(r"^@EXPLICIT\s*$", text, re.M) is not None or os.path.basename(path).endswith(
-        ("conda-lock.yml", "conda-lock.yaml")
-    )
-
-
-def read(path: str) -> Lock:
-    """The lock in a file, of gpuenv or of another tool (then it needs nothing but its files).
-
-    InputError for what cannot be read, TamperedError for a lock of gpuenv's whose files are not those that were locked.
+    conda-lock.yml -> pylock.conda-lock.toml, a name that pip and uv accept.
     """
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return f"pylock.{stem.replace('.', '-')}.toml"
+
+
+def wheel_lock_of(lock: Lock) -> tuple[str, str] | None:
+    """Return (file, sha256) of the lock of the wheels of a conda lock; None without wheels."""
+    file_and_digest: tuple[str, str] | None = dict(lock.inputs).get("pip")
+    return file_and_digest
+
+
+def conda_lock_of(lock: Lock) -> str | None:
+    """Return the file of the conda lock that a lock of wheels belongs to; None if it has none."""
+    file: str | None = dict(lock.inputs).get(CONDA_LOCK)
+    return file
+
+
+def wheel_lock_path(path: str, lock: Lock) -> str | None:
+    """Return the path of the lock of the wheels of the conda lock at `path`, read and unchanged.
+
+    Returns:
+        None if the lock has no wheels.
+
+    Raises:
+        InputError: The file is missing.
+        TamperedError: The file is not the one that was written with the conda lock.
+    """
+    file_and_digest = wheel_lock_of(lock)
+    if file_and_digest is None:
+        return None
+    name, digest = file_and_digest
+    if os.path.basename(name) != name:
+        message = f"{path}: names {name} for its pip packages, which is not a file beside it"
+        raise InputError(message)
+    wheel_path = os.path.join(os.path.dirname(path), name)
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    explicit = re.search(r"^@EXPLICIT\s*$", text, re.M) is not None
-    said, pins = _read_explicit(text, path) if explicit else _read_conda_lock(text, path)
-    if said is None:
-        return Lock(pins=pins, needs=Needs(), choices=(), host=Host(python=Python(version=(0, 0))), frameworks=())
-    try:
-        if said.pop("content") != _content(said, pins):
-            raise TamperedError(f"{path}: its files are not those that were locked", hint="lock again: gpuenv solve")
-        return _lock(said, pins)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: what gpuenv wrote into it is damaged: {error}") from None
-
-
-def _read_explicit(text: str, path: str) -> tuple[dict[str, Any] | None, tuple[Pin, ...]]:
-    said, pins, begun = None, [], False
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped.startswith(_HEAD):
-            try:
-                said = json.loads(stripped.removeprefix(_HEAD))
-            except ValueError as error:
-                raise InputError(f"{path}, line {number}: {error}") from None
-        elif stripped == "@EXPLICIT":
-            begun = True
-        elif begun and stripped and not stripped.startswith("#"):
-            pins.append(_file(stripped, f"{path}, line {number}"))
-    return said, tuple(pins)
-
-
-def _file(line: str, where: str) -> Pin:
-    found = _LINE.fullmatch(line)
-    digest = (found["hash"] or "").removeprefix("sha256:") if found else ""
-    if found is None or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
-        raise InputError(f"{where}: not the URL of a package with its sha256", hint="conda list --explicit --sha256")
-    return _pin_of(found["url"], found["file"], found["subdir"], digest, {})
-
-
-def _pin_of(url: str, filename: str, subdir: str, digest: str, kept: dict[str, Any]) -> Pin:
-    parts = filename.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
-    if len(parts) != 3:
-        raise InputError(f"{filename}: not NAME-VERSION-BUILD")
-    number = parts[2].rpartition("_")[2]
-    kept = {"build": parts[2], "build_number": int(number) if number.isdigit() else 0, "subdir": subdir, **kept}
-    name, version, channel = parts[0], parts[1], url.rsplit("/", 2)[0]
-    return Pin(
-        wheel=Wheel(
-            name=name, version=version, filename=filename, url=url, sha256=digest, index=channel, metadata=kept
-        )
-    )
-
-
-def _read_conda_lock(text: str, path: str) -> tuple[dict[str, Any] | None, tuple[Pin, ...]]:
-    try:
-        document = _from_yaml(text)
-        if document["version"] != 1:
-            raise InputError(f"{path}: conda-lock version {document['version']}; version 1 is read")
-        said = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
-        pins = []
-        for one in document["package"]:
-            if one["manager"] != "conda":
-                raise InputError(f"{path}: {one['name']} is of {one['manager']}; only conda packages are installed")
-            url, digest = one["url"], one["hash"]["sha256"]
-            depends = tuple(f"{name} {spec or ''}".strip() for name, spec in (one["dependencies"] or {}).items())
-            kept = {"depends": depends, "md5": one["hash"].get("md5")}
-            pins.append(_pin_of(url, url.rpartition("/")[2], url.split("/")[-2], digest, kept))
-        return (None if said is None else json.loads(said)), tuple(pins)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{path}: not a conda-lock.yml of version 1: {error}") from None
-
-
-def _lock(said: dict[str, Any], pins: tuple[Pin, ...]) -> Lock:
-    needs = {key: _pairs(value) for key, value in said["needs"].items()}
-    return Lock(
-        pins=pins,
-        needs=Needs(**needs),
-        choices=tuple(Choice(**{key: _pairs(value) for key, value in one.items()}) for one in said["choices"]),
-        host=host_from_plain(said["host"]),
-        frameworks=tuple(said["frameworks"]),
-        requirements=tuple(said["requirements"]),
-        data=said["data"],
-        inputs=(
-            ("channels", tuple(said["channels"])),
-            *((("pip", (said["pip"]["file"], said["pip"]["sha256"])),) if "pip" in said else ()),
-        ),
-    )
-
-
-def _pairs(value: Any) -> Any:
-    """Lists as tuples, at every depth."""
-    return tuple(map(_pairs, value)) if isinstance(value, list) else value
+        with open(wheel_path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        message = f"{wheel_path}: cannot be read, and {path} has its pip packages in it: {error}"
+        raise InputError(message, hint="the two files belong together: copy both") from None
+    if hashlib.sha256(data).hexdigest() != digest:
+        message = f"{wheel_path}: is not the file that {path} was locked with"
+        raise TamperedError(message, hint="lock again: gpuenv solve")
+    return wheel_path

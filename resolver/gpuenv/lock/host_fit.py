@@ -1,47 +1,70 @@
-"""Whether a lock fits a host: every need that the host does not fulfil."""
+"""Whether a lock fits a host: the needs of the lock that the host does not meet."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..errors import Reason
-from ..model import Host, Lock, parse_release, show_pair
+from ..model import Gpu, Host, Lock, Needs, parse_release, show_pair
+
+SOURCE = "[tool.gpuenv.needs]"
 
 
 def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
-    """Every need of the lock that the host does not fulfil; () if it fits. Unknown facts of the host are reasons too,
-    with a code that ends in -unknown."""
-    needs, reasons = lock.needs, []
+    """Return a reason for each need of the lock that the host does not meet; () if it fits.
 
-    def against(code: str, need: str, have: str) -> None:
-        reasons.append(Reason(code=code, subject="lock", need=need, have=have, source="[tool.gpuenv.needs]"))
-
-    if needs.platform and host.platform != needs.platform:
-        against("platform", needs.platform, host.platform)
-    if needs.python and host.python.version != needs.python:
-        against("python", f"Python {show_pair(needs.python)}", f"Python {show_pair(host.python.version)}")
-    if needs.glibc and host.os == "linux":
-        if host.glibc is None:
-            against("glibc-unknown", f"glibc {show_pair(needs.glibc)} or newer", "unknown")
-        elif host.glibc < needs.glibc:
-            against("glibc", f"glibc {show_pair(needs.glibc)} or newer", f"glibc {show_pair(host.glibc)}")
+    Unknown facts of the host are reasons too, with a code that ends in -unknown.
+    """
+    needs = lock.needs
+    reasons = _platform_reasons(needs, host) + _glibc_reasons(needs, host)
     if needs.driver is not None:
-        _fit_device(lock, host, against)
+        reasons += _driver_reasons(needs.driver, host)
+        for gpu in host.gpus:
+            reasons += _gpu_reasons(needs, gpu)
     return tuple(reasons)
 
 
-def _fit_device(lock: Lock, host: Host, against: Any) -> None:
-    needs = lock.needs
-    floor = f"driver {needs.driver} or newer"
+def _reason(code: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject="lock", need=need, have=have, source=SOURCE)
+
+
+def _platform_reasons(needs: Needs, host: Host) -> list[Reason]:
+    reasons = []
+    if needs.platform and host.platform != needs.platform:
+        reasons.append(_reason("platform", needs.platform, host.platform))
+    if needs.python and host.python.version != needs.python:
+        need, have = show_pair(needs.python), show_pair(host.python.version)
+        reasons.append(_reason("python", f"Python {need}", f"Python {have}"))
+    return reasons
+
+
+def _glibc_reasons(needs: Needs, host: Host) -> list[Reason]:
+    if not needs.glibc or host.os != "linux":
+        return []
+    need = f"glibc {show_pair(needs.glibc)} or newer"
+    if host.glibc is None:
+        return [_reason("glibc-unknown", need, "unknown")]
+    if host.glibc < needs.glibc:
+        return [_reason("glibc", need, f"glibc {show_pair(host.glibc)}")]
+    return []
+
+
+def _driver_reasons(floor: str, host: Host) -> list[Reason]:
+    """Return what is missing for a lock that needs a GPU and a driver of release `floor`."""
+    reasons = []
+    need = f"driver {floor} or newer"
     if not host.gpus:
-        against("no-gpu", "an NVIDIA GPU", "no GPU that is visible")
+        reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
     if host.driver is None:
-        against("driver-unknown", floor, "no driver found")
-    elif parse_release(host.driver) < parse_release(needs.driver or "0.0"):
-        against("driver-floor", floor, f"driver {host.driver}")
+        reasons.append(_reason("driver-unknown", need, "no driver found"))
+    elif parse_release(host.driver) < parse_release(floor):
+        reasons.append(_reason("driver-floor", need, f"driver {host.driver}"))
+    return reasons
+
+
+def _gpu_reasons(needs: Needs, gpu: Gpu) -> list[Reason]:
     served = ", ".join(map(show_pair, needs.compute_capabilities))
-    for gpu in host.gpus:
-        if gpu.compute_capability is None:
-            against("device-unknown", f"compute capability {served}", f"{gpu.name}, of unknown compute capability")
-        elif gpu.compute_capability not in needs.compute_capabilities:
-            against("device", f"compute capability {served}", f"{gpu.name}, {show_pair(gpu.compute_capability)}")
+    need = f"compute capability {served}"
+    if gpu.compute_capability is None:
+        return [_reason("device-unknown", need, f"{gpu.name}, of unknown compute capability")]
+    if gpu.compute_capability not in needs.compute_capabilities:
+        return [_reason("device", need, f"{gpu.name}, {show_pair(gpu.compute_capability)}")]
+    return []

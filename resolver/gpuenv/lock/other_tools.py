@@ -1,21 +1,27 @@
-"""Locks that other tools wrote (`pip lock`, `uv pip compile`, `uv export`): what they say for one host."""
+"""Locks that other tools wrote (`pip lock`, `uv pip compile`, `uv export`), judged for one host."""
 
 from __future__ import annotations
 
-from packaging.pylock import Package, Pylock
+from collections.abc import Set
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from ..errors import InputError, Reason
 from ..model import Host, Python, Value, show_pair
 from ..requirements.target import TargetEnvironment, marker_environment
 from ..serialize import read_toml
 
+if TYPE_CHECKING:  # importing it takes as long as a solve
+    from packaging.pylock import Package, Pylock
+
 SOURCE = "PEP 751"
 
 
-class Others(Value):
-    """What a lock installs on a host: (name, version) of its packages, and what its files and markers say against it.
+class LockContents(Value):
+    """What a lock of any tool installs on one host.
 
-    A package without a version (a folder, a repository) is not among the pins.
+    `pins` are (name, version); a package without a version (a folder, a repository) is not among
+    them. `reasons` are what the files and markers of the lock say against the host.
     """
 
     created_by: str
@@ -23,77 +29,117 @@ class Others(Value):
     reasons: tuple[Reason, ...] = ()
 
 
-def read_others(path: str, host: Host) -> Others:
-    """The lock of any tool, its default groups and no extras. InputError for a file that is no PEP 751 lock.
+def read_any_lock(path: str, host: Host) -> LockContents:
+    """Return what a lock of any tool installs, with its default groups and without extras.
 
-    Reasons: lock-environment, lock-python, no-wheel-for-target, no-hash, no-wheel-unknown (it has to be built).
+    Reason codes: lock-environment, lock-python, no-wheel-for-target, no-hash, no-wheel-unknown
+    (it must be built).
+
+    Raises:
+        InputError: The file is no PEP 751 lock.
     """
+    lock = _read_pylock(path)
+    variables: dict[str, str | Set[str]] = {**marker_environment(host)}
+    variables["extras"] = frozenset()
+    variables["dependency_groups"] = frozenset(lock.default_groups or ())
+    environment = TargetEnvironment(host)
+    reasons = [*_python_reasons(lock, host), *_marker_reasons(lock, host)]
+    pins = []
+    for package in lock.packages:
+        marker = package.marker
+        if marker is not None and not marker.evaluate(variables, context="lock_file"):
+            continue
+        reasons += _file_reasons(package, environment)
+        if package.version is not None:
+            pins.append((str(package.name), str(package.version)))
+    return LockContents(created_by=lock.created_by, pins=tuple(pins), reasons=tuple(reasons))
+
+
+def _read_pylock(path: str) -> Pylock:
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
     data = read_toml(path)
     try:
-        lock = Pylock.from_dict(data)
+        return Pylock.from_dict(data)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        raise InputError(f"{path}: is not a valid lock: {' '.join(str(error).split())}") from None
-    variables = marker_environment(host)
-    groups = {"extras": frozenset(), "dependency_groups": frozenset(lock.default_groups or ())}
-    chosen = [
-        package
-        for package in lock.packages
-        if package.marker is None or package.marker.evaluate({**variables, **groups}, context="lock_file")
-    ]
-    environment = TargetEnvironment(host)
-    reasons = [*_about_target(lock, host), *(r for one in chosen for r in _about_files(one, environment))]
-    return Others(
-        created_by=lock.created_by,
-        pins=tuple((package.name, str(package.version)) for package in chosen if package.version is not None),
-        reasons=tuple(reasons),
-    )
+        text = " ".join(str(error).split())
+        raise InputError(f"{path}: is not a valid lock: {text}") from None
 
 
-def _about_target(lock: Pylock, host: Host) -> list[Reason]:
-    found = []
-    targets = [marker_environment(host.replace(python=one)) for one in _releases(host.python)]
-    asked = lock.requires_python
-    if asked is not None and not any(asked.contains(one["python_full_version"]) for one in targets):
-        need, have = f"Python {lock.requires_python}", f"Python {show_pair(host.python.version)}"
-        found.append(Reason(code="lock-python", subject="lock", need=need, have=have, source=SOURCE))
+def _python_reasons(lock: Pylock, host: Host) -> list[Reason]:
+    required = lock.requires_python
+    if required is None:
+        return []
+    for variables in _possible_environments(host):
+        if required.contains(variables["python_full_version"]):
+            return []
+    need, have = f"Python {required}", f"Python {show_pair(host.python.version)}"
+    return [Reason(code="lock-python", subject="lock", need=need, have=have, source=SOURCE)]
+
+
+def _marker_reasons(lock: Pylock, host: Host) -> list[Reason]:
     markers = lock.environments or ()
-    if markers and not any(one.evaluate({**env}, context="requirement") for one in markers for env in targets):
-        need = " or ".join(map(str, markers))
-        have = f"{host.platform}, Python {show_pair(host.python.version)}"
-        found.append(Reason(code="lock-environment", subject="lock", need=need, have=have, source=SOURCE))
-    return found
+    if not markers:
+        return []
+    for variables in _possible_environments(host):
+        if any(marker.evaluate(dict(variables), context="requirement") for marker in markers):
+            return []
+    need = " or ".join(map(str, markers))
+    have = f"{host.platform}, Python {show_pair(host.python.version)}"
+    return [Reason(code="lock-environment", subject="lock", need=need, have=have, source=SOURCE)]
 
 
-def _releases(python: Python) -> tuple[Python, ...]:
-    """The interpreter, or the first and a last release where only X.Y is known: locks ask for >=3.12.3 and the like."""
+def _possible_environments(host: Host) -> list[dict[str, str]]:
+    """Return the marker variables of the host.
+
+    Where only X.Y of Python is known, they are those of its first and of a last release: locks
+    require >=3.12.3 and the like.
+    """
+    python = host.python
     if python.full_version is not None:
-        return (python,)
-    short = show_pair(python.version)
-    return tuple(python.replace(full_version=f"{short}.{third}") for third in (0, 99))
+        return [marker_environment(host)]
+    environments = []
+    for patch in (0, 99):
+        full_version = f"{show_pair(python.version)}.{patch}"
+        release: Python = python.replace(full_version=full_version)
+        environments.append(marker_environment(host.replace(python=release)))
+    return environments
 
 
-def _about_files(package: Package, environment: TargetEnvironment) -> list[Reason]:
-    """The wheel that the host would take, and whether every file has a hash."""
-    from urllib.parse import unquote
-
-    subject, found = f"{package.name} {package.version or ''}".rstrip(), []
-    wheels = list(package.wheels or ())
-    rest = [one for one in (package.sdist, package.archive) if one is not None]
-    if any(not one.hashes for one in (*wheels, *rest)):
+def _file_reasons(package: Package, environment: TargetEnvironment) -> list[Reason]:
+    """Return what is wrong with the files of a package: a missing hash, no wheel for the host."""
+    subject = f"{package.name} {package.version or ''}".rstrip()
+    reasons = []
+    if _lacks_hash(package):
         need, have = "a hash of every file", "a file without one"
-        found.append(Reason(code="no-hash", subject=subject, need=need, have=have, source=SOURCE))
-    names = [wheel.filename for wheel in wheels]
-    if package.archive is not None and package.archive.url:  # a wheel that a requirement named by its URL
+        reason = Reason(code="no-hash", subject=subject, need=need, have=have, source=SOURCE)
+        reasons.append(reason)
+    if any(environment.rank(name) is not None for name in _wheel_names(package)):
+        return reasons
+    host = environment.host
+    need = f"a wheel for Python {show_pair(host.python.version)} on {host.platform}"
+    code, have = "no-wheel-for-target", _tags_of_wheels(package)
+    if package.sdist or package.archive or package.directory or package.vcs:
+        code, have = "no-wheel-unknown", "sources, which have to be built there"
+    reasons.append(Reason(code=code, subject=subject, need=need, have=have, source=SOURCE))
+    return reasons
+
+
+def _lacks_hash(package: Package) -> bool:
+    files = [*(package.wheels or ()), package.sdist, package.archive]
+    return any(file is not None and not file.hashes for file in files)
+
+
+def _wheel_names(package: Package) -> list[str]:
+    names = [wheel.filename for wheel in package.wheels or ()]
+    if package.archive is not None and package.archive.url:
+        # A requirement may name a wheel by its URL.
         names.append(unquote(package.archive.url.rpartition("/")[2]))
-    if any(environment.rank(name) is not None for name in names):
-        return found
-    python, platform = show_pair(environment.host.python.version), environment.host.platform
-    need = f"a wheel for Python {python} on {platform}"
-    if rest or package.directory is not None or package.vcs is not None:
-        have, code = "sources, which have to be built there", "no-wheel-unknown"
-    else:
-        tags = sorted({"-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]) for wheel in wheels})
-        have, code = ", ".join(tags[:3]) or "no file", "no-wheel-for-target"
-    return [*found, Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)]
+    return names
+
+
+def _tags_of_wheels(package: Package) -> str:
+    tags = set()
+    for wheel in package.wheels or ():
+        tags.add("-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]))
+    return ", ".join(sorted(tags)[:3]) or "no file"

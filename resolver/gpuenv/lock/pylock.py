@@ -1,49 +1,44 @@
-"""Plan <-> pylock.toml (PEP 751) with [tool.gpuenv], and the hash-pinned requirements format.
+"""Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; hash-pinned requirements.
 
-A lock has no date in it: the same plan gives the same bytes. What a lock needs of a host stands under
-[tool.gpuenv.needs], so that it can be checked before anything is written. [tool.gpuenv] content is a digest of the
-rest, so that a pin that was edited by hand is found; the layout of the file does not enter it.
+A lock holds no date: the same plan gives the same bytes. [tool.gpuenv.needs] holds what the lock
+asks of a host, so that it can be checked before anything is written. [tool.gpuenv] content is a
+digest of the rest of the document, whatever its layout: it shows that a lock was edited.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import tomllib
+from collections.abc import Mapping
 from typing import Any
-
-import tomli_w
+from urllib.parse import unquote
 
 from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
-from ..model import Choice, Gpu, Lock, Needs, Pin, Plan, Wheel, parse_pair, parse_release, show_pair
-from ..serialize import canonical_json, host_from_plain, to_plain
-from .host_fit import fit
-from .other_tools import Others, read_others
+from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
+from ..serialize import canonical_json
+from .fields import FIELDS, plain_fields, read_fields, toml_pair
+from .format import PYLOCK, Document
 
-FORMAT = 1
-_KEYS = {
-    "format", "frameworks", "requirements", "constraints", "allow-sdist", "data", "digest", "content", "inputs",
-    "needs", "choices", "host",
-}  # fmt: skip
-DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: PEP 751 calls it an archive
-
-__all__ = ["Others", "dumps", "fit", "loads", "lock", "read", "read_others", "requirements_text", "write"]
+DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
+_KEYS = {"format", "content", *(field.key for field in FIELDS)}
+_KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
+_SHA256_LENGTH = 64
 
 
 def lock(plan: Plan) -> Lock:
-    """The lock of a plan. InputError if the index gave no sha256 for one of the files: no lock without hashes."""
+    """Return the lock of a plan. InputError if the index gave no sha256 for one of the files."""
+    refuse_missing_hashes(plan, "index")
+    pins = []
     for pin in plan.pins:
-        if pin.wheel.sha256 is None:
-            raise InputError(f"{pin.wheel.filename}: its index gives no sha256, and a lock needs one for each file")
-    pins = tuple(
-        Pin(wheel=_locked(pin.wheel), dependencies=pin.dependencies)
-        for pin in plan.pins
-    )
+        kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
+        pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
     return Lock(
-        pins=pins,
+        pins=tuple(pins),
         needs=plan.needs,
         choices=plan.choices,
-        host=plan.host.replace(gpus=tuple(map(_stable, plan.host.gpus)), sources=(), problems=(), python=_target(plan)),
+        host=host_to_lock(plan.host),
         frameworks=plan.request.frameworks,
         requirements=plan.request.requirements,
         constraints=plan.request.constraints,
@@ -53,121 +48,108 @@ def lock(plan: Plan) -> Lock:
     )
 
 
-def _locked(wheel: Wheel) -> Wheel:
-    """What a lock keeps of a wheel; the rest belongs to the index."""
-    keep = ("name", "version", "filename", "url", "sha256", "size", "index")
-    return Wheel(**{field: getattr(wheel, field) for field in keep})
+def refuse_missing_hashes(plan: Plan, source: str) -> None:
+    """Raise InputError for a file without sha256; `source` names who should give it."""
+    for pin in plan.pins:
+        if pin.wheel.sha256 is None:
+            message = f"{pin.wheel.filename}: its {source} gives no sha256"
+            raise InputError(f"{message}, and a lock needs one for each file")
 
 
-def _stable(gpu: Gpu) -> Gpu:
-    """A device without what differs from one boot, or one node of a kind, to the next."""
-    return Gpu(name=gpu.name, compute_capability=gpu.compute_capability, mig=gpu.mig)
+def host_to_lock(host: Host) -> Host:
+    """Return a host without what differs between boots, or between nodes of one kind."""
+    gpus = [
+        Gpu(name=gpu.name, compute_capability=gpu.compute_capability, mig=gpu.mig)
+        for gpu in host.gpus
+    ]
+    python = host.python.replace(executable=None)
+    return host.replace(gpus=tuple(gpus), sources=(), problems=(), python=python)
 
 
-def _target(plan: Plan) -> Any:
-    python = plan.host.python
-    return python.replace(executable=None)
-
-
-# ---- writing ----------------------------------------------------------------------------------------------------
+# ---- writing ------------------------------------------------------------------------------------
 
 
 def dumps(lock: Lock) -> str:
-    """The text of pylock.toml."""
-    document = _document(lock)
+    """Return the text of pylock.toml."""
+    import tomli_w  # `gpuenv lock --check` reads locks and does not need it
+
+    document: Document = {
+        "lock-version": "1.0",
+        "environments": [_environment_marker(lock.needs)],
+        "requires-python": f"=={show_pair(lock.needs.python)}.*",
+        "created-by": "gpuenv",
+        "packages": [_package(pin) for pin in lock.pins],
+        "tool": {"gpuenv": _tool_table(lock)},
+    }
     document["tool"]["gpuenv"]["content"] = content(document)
     return tomli_w.dumps(document)
 
 
-def content(document: dict[str, Any]) -> str:
-    """sha256 of what a lock says, whatever its layout; tables of other tools and the digest itself stay out."""
-    mine = {key: value for key, value in document["tool"]["gpuenv"].items() if key != "content"}
-    said = {**document, "tool": mine}
-    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
+def content(document: Document) -> str:
+    """Return the sha256 of what a lock says, whatever its layout.
+
+    Tables of other tools and the digest itself are left out.
+    """
+    table = dict(document["tool"]["gpuenv"])
+    table.pop("content", None)
+    text = canonical_json({**document, "tool": table})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _document(lock: Lock) -> dict[str, Any]:
-    python = show_pair(lock.needs.python)
-    packages = []
-    for pin in lock.pins:
-        wheel = pin.wheel
-        package: dict[str, Any] = {"name": wheel.name, "version": wheel.version}
-        if pin.dependencies:
-            package["dependencies"] = [{"name": name} for name in pin.dependencies]
-        if wheel.index and wheel.index != DIRECT:
-            package["index"] = wheel.index
-        packages.append(package | _file(wheel))
+def _tool_table(lock: Lock) -> dict[str, object]:
+    """Return [tool.gpuenv]; `dumps` fills in `content`."""
+    texts = tuple(field for field in FIELDS if not field.table)
+    tables = tuple(field for field in FIELDS if field.table)
     return {
-        "lock-version": "1.0",
-        "environments": [_marker(lock.needs)],
-        "requires-python": f"=={python}.*",
-        "created-by": "gpuenv",
-        "packages": packages,
-        "tool": {
-            "gpuenv": {
-                "format": FORMAT,
-                "frameworks": list(lock.frameworks),
-                "requirements": list(lock.requirements),
-                **({"constraints": list(lock.constraints)} if lock.constraints else {}),
-                **({"allow-sdist": list(lock.allow_sdist)} if lock.allow_sdist else {}),
-                "data": lock.data,
-                "digest": lock.digest,
-                "content": "",
-                **({"inputs": to_plain(dict(lock.inputs))} if lock.inputs else {}),
-                "needs": _plain(lock.needs),
-                "choices": [_plain(choice) for choice in lock.choices],
-                "host": _plain(lock.host),
-            }
-        },
+        "format": PYLOCK.current,
+        **plain_fields(lock, texts),
+        "content": "",
+        **{key: _toml_form(value) for key, value in plain_fields(lock, tables).items()},
     }
 
 
-def _file(wheel: Wheel) -> dict[str, Any]:
-    """The one file of a package, under the key that PEP 751 has for its kind."""
-    file: dict[str, Any] = {"url": wheel.url} if wheel.index == DIRECT else {"name": wheel.filename, "url": wheel.url}
+def _toml_form(value: object) -> object:
+    """Leave out nulls, which TOML does not have, and write pairs as people do: "13.2"."""
+    if isinstance(value, dict):
+        return {key: _toml_form(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        if len(value) == 2 and all(type(item) is int for item in value):
+            return f"{value[0]}.{value[1]}"
+        return [_toml_form(item) for item in value]
+    return value
+
+
+def _package(pin: Pin) -> dict[str, object]:
+    wheel = pin.wheel
+    package: dict[str, object] = {"name": wheel.name, "version": wheel.version}
+    if pin.dependencies:
+        package["dependencies"] = [{"name": name} for name in pin.dependencies]
+    if wheel.index and wheel.index != DIRECT:
+        package["index"] = wheel.index
+    return package | _file_of_package(wheel)
+
+
+def _file_of_package(wheel: Wheel) -> dict[str, object]:
+    """Return the one file of a package, under the key that PEP 751 has for its kind."""
+    file: dict[str, object] = {}
+    if wheel.index != DIRECT:
+        file["name"] = wheel.filename
+    file["url"] = wheel.url
     if wheel.size is not None:
         file["size"] = wheel.size
     file["hashes"] = {"sha256": wheel.sha256}
     if wheel.index == DIRECT:
         return {"archive": file}
-    return {"wheels": [file]} if wheel.filename.endswith(".whl") else {"sdist": file}
+    if wheel.filename.endswith(".whl"):
+        return {"wheels": [file]}
+    return {"sdist": file}
 
 
-def _plain(value: object) -> Any:
-    """As `to_plain`, without the nulls that TOML does not have, and with pairs as people write them: "13.2"."""
-    return _readable(to_plain(value))
-
-
-def _readable(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _readable(item) for key, item in data.items() if item is not None}
-    if isinstance(data, list):
-        if len(data) == 2 and all(type(item) is int for item in data):
-            return f"{data[0]}.{data[1]}"
-        return [_readable(item) for item in data]
-    return data
-
-
-def _paired(data: Any, where: str) -> Any:
-    """The inverse of `_readable` for a host."""
-    if not isinstance(data, dict):
-        raise ValueError(f"{where} must be a table")
-    fields = dict(data)
-    for name in ("glibc", "driver_cuda", "compute_capability"):
-        if name in fields:
-            fields[name] = list(_numbers(fields[name], f"{where}.{name}"))
-    if "python" in fields and isinstance(fields["python"], dict) and "version" in fields["python"]:
-        version = list(_numbers(fields["python"]["version"], f"{where}.python.version"))
-        fields["python"] = {**fields["python"], "version": version}
-    if isinstance(fields.get("gpus"), list):
-        # A device of unknown compute capability has none in TOML.
-        fields["gpus"] = [{"compute_capability": None, **_paired(gpu, f"{where}.gpus")} for gpu in fields["gpus"]]
-    return fields
-
-
-def _marker(needs: Needs) -> str:
-    """The PEP 508 marker of the one environment that the lock is for."""
-    system, machine = ("win32", "AMD64") if needs.platform == "win-amd64" else ("linux", needs.platform[6:])
+def _environment_marker(needs: Needs) -> str:
+    """Return the PEP 508 marker of the one environment that the lock is for."""
+    system, machine = "linux", needs.platform.removeprefix("linux-")
+    if needs.platform == "win-amd64":
+        system, machine = "win32", "AMD64"
     return (
         f'implementation_name == "cpython" and platform_machine == "{machine}" and '
         f'python_version == "{show_pair(needs.python)}" and sys_platform == "{system}"'
@@ -175,150 +157,165 @@ def _marker(needs: Needs) -> str:
 
 
 def requirements_text(lock: Lock) -> str:
-    """Hash-pinned requirements for `pip install --no-deps --require-hashes -r`.
+    """Return hash-pinned requirements for `pip install --no-deps --require-hashes -r`.
 
-    Packages of an index other than the default are named by URL, so that no other index can supply them.
+    Packages of an index other than the default are named by URL, so that no other index can
+    supply them.
     """
-    python = show_pair(lock.needs.python)
-    lines = [f"# gpuenv {lock.digest[:16]}: Python {python}, driver >= {lock.needs.driver or 'none'}"]
-    default = _default_index(lock)
+    python, driver = show_pair(lock.needs.python), lock.needs.driver or "none"
+    lines = [f"# gpuenv {lock.digest[:16]}: Python {python}, driver >= {driver}"]
+    default = _most_used_index(lock)
     for pin in lock.pins:
         wheel = pin.wheel
-        what = f"{wheel.name}=={wheel.version}" if wheel.index == default else f"{wheel.name} @ {wheel.url}"
-        lines.append(f"{what} \\\n    --hash=sha256:{wheel.sha256}")
+        requirement = f"{wheel.name} @ {wheel.url}"
+        if wheel.index == default:
+            requirement = f"{wheel.name}=={wheel.version}"
+        lines.append(f"{requirement} \\\n    --hash=sha256:{wheel.sha256}")
     return "\n".join(lines) + "\n"
 
 
-def _default_index(lock: Lock) -> str:
-    """The index that supplied most packages."""
+def _most_used_index(lock: Lock) -> str:
     indexes = [pin.wheel.index for pin in lock.pins if pin.wheel.index]
     return max(sorted(set(indexes)), key=indexes.count, default="")
 
 
 def write(path: str, text: str) -> None:
-    """Writes a file whole or not at all. InputError if it cannot."""
+    """Write a file whole or not at all. InputError if it cannot be written."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        raise InputError(f"{path}: the folder {folder} does not exist", hint="make the folder, or give another -o")
+        hint = "make the folder, or give another -o"
+        raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
     if os.path.isdir(path):
         raise InputError(f"{path}: is a folder", hint="give a file name to -o")
     try:
         write_whole(path, text.encode())
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}", hint="give another -o") from None
+        message = f"{path}: cannot be written: {error.strerror}"
+        raise InputError(message, hint="give another -o") from None
 
 
-# ---- reading ----------------------------------------------------------------------------------------------------
+# ---- reading ------------------------------------------------------------------------------------
 
 
 def read(path: str) -> Lock:
-    """The lock in a file. InputError says what is wrong with it and where."""
+    """Return the lock in a file. InputError says what is wrong with it and where."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}", hint="make one with gpuenv solve") from None
+        message = f"{path}: cannot be read: {error.strerror}"
+        raise InputError(message, hint="make a lock with gpuenv solve") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
     return loads(text, path)
 
 
 def loads(text: str, path: str) -> Lock:
-    """The lock in a text; `path` is only for messages. InputError as `read`."""
-    import tomllib
+    """Return the lock in a text; `path` is for messages.
 
+    Raises:
+        TamperedError: The digest does not fit: the lock was edited.
+        InputError: The text is no lock of gpuenv, or a newer gpuenv wrote it.
+    """
     try:
-        data = tomllib.loads(text)
+        document: Document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
-    tables = data.get("tool")
-    tool = tables.get("gpuenv") if isinstance(tables, dict) else None
-    if not isinstance(tool, dict):
-        _validate(data, path)
-        what = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
-        raise InputError(what, hint="make it again with gpuenv solve")
-    if "content" not in tool or tool.get("format") != FORMAT:
-        _validate(data, path)
-    elif tool["content"] != content(data):
-        raise TamperedError(f"{path}: was edited after it was locked{_odd(data, tool, path)}", hint="lock it again")
-    # What has the right digest is as gpuenv wrote it: validating that again takes longer than reading it.
-    return _parsed(data, tool, path)
+    table = _own_table(document)
+    if table is None:
+        _validate(document, path)
+        message = f"{path}: has no [tool.gpuenv], so what it needs of a host is not known"
+        raise InputError(message, hint="make the lock again with gpuenv solve")
+    PYLOCK.refuse_newer(table, f"{path}: tool.gpuenv.format")
+    if "content" not in table or type(table.get("format")) is not int:
+        _validate(document, path)
+    elif table["content"] != content(document):
+        edit = _visible_edit(document, path)
+        raise TamperedError(f"{path}: was edited after it was locked{edit}", hint="lock it again")
+    # A document with the right digest is as gpuenv wrote it. Validating it again would take
+    # longer than reading it.
+    return _parse(document, path)
 
 
-def _parsed(data: dict[str, Any], tool: dict[str, Any], path: str) -> Lock:
-    try:
-        return _from_tables(data, tool)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{path}: {error.args[0] if error.args else error}") from None
+def _own_table(document: Mapping[str, object]) -> dict[str, Any] | None:
+    tools = document.get("tool")
+    table = tools.get("gpuenv") if isinstance(tools, dict) else None
+    return table if isinstance(table, dict) else None
 
 
-def _validate(data: dict[str, Any], path: str) -> None:
+def _validate(document: Document, path: str) -> None:
+    """Raise InputError for a document that is no PEP 751 lock.
+
+    packaging.pylock is imported here because it takes as long as a solve.
+    """
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
     try:
-        Pylock.from_dict(data)
+        Pylock.from_dict(document)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
-        raise InputError(f"{path}: is not a valid lock: {' '.join(str(error).split())}") from None
+        text = " ".join(str(error).split())
+        raise InputError(f"{path}: is not a valid lock: {text}") from None
 
 
-def _odd(data: dict[str, Any], tool: dict[str, Any], path: str) -> str:
-    """What shows by itself that a lock was edited, such as a package whose file is not of its version; else ""."""
-    from urllib.parse import unquote
+def _visible_edit(document: Document, path: str) -> str:
+    """Return an edit that shows without the digest, as ": text", or "".
 
+    An example is a package whose file is not of its version.
+    """
     try:
-        _validate(data, path)
-        lock = _parsed(data, tool, path)
+        _validate(document, path)
+        lock = _parse(document, path)
     except InputError as error:
         return f": {error.message.removeprefix(path + ': ')}"
     for pin in lock.pins:
         wheel = pin.wheel
-        if unquote(wheel.url.rpartition("/")[2].partition("#")[0]) != wheel.filename:
+        if _last_part(wheel.url.partition("#")[0]) != wheel.filename:
             return f": package {wheel.name} has {wheel.filename}, and its url is {wheel.url}"
     return ""
 
 
-def _from_tables(data: dict[str, Any], tool: dict[str, Any]) -> Lock:
-    if tool.get("format") != FORMAT:
-        raise ValueError(f"tool.gpuenv.format is {tool.get('format')!r}; this gpuenv reads {FORMAT}")
-    unknown = set(tool) - _KEYS
+def _parse(document: Document, path: str) -> Lock:
+    """Return the lock of a document. InputError names the field that does not fit."""
+    try:
+        number = document["tool"]["gpuenv"].get("format")
+        return _lock_of(PYLOCK.migrate(document, number, "tool.gpuenv.format"))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        detail = error.args[0] if error.args else error
+        raise InputError(f"{path}: {detail}") from None
+
+
+def _lock_of(document: Document) -> Lock:
+    table = document["tool"]["gpuenv"]
+    unknown = sorted(set(table) - _KEYS)
     if unknown:
-        raise ValueError(f"tool.gpuenv has an unknown field {sorted(unknown)[0]!r}")
+        raise ValueError(f"tool.gpuenv has an unknown field {unknown[0]!r}")
     pins = []
-    for package in data["packages"]:
-        names = tuple(one["name"] for one in package.get("dependencies", ()))
+    for package in document["packages"]:
+        names = tuple(dependency["name"] for dependency in package.get("dependencies", ()))
         pins.append(Pin(wheel=_wheel(package), dependencies=names))
-    return Lock(
-        pins=tuple(pins),
-        needs=Needs(**_fields(Needs, tool.get("needs"), "needs")),
-        choices=tuple(Choice(**_fields(Choice, one, "choices")) for one in _list(tool, "choices")),
-        host=host_from_plain(_paired(tool.get("host"), "tool.gpuenv.host")),
-        frameworks=tuple(map(str, _list(tool, "frameworks"))),
-        requirements=tuple(map(str, _list(tool, "requirements"))),
-        constraints=tuple(map(str, _list({"constraints": [], **tool}, "constraints"))),
-        allow_sdist=tuple(map(str, _list({"allow-sdist": [], **tool}, "allow-sdist"))),
-        data=_text(tool, "data"),
-        digest=_text(tool, "digest"),
-        inputs=_inputs(tool.get("inputs", {})),
-    )
+    return Lock(pins=tuple(pins), **read_fields(table, "tool.gpuenv.", FIELDS, toml_pair))
 
 
 def _wheel(package: dict[str, Any]) -> Wheel:
-    """The one file of a package: a wheel, a source distribution, or either of them at a URL of its own."""
+    """Return the one file of a package: a wheel, a source distribution, or either by its URL."""
     name = package["name"]
-    files = [*(package.get("wheels") or ()), *(package[key] for key in ("sdist", "archive") if key in package)]
+    files = list(package.get("wheels") or ())
+    files += [package[key] for key in ("sdist", "archive") if key in package]
     if len(files) != 1:
         raise ValueError(f"package {name} has {len(files)} files; gpuenv locks one")
     file = files[0]
     sha256 = file.get("hashes", {}).get("sha256")
-    if not (isinstance(sha256, str) and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef")):
-        raise ValueError(f"package {name} has no sha256 of its file, and nothing is installed without one")
+    if not _is_sha256(sha256):
+        raise ValueError(
+            f"package {name} has no sha256 of its file, and nothing is installed without one"
+        )
     url = file.get("url")
     if not isinstance(url, str):
         raise ValueError(f"package {name} has no url of its file")
     return Wheel(
         name=name,
         version=package["version"],
-        filename=file.get("name") or _last(url),
+        filename=file.get("name") or _last_part(url),
         url=url,
         sha256=sha256,
         size=file.get("size"),
@@ -326,66 +323,13 @@ def _wheel(package: dict[str, Any]) -> Wheel:
     )
 
 
-def _last(url: str) -> str:
-    from urllib.parse import unquote
+def _is_sha256(value: object) -> bool:
+    return (
+        isinstance(value, str)
+        and len(value) == _SHA256_LENGTH
+        and set(value) <= set("0123456789abcdef")
+    )
 
+
+def _last_part(url: str) -> str:
     return unquote(url.rpartition("/")[2])
-
-
-def _inputs(data: object) -> tuple[tuple[str, Any], ...]:
-    """The table of inputs, lists as tuples. What keys it has is the business of who compares it."""
-    if not isinstance(data, dict):
-        raise ValueError(f"tool.gpuenv.inputs must be a table, not {data!r}")
-    return tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in data.items())
-
-
-def _list(table: dict[str, Any], name: str) -> list[Any]:
-    if not isinstance(table.get(name), list):
-        raise ValueError(f"tool.gpuenv.{name} must be a list, not {table.get(name)!r}")
-    return list(table[name])
-
-
-def _text(table: dict[str, Any], name: str) -> str:
-    if not isinstance(table.get(name), str):
-        raise ValueError(f"tool.gpuenv.{name} must be a text, not {table.get(name)!r}")
-    return str(table[name])
-
-
-_TYPES: dict[str, Any] = {
-    "driver": str, "platform": str, "framework": str, "version": str, "variant": str, "cudnn": str, "evidence": str,
-    "source": str,
-}  # fmt: skip
-_PAIRS = ("cuda", "glibc", "python")
-
-
-def _fields(cls: Any, data: object, where: str) -> dict[str, Any]:
-    """The fields of Needs or Choice, with pairs and lists as tuples. ValueError names the field that does not fit."""
-    if not isinstance(data, dict):
-        raise ValueError(f"tool.gpuenv.{where} must be a table")
-    fields: dict[str, Any] = {"cuda": None, "cudnn": None} if cls is Choice else {}
-    for name, value in data.items():
-        at = f"tool.gpuenv.{where}.{name}"
-        if name not in cls._fields:
-            raise ValueError(f"{at} is not a field that this gpuenv knows")
-        if name in _PAIRS:
-            fields[name] = _numbers(value, at)
-        elif name == "compute_capabilities" and isinstance(value, list):
-            fields[name] = tuple(_numbers(one, at) for one in value)
-        elif name in ("sass", "ptx") and isinstance(value, list) and all(isinstance(one, str) for one in value):
-            fields[name] = tuple(value)
-        elif not (name in _TYPES and isinstance(value, _TYPES[name])):
-            raise ValueError(f"{at} must not be {value!r}")
-        else:
-            fields[name] = value
-    if fields.get("driver") is not None:
-        parse_release(fields["driver"])
-    return fields
-
-
-def _numbers(value: object, where: str) -> tuple[int, int]:
-    try:
-        if not isinstance(value, str):
-            raise ValueError
-        return parse_pair(value)
-    except ValueError:
-        raise ValueError(f"{where} must be of the form \"X.Y\", not {value!r}") from None

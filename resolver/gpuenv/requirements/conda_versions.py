@@ -1,24 +1,36 @@
 """conda's order of versions and its version ranges, as far as gpuenv reads records itself.
 
-Source: conda's VersionOrder and VersionSpec (conda/models/version.py). The closure is solved by conda's own solvers;
-this is for choosing among a hundred records before them, and for checking what they answer.
+Source: VersionOrder and VersionSpec of conda (conda/models/version.py). The closure is found by
+conda's own solvers. This module chooses among a hundred records before, and checks the answer.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, total_ordering
+from itertools import zip_longest
 
-_PART = re.compile(r"[0-9]+|[a-z*]+")
+_RUN = re.compile(r"[0-9]+|[a-z*]+")
 _RANGE = re.compile(r"(==|!=|>=|<=|~=|>|<|=)?(.+)")
-_ZERO = (1, 0.0, "")
+_SERIES = re.compile(r"[0-9a-z_.]+\.\*")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_NAME_VERSION_BUILD = re.compile(r"={1,2}([^=,<>|]+)=([^=]+)")
+_LOWER_BOUND = re.compile(r"(?:^|,)\s*(?:>=|==|=|~=)?\s*([0-9][0-9A-Za-z.]*)")
+
+# A run of digits or letters: (class, number, text). The classes order dev < letters < numbers.
+_Run = tuple[int, float, str]
+_Runs = tuple[_Run, ...]
+_ZERO: _Run = (1, 0.0, "")
+_POST: _Run = (1, float("inf"), "")
+_DEV: _Run = (-1, 0.0, "")
 
 
 @total_ordering
 class Version:
-    """A version by conda's order: 1.0dev < 1.0a1 < 1.0 == 1.0.0 < 1.0.post1 < 1.1."""
+    """A version in conda's order: 1.0dev < 1.0a1 < 1.0 == 1.0.0 < 1.0.post1 < 1.1."""
 
     __slots__ = ("local", "parts", "text")
 
@@ -26,145 +38,167 @@ class Version:
         self.text = text.strip().lower()
         epoch, mark, rest = self.text.rpartition("!")
         main, _, local = rest.partition("+")
-        first = int(epoch) if mark and epoch.isdigit() else 0
-        self.parts = _trimmed([[(1, float(first), "")], *_components(main)])
-        self.local = _trimmed(_components(local)) if local else ()
+        number = int(epoch) if mark and epoch.isdigit() else 0
+        self.parts = _without_zeros([[(1, float(number), "")], *_components(main)])
+        self.local = _without_zeros(_components(local)) if local else ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and (self.parts, self.local) == (other.parts, other.local)
+        if not isinstance(other, Version):
+            return False
+        return (self.parts, self.local) == (other.parts, other.local)
 
     def __hash__(self) -> int:
         return hash((self.parts, self.local))
 
     def __lt__(self, other: Version) -> bool:
-        return _less(self.parts, other.parts) if self.parts != other.parts else _less(self.local, other.local)
+        if self.parts != other.parts:
+            return _is_less(self.parts, other.parts)
+        return _is_less(self.local, other.local)
 
-    def starts_with(self, other: Version) -> bool:
-        """Whether it is of the series: 12.9.1 of 12.9, not of 12.91."""
-        mine = self.text.split(".")
-        its = other.text.rstrip(".").split(".")
-        filled = mine + ["0"] * (len(its) - len(mine))
-        return [Version(one).parts for one in filled[: len(its)]] == [Version(one).parts for one in its]
-
-
-_Part = tuple[int, float, str]
-_Parts = tuple[tuple[_Part, ...], ...]
-
-
-def _components(text: str) -> list[list[_Part]]:
-    return [_component(one) for one in re.split(r"[._-]", text) if one]
+    def starts_with(self, series: Version) -> bool:
+        """Return whether the version is of a series: 12.9.1 is of 12.9, 12.91 is not."""
+        prefix = series.text.rstrip(".").split(".")
+        parts = self.text.split(".")
+        parts += ["0"] * (len(prefix) - len(parts))
+        for part, expected in zip(parts, prefix, strict=False):
+            if Version(part).parts != Version(expected).parts:
+                return False
+        return True
 
 
-def _component(text: str) -> list[_Part]:
-    found: list[_Part] = []
-    for run in _PART.findall(text):
-        if run.isdigit():
-            found.append((1, float(int(run)), ""))
-        elif run == "post":
-            found.append((1, float("inf"), ""))
+def _components(text: str) -> list[list[_Run]]:
+    return [_runs(component) for component in re.split(r"[._-]", text) if component]
+
+
+def _runs(component: str) -> list[_Run]:
+    runs: list[_Run] = []
+    for text in _RUN.findall(component):
+        if text.isdigit():
+            runs.append((1, float(int(text)), ""))
+        elif text == "post":
+            runs.append(_POST)
+        elif text == "dev":
+            runs.append(_DEV)
         else:
-            found.append((-1, 0.0, "") if run == "dev" else (0, 0.0, run))
-    return [_ZERO, *found] if found and text[0].isalpha() else found
+            runs.append((0, 0.0, text))
+    if runs and component[0].isalpha():
+        runs.insert(0, _ZERO)
+    return runs
 
 
-def _trimmed(components: list[list[_Part]]) -> _Parts:
-    """Without the zeros at the ends, which stand for nothing: 1.0 is 1."""
-    rows = []
-    for one in components:
-        end = len(one)
-        while end > 1 and one[end - 1] == _ZERO:
+def _without_zeros(components: list[list[_Run]]) -> tuple[_Runs, ...]:
+    """Drop the zeros at the ends: 1.0 is 1."""
+    trimmed = []
+    for runs in components:
+        end = len(runs)
+        while end > 1 and runs[end - 1] == _ZERO:
             end -= 1
-        rows.append(tuple(one[:end]))
-    while len(rows) > 1 and rows[-1] == (_ZERO,):
-        rows.pop()
-    return tuple(rows)
+        trimmed.append(tuple(runs[:end]))
+    while len(trimmed) > 1 and trimmed[-1] == (_ZERO,):
+        trimmed.pop()
+    return tuple(trimmed)
 
 
-def _less(one: _Parts, other: _Parts) -> bool:
-    for place in range(max(len(one), len(other))):
-        mine = one[place] if place < len(one) else (_ZERO,)
-        its = other[place] if place < len(other) else (_ZERO,)
-        for inner in range(max(len(mine), len(its))):
-            a = mine[inner] if inner < len(mine) else _ZERO
-            b = its[inner] if inner < len(its) else _ZERO
-            if a != b:
-                return a < b
+def _is_less(left: tuple[_Runs, ...], right: tuple[_Runs, ...]) -> bool:
+    for left_runs, right_runs in zip_longest(left, right, fillvalue=(_ZERO,)):
+        for left_run, right_run in zip_longest(left_runs, right_runs, fillvalue=_ZERO):
+            if left_run != right_run:
+                return left_run < right_run
     return False
 
 
 @cache
 def version(text: str) -> Version:
-    """The version of a text; the same few are compared again and again."""
+    """Return the version of a text. It is cached: the same few are compared again and again."""
     return Version(text)
 
 
 @cache
 def contains(spec: str, text: str) -> bool:
-    """Whether a version range of a record holds a version: ">=12.9,<13", "10.1|10.1.*", "3.13.*", "3.4.0", "*"."""
-    return any(all(_holds(one.strip(), text) for one in part.split(",")) for part in spec.split("|"))
+    """Return whether a range of a record holds a version.
+
+    Ranges are such as ">=12.9,<13", "10.1|10.1.*", "3.13.*", "3.4.0" and "*".
+    """
+    for alternative in spec.split("|"):
+        if all(_clause_contains(clause.strip(), text) for clause in alternative.split(",")):
+            return True
+    return False
 
 
-def _holds(spec: str, text: str) -> bool:
-    found = _RANGE.fullmatch(spec)
-    if found is None or spec == "*":
-        return spec in ("", "*")
-    sign, bound = found.group(1) or "", found.group(2).strip()
-    have = version(text)
+_COMPARISONS: dict[str, Callable[[Version, Version], bool]] = {
+    "": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def _clause_contains(clause: str, text: str) -> bool:
+    match = _RANGE.fullmatch(clause)
+    if match is None or clause == "*":
+        return clause in ("", "*")
+    sign, bound = match.group(1) or "", match.group(2).strip()
     if sign in ("", "==", "=", "!=") and bound.endswith("*"):
-        series = have.starts_with(version(bound.rstrip("*").rstrip("."))) if _plain(bound) else None
-        inside = fnmatch.fnmatchcase(text, bound) if series is None else series
-        return inside != (sign == "!=")
-    want = version(bound.removesuffix(".*"))
+        return _glob_contains(bound, text) != (sign == "!=")
+    have, limit = version(text), version(bound.removesuffix(".*"))
     if sign == "=":
-        return have.starts_with(want)
+        return have.starts_with(limit)
     if sign == "~=":
-        return have >= want and have.starts_with(version(bound.rpartition(".")[0]))
-    return {
-        "": have == want, "==": have == want, "!=": have != want,
-        ">=": have >= want, "<=": have <= want, ">": have > want, "<": have < want,
-    }[sign]  # fmt: skip
+        return have >= limit and have.starts_with(version(bound.rpartition(".")[0]))
+    return _COMPARISONS[sign](have, limit)
 
 
-def _plain(bound: str) -> bool:
-    return re.fullmatch(r"[0-9a-z_.]+\.\*", bound) is not None
+def _glob_contains(glob: str, text: str) -> bool:
+    if _SERIES.fullmatch(glob):
+        return version(text).starts_with(version(glob.rstrip("*").rstrip(".")))
+    return fnmatch.fnmatchcase(text, glob)
 
 
 @cache
 def split(dependency: str) -> tuple[str, str, str]:
-    """A dependency of a record: "libblas * *mkl" -> ("libblas", "*", "*mkl"); what is left out is "*".
+    """Return (name, range, build) of a dependency of a record; what is left out is "*".
 
-    What users write is read too: "cuda-version=13.0", "numpy>=2".
+    "libblas * *mkl" is ("libblas", "*", "*mkl"). What users write is read too: "cuda-version=13.0",
+    "numpy>=2".
     """
     text = dependency.partition(" #")[0].partition("[")[0].strip().rpartition("::")[2]
-    found = re.match(r"[A-Za-z0-9_.-]+", text)
-    if found is None:
+    match = _NAME.match(text)
+    if match is None:
         return text, "*", "*"
-    rest = text[found.end() :].strip()
+    name, rest = match.group(), text[match.end() :].strip()
     if rest[:1] in ("=", "<", ">", "!", "~"):
-        ranged, _, build = re.sub(r"\s*,\s*", ",", rest).partition(" ")
-        one = re.fullmatch(r"={1,2}([^=,<>|]+)=([^=]+)", ranged)  # name=version=build
-        return (found.group(), one.group(1), one.group(2)) if one else (found.group(), ranged, build.strip() or "*")
-    words = rest.split()
-    return found.group(), words[0] if words else "*", words[1] if len(words) > 1 else "*"
+        version_range, _, build = re.sub(r"\s*,\s*", ",", rest).partition(" ")
+        exact = _NAME_VERSION_BUILD.fullmatch(version_range)
+        if exact:
+            return name, exact.group(1), exact.group(2)
+        return name, version_range, build.strip() or "*"
+    words = [*rest.split(), "*", "*"]
+    return name, words[0], words[1]
 
 
 def lower_bound(spec: str) -> str | None:
-    """The oldest version that a range names: ">=9.10.1.4,<10.0a0" -> "9.10.1.4"; "12.9.*" -> "12.9"; None for "*"."""
-    found = re.search(r"(?:^|,)\s*(?:>=|==|=|~=)?\s*([0-9][0-9A-Za-z.]*)", spec.partition("|")[0])
-    return found.group(1).rstrip(".") if found else None
+    """Return the oldest version that a range names; None for "*".
+
+    ">=9.10.1.4,<10.0a0" gives "9.10.1.4", "12.9.*" gives "12.9".
+    """
+    match = _LOWER_BOUND.search(spec.partition("|")[0])
+    return match.group(1).rstrip(".") if match else None
 
 
 def matches(dependency: str, name: str, text: str, build: str) -> bool:
-    """Whether a record of a name, version and build is one that a dependency asks for."""
+    """Return whether a dependency asks for a record of this name, version and build."""
     wanted, spec, glob = split(dependency)
     return wanted == name and contains(spec, text) and fnmatch.fnmatchcase(build, glob)
 
 
 def newest_first(texts: Iterable[str]) -> list[str]:
-    """Versions in conda's order, newest first."""
+    """Return versions in conda's order, newest first, each once."""
     return sorted(set(texts), key=version, reverse=True)
 
 
 def one_of(texts: Iterable[str]) -> str:
-    """The range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
-    return "|".join(f"=={one}" for one in newest_first(texts))
+    """Return the range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
+    return "|".join(f"=={text}" for text in newest_first(texts))

@@ -190,7 +190,7 @@ class Answers:
 
 
 class TargetEnvironment:
-    """The one implementation of protocols.Environment. Every answer is remembered."""
+    """Answers about tags, markers and versions for a target. Every answer is cached."""
 
     def __init__(self, host: Host, answers: Answers | None = None) -> None:
         self.host = host

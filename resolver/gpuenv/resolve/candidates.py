@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ..compat import evaluate, rules
+from ..compat import evaluate
+from ..compat.data import CompatibilityData
 from ..compat.evaluate import Facts
-from ..errors import InputError, Reason
+from ..errors import Reason
+from ..index.protocol import Index
 from ..model import Build, CudaVersion, Framework, Host, Library, Request, Way, Wheel
-from ..protocols import Environment, Index, Matrix
-from ..requirements.target import parse_requirement, version_key
+from ..requirements.target import TargetEnvironment, parse_requirement, version_key
 from .needs import AgreeNeed, DistNeed, FactNeed, Need, SideNeed, with_extras
 
 
@@ -81,15 +82,6 @@ class Token:
 _AFTER_ALL = 1 << 62  # the rank of what fits, but after everything else
 
 
-def _no_sdists(name: str) -> Sequence[Wheel]:
-    """What an index that lists no source distributions has of them."""
-    del name
-    return ()
-
-
-def _no_urls(name: str, url: str) -> Wheel:
-    """What an index that reads no URLs says to one."""
-    raise InputError(f"{name} @ {url}: requirements at a URL cannot be read here")
 
 
 def is_plain(framework: Framework) -> bool:
@@ -110,7 +102,9 @@ class Shelf:
     A host without a GPU takes CPU builds before all others.
     """
 
-    def __init__(self, request: Request, host: Host, matrix: Matrix, index: Index, environment: Environment):
+    def __init__(
+        self, request: Request, host: Host, matrix: CompatibilityData, index: Index, environment: TargetEnvironment
+    ):
         self.request, self.host, self.matrix, self.index, self.environment = request, host, matrix, index, environment
         self._shelves: dict[str, tuple[Candidate, ...]] = {}
         self._variants: dict[str, tuple[Variant, ...]] = {}
@@ -125,7 +119,7 @@ class Shelf:
             if is_plain(framework)
             for name in (framework.distribution, *framework.companions)
         }
-        found = rules.host_reasons(host, matrix) if host.gpus else ()
+        found = evaluate.host_reasons(host, matrix) if host.gpus else ()
         # A driver newer than the data is a doubt about the data, not about a build: it never decides.
         self.host_reasons = tuple(reason for reason in found if not reason.code.endswith("-unknown"))
         self.host_doubts = tuple(reason for reason in found if reason.code.endswith("-unknown"))
@@ -153,7 +147,7 @@ class Shelf:
     def direct(self, name: str, url: str) -> tuple[Candidate, ...]:
         """The one candidate at a URL that a requirement names; () if its file does not fit the target."""
         if (name, url) not in self._direct:
-            wheel: Wheel = getattr(self.index, "direct", _no_urls)(name, url)
+            wheel = self.index.direct(name, url)
             known = [one for (other, _), found in self._direct.items() if other == name for one in found]
             same = [one for one in known if (one.wheel.url, one.wheel.sha256) == (wheel.url, wheel.sha256)]
             fits = self._rank(wheel) is not None
@@ -215,8 +209,7 @@ class Shelf:
 
     def _tier(self, build: Build) -> int:
         """0 if every device has SASS, 1 if SASS or PTX, 2 otherwise."""
-        served = [rules.serves(build.code, gpu.compute_capability, self.host.driver_cuda) for gpu in self.host.gpus]
-        return 0 if all(how == "sass" for how in served) else 1 if all(how in ("sass", "ptx") for how in served) else 2
+        return evaluate.device_tier(build.code, self.host)
 
     def forget(self, name: str) -> None:
         """Ask the index again when the name is next needed."""
@@ -227,7 +220,7 @@ class Shelf:
         best: dict[tuple[str, str], tuple[tuple[bool, int], Wheel]] = {}
         framework = self._known.get(name)
         own = tuple(url.partition("{")[0] for url in framework.indexes) if framework else ()
-        sdists = getattr(self.index, "sdists", _no_sdists)(name) if name in self.request.allow_sdist else ()
+        sdists = self.index.sdists(name) if name in self.request.allow_sdist else ()
         for wheel in (*self.index.wheels(name, self.environment), *sdists):
             if self.request.default_index_only and own and wheel.index.startswith(own):
                 continue
@@ -285,7 +278,7 @@ class Shelf:
             return {}
         build = variant.build
         who = subject if build is not None else f"{subject}: {' and '.join(variant.way.carriers)}"
-        found = evaluate.of_build(who, build, host, self.matrix, on_path=True)
+        found = evaluate.build_reasons(who, build, host, self.matrix, on_path=True)
         if build is not None and build.cuda is None:
             return found
         if build is not None:
@@ -323,14 +316,14 @@ class Shelf:
             needs.append(AgreeNeed("CUDA major", str(library.cuda_major)))
         needs += [AgreeNeed(f"owner of {folder}", candidate.name) for folder in self.matrix.slots(candidate.name)]
         for pair, side, several_gpus, text, _, _ in self.matrix.bad_pairs(candidate.name, candidate.version):
-            if len(self.host.gpus) > (1 if several_gpus else 0):
+            if evaluate.pair_counts(self.host, several_gpus=several_gpus):
                 needs.append(SideNeed(pair, side, text))
         return needs
 
     def facts(self, candidate: Candidate) -> Facts:
         """Every host fact that the candidate asks for, with all reasons against it; complete, never just the first."""
         found = self._own_facts(candidate)
-        bad = evaluate.known_bad(candidate.name, candidate.version, self.host, self.matrix)
+        bad = evaluate.known_bad_reasons(candidate.name, candidate.version, self.host, self.matrix)
         return found | {"__data": found.get("__data", ()) + bad} if bad else found
 
     def _own_facts(self, candidate: Candidate) -> Facts:
@@ -341,15 +334,15 @@ class Shelf:
             return {}
         subject = f"{name} {candidate.version}"
         if name in self._known:
-            return evaluate.of_build(subject, None, self.host, self.matrix, on_path=self.on_path(name))
+            return evaluate.build_reasons(subject, None, self.host, self.matrix, on_path=self.on_path(name))
         if candidate.library is not None or self.host.gpus:
-            return evaluate.of_library(subject, candidate.library, self.host, self.matrix)
+            return evaluate.library_reasons(subject, candidate.library, self.host, self.matrix)
         return {}
 
     def build_facts(self, build: Build) -> Facts:
         """As `facts`, for a build of a framework or companion, whether or not the index has a wheel of it."""
         subject, on_path = f"{build.name} {build.local}", self.on_path(build.name)
-        found = evaluate.of_build(subject, build, self.host, self.matrix, on_path=on_path)
+        found = evaluate.build_reasons(subject, build, self.host, self.matrix, on_path=on_path)
         return found | {"__sm": self.host_reasons + found["__sm"]} if "__driver" in found else found
 
 

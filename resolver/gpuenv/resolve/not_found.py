@@ -31,10 +31,10 @@ def _lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str]) -> Iterator[Re
 
     if need.url is not None:
         if not shelf.direct(need.name, need.url):
-            yield from _unfit(shelf, need, [_at_url(shelf, need.name, need.url)])
+            yield from _unfit(shelf, need, [shelf.index.direct(need.name, need.url)])
         return
     files = list(shelf.index.wheels(need.name))
-    sdists = list(getattr(shelf.index, "sdists", _none)(need.name))
+    sdists = list(shelf.index.sdists(need.name))
     if not files and not sdists:
         yield Reason(code="not-in-index", subject=need.name, need="a wheel", have="no index has the package")
         return
@@ -55,17 +55,6 @@ def _lacking(shelf: Shelf, need: DistNeed, limits: Sequence[str]) -> Iterator[Re
         have = f"yanked: {_some([one.version for one in fitting if one.wheel.yanked is not None])}"
         what = "a release that is not yanked, or one that == names"
         yield Reason(code="yanked", subject=str(need), need=what, have=have, source="PEP 592")
-
-
-def _none(name: str) -> Sequence[Wheel]:
-    del name
-    return ()
-
-
-def _at_url(shelf: Shelf, name: str, url: str) -> Wheel:
-    ask = getattr(shelf.index, "direct")  # noqa: B009  not every index has it; this one was asked before
-    wheel: Wheel = ask(name, url)
-    return wheel
 
 
 def _unfit(shelf: Shelf, need: DistNeed, files: Sequence[Wheel]) -> Iterator[Reason]:

@@ -14,7 +14,7 @@ left is for resolvelib, which then hardly meets a conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .candidates import Candidate, Variant
 from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
@@ -50,7 +50,7 @@ class _Narrowing:
 
     def __init__(self, provider: Provider, most: int, *, shallow: bool) -> None:
         self._provider, self._left, self._shallow = provider, most, shallow
-        self._at_hand: Callable[[str], bool] = getattr(provider.shelf.index, "at_hand", _never)
+        self._at_hand = provider.shelf.index.at_hand
         self._pools: dict[str, Sequence[Node]] = {}
         self._values: dict[str, dict[str, int]] = {}
         self._all: Sets = {}
@@ -213,11 +213,6 @@ class _Narrowing:
                 )  # fmt: skip
         return found
 
-
-def _never(name: str) -> bool:
-    """What an index that says nothing of it has at hand."""
-    del name
-    return False
 
 
 def _bits(mask: int) -> Iterator[int]:

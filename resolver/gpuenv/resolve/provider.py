@@ -269,8 +269,7 @@ class Provider:
 
     def _python_need(self, candidate: Candidate) -> Iterator[Need]:
         """What the metadata of a file says of Python, which its page may not say."""
-        ask = getattr(self.shelf.index, "requires_python", None)
-        python = None if ask is None else ask(candidate.wheel)
+        python = self.shelf.index.requires_python(candidate.wheel)
         if python and not self.shelf.environment.accepts_python(python):
             target = self.shelf.host.python
             have = f"Python {target.full_version or f'{target.version[0]}.{target.version[1]}'}"

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from ..errors import InputError, PackageIndexError, Reason
 from ..model import Requirement
-from ..protocols import Environment
-from ..requirements.target import normalize_name, version_key
+from ..requirements.target import TargetEnvironment, normalize_name, version_key
 from .candidates import Candidate, Shelf, Variant
 
 _Released = TypeVar("_Released", Candidate, Variant)
@@ -24,7 +23,7 @@ Contains = Callable[[str, str, bool], bool]
 class Limits:
     """The user's constraints by name: ranges, and URLs that take the place of every index."""
 
-    def __init__(self, texts: Sequence[Requirement], environment: Environment) -> None:
+    def __init__(self, texts: Sequence[Requirement], environment: TargetEnvironment) -> None:
         self.ranges: dict[str, list[str]] = {}
         self.urls: dict[str, list[str]] = {}
         for one in texts:
@@ -133,8 +132,8 @@ class Widening:
         what the target cannot run, is as the snapshot's date and its builder have it.
         """
         key = (name, *specifiers)
-        left_out = getattr(self._shelf.index, "left_out", None)
-        if self._widen is None or left_out is None or name in self.asked or key in self._looked:
+        left_out = self._shelf.index.left_out
+        if self._widen is None or name in self.asked or key in self._looked:
             return
         self._looked.add(key)
         if self._shelf.framework_of(name) is not None or self._shelf.matrix.is_library(name):

@@ -10,8 +10,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt, needs_of_gpus
 from ..errors import GpuEnvError, InputError, NoSolutionError
+from ..index.protocol import Index
 from ..model import (
     Build,
     Choice,
@@ -24,8 +26,7 @@ from ..model import (
     Request,
     Requirement,
 )
-from ..protocols import Environment, Index, Matrix
-from ..requirements.target import normalize_name, parse_requirement
+from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from ..serialize import canonical_json
 from .candidates import Candidate, Shelf, Variant, is_plain
 from .conflicts import Failure
@@ -41,7 +42,7 @@ __all__ = ["read_request", "solve"]
 
 
 def read_request(
-    request: Request, matrix: Matrix
+    request: Request, matrix: CompatibilityData
 ) -> tuple[tuple[tuple[Framework, Requirement], ...], tuple[Requirement, ...]]:
     """The request's frameworks, each with what was asked of it, and its other requirements, parsed.
 
@@ -80,9 +81,9 @@ def _roots(frameworks: Sequence[tuple[Framework, Requirement]]) -> Iterator[Need
 def solve(
     request: Request,
     host: Host,
-    matrix: Matrix,
+    matrix: CompatibilityData,
     index: Index,
-    environment_for: Callable[[Host], Environment],
+    environment_for: Callable[[Host], TargetEnvironment],
     *,
     widen: Callable[[str], bool] | None = None,
     changes: bool = True,
@@ -127,9 +128,9 @@ class _Question:
         self,
         request: Request,
         host: Host,
-        matrix: Matrix,
+        matrix: CompatibilityData,
         index: Index,
-        environment_for: Callable[[Host], Environment],
+        environment_for: Callable[[Host], TargetEnvironment],
         *,
         data: str,
     ) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations, islice
 
 from ..compat import what_if
+from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
 from ..model import Host, Plan, Request
-from ..protocols import Matrix
 from ..requirements.target import normalize_name, parse_requirement
 from .conflicts import Roots, Trials
 from .needs import Need
@@ -30,7 +30,12 @@ class Asked:
     """What is to be changed: the request on the host, how a changed one becomes needs, and how it is solved."""
 
     def __init__(
-        self, request: Request, host: Host, matrix: Matrix, needs: Callable[[Request], Sequence[Need]], retry: Retry
+        self,
+        request: Request,
+        host: Host,
+        matrix: CompatibilityData,
+        needs: Callable[[Request], Sequence[Need]],
+        retry: Retry,
     ) -> None:
         self.request, self.host, self.matrix, self.needs, self.retry = request, host, matrix, needs, retry
         self.parts: Sequence[Request] = ()
@@ -100,7 +105,7 @@ def _of_gpu(asked: Asked) -> Iterator[Change]:
         yield Change(change=what_if.without_gpu(host).change, gives=gives(plan))
 
 
-def _first(asked: Asked, candidates: Iterable[what_if.Elsewhere]) -> Iterator[Change]:
+def _first(asked: Asked, candidates: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
     for one in candidates:
         offers = list(_there(asked, one))
         if offers:
@@ -108,7 +113,7 @@ def _first(asked: Asked, candidates: Iterable[what_if.Elsewhere]) -> Iterator[Ch
             return
 
 
-def _there(asked: Asked, one: what_if.Elsewhere) -> Iterator[Change]:
+def _there(asked: Asked, one: what_if.ChangedHost) -> Iterator[Change]:
     plan = asked.there(one.host)
     if plan is not None:
         yield Change(change=one.change, gives=gives(plan))

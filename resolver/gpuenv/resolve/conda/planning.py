@@ -1,21 +1,21 @@
-"""A request, a host and some channels -> a Plan of conda packages, in which every pin is a package's file.
+"""A request, a host and channels -> a Plan of conda packages, each pin a package's file.
 
-gpuenv chooses the framework's build and the ranges of cuda-version and cuDNN (choosing.py); the solver finds the
-closure; the closure is checked again (checking.py). What speaks against a library of the closure keeps that release
-out, and the solver is asked again.
+gpuenv chooses the build of each framework and the ranges of cuda-version and cuDNN
+(candidates.py). The solver finds the closure. The rules then judge the closure: a release of a
+library that they reject is kept out, and the solver is asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...compat import conda_records, conda_rules, rules
+from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record
+from ...compat.data import CompatibilityData
 from ...compat.evaluate import is_doubt, needs_of_gpus
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
 from ...model import (
     Choice,
-    Code,
     Host,
     Needs,
     Pin,
@@ -27,73 +27,111 @@ from ...model import (
     parse_pair,
     parse_release,
 )
-from ...protocols import Matrix
 from ...requirements import conda_versions
 from ...requirements.target import parse_requirement
 from . import virtual_packages
 from .candidates import (
     MOST_TRIES,
     Candidate,
+    CandidateStore,
+    FrameworkSpec,
     ImpossibleError,
-    Shelf,
-    Wanted,
     combinations,
     specs_of,
 )
 from .solvers import RefusedError, Solver
 
-ROUNDS = 8  # in which releases of the closure are kept out, before a candidate is given up
-SAID = 1200  # characters of a solver's own explanation
+ROUNDS = 8  # in which releases are kept out of the closure, before a candidate is given up
+REFUSAL_LENGTH = 1200  # characters of a solver's own explanation
+_CUDA_PACKAGES = (*conda_records.TOOLKITS, *conda_records.CUDNN)
 
 
-class _Asked:
-    """A request, read: frameworks, further specs, and the names whose records are looked at."""
+class ParsedRequest(Value):
+    """A request, parsed: its frameworks, and all else as specs that every solver reads."""
 
-    def __init__(self, request: Request, carriers: Carriers, python: tuple[int, int] | None) -> None:
-        self.request, self.python = request, python
-        self.frameworks: list[Wanted] = []
-        self.specs: list[str] = [] if python is None else [f"python {python[0]}.{python[1]}.*"]
-        for text in request.frameworks:
-            parsed = parse_requirement(text)
-            name = carriers.framework_of(parsed.name) or parsed.name
-            if name not in carriers.packages:
-                known = ", ".join(sorted(carriers.packages))
-                raise InputError(f"--framework {text}: no conda package is known for it; known: {known}")
-            self.frameworks.append(Wanted(framework=name, specifier=parsed.specifier))
-        for text in request.requirements:
-            name, spec, build = conda_versions.split(text)
-            framework = next((one for one, package in carriers.packages.items() if package == name), None)
-            if framework is not None:
-                self.frameworks.append(Wanted(framework=framework, spec=spec, build=build))
-            else:
-                self.specs.append(_spelled(text))
-
-    def names(self, carriers: Carriers) -> list[str]:
-        """The packages that choosing looks at."""
-        mine = {carriers.carriers[one.framework] for one in self.frameworks}
-        return sorted({*mine, *conda_records.CUDNN, *conda_records.TOOLKITS})
+    request: Request
+    frameworks: tuple[FrameworkSpec, ...]
+    specs: tuple[str, ...]
+    python: tuple[int, int] | None
 
     @property
     def subject(self) -> str:
+        """Return the request as the user wrote it."""
         return ", ".join((*self.request.frameworks, *self.request.requirements))
 
+    def package_names(self, carriers: Carriers) -> list[str]:
+        """Return the packages whose records decide which builds are candidates."""
+        packages = {carriers.carriers[spec.framework] for spec in self.frameworks}
+        return sorted({*packages, *_CUDA_PACKAGES})
 
-def _spelled(text: str) -> str:
-    """A spec as rattler reads it too: "cuda-version=13.0" -> "cuda-version 13.0.*"; "numpy>=2" as it is."""
-    name, spec, build = conda_versions.split(text)
+
+def parse_request(
+    request: Request, carriers: Carriers, python: tuple[int, int] | None
+) -> ParsedRequest:
+    """Parse a request.
+
+    Raises:
+        InputError: No conda package is known for a framework, or nothing is requested.
+    """
+    frameworks = [_framework_of_flag(text, carriers) for text in request.frameworks]
+    specs = []
+    if python is not None:
+        specs.append(f"python {python[0]}.{python[1]}.*")
+    frameworks_by_package = {package: name for name, package in carriers.packages.items()}
+    for text in request.requirements:
+        name, spec, build = conda_versions.split(text)
+        if name in frameworks_by_package:
+            framework = frameworks_by_package[name]
+            frameworks.append(FrameworkSpec(framework=framework, spec=spec, build=build))
+        else:
+            specs.append(_portable_spec(name, spec, build))
+    if not frameworks and not specs:
+        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
+    return ParsedRequest(
+        request=request, frameworks=tuple(frameworks), specs=tuple(specs), python=python
+    )
+
+
+def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
+    parsed = parse_requirement(text)
+    name = carriers.framework_of(parsed.name) or parsed.name
+    if name not in carriers.packages:
+        known = ", ".join(sorted(carriers.packages))
+        message = f"--framework {text}: no conda package is known for it; known: {known}"
+        raise InputError(message)
+    return FrameworkSpec(framework=name, specifier=parsed.specifier)
+
+
+def _portable_spec(name: str, spec: str, build: str) -> str:
+    """Return a spec as rattler reads it, too.
+
+    "cuda-version=13.0" becomes "cuda-version 13.0.*"; "numpy>=2" stays as it is.
+    """
     if spec == "*" and build == "*":
         return name
     if spec.startswith("=") and not spec.startswith("=="):
         spec = spec[1:] if "*" in spec else f"{spec[1:]}.*"
     elif spec[:1].isdigit() and "*" not in spec and "|" not in spec:
         spec = f"=={spec}"
-    return f"{name} {spec}" + ("" if build == "*" else f" {build}")
+    return f"{name} {spec}" if build == "*" else f"{name} {spec} {build}"
+
+
+class SearchInput(Value):
+    """What a search is about. `admits` says whether a PEP 440 range holds a version."""
+
+    parsed: ParsedRequest
+    host: Host
+    matrix: CompatibilityData
+    carriers: Carriers
+    solver: Solver
+    records: Sequence[Record]
+    admits: Callable[[str, str], bool]
 
 
 def plan(
     request: Request,
     host: Host,
-    matrix: Matrix,
+    matrix: CompatibilityData,
     carriers: Carriers,
     solver: Solver,
     *,
@@ -102,207 +140,292 @@ def plan(
     data: str = "",
     changes: bool = True,
 ) -> Plan:
-    """The environment for a request on a host. `admits` says whether a PEP 440 range has a version.
+    """Return the environment for a request on a host.
 
-    NoSolutionError explains why there is none; with `changes` also which newer driver would help, each of them solved.
+    Args:
+        request: Frameworks and requirements.
+        host: The host to solve for.
+        matrix: The compatibility data.
+        carriers: The conda packages of the frameworks.
+        solver: Reads the channels and finds closures.
+        admits: Whether a PEP 440 range holds a version.
+        python: The Python of the environment; None leaves it to the solver.
+        data: The version of the data, for the plan.
+        changes: Also look for a newer driver that would help if there is no solution.
+
+    Raises:
+        NoSolutionError: There is none; it explains why.
+        InputError: The request cannot be used.
     """
-    asked = _Asked(request, carriers, python)
-    if not asked.frameworks and not asked.specs:
-        raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
-    records = solver.records(asked.names(carriers))
-    given = _Given(
-        asked=asked, host=host, matrix=matrix, carriers=carriers, solver=solver, records=records, admits=admits
+    parsed = parse_request(request, carriers, python)
+    given = SearchInput(
+        parsed=parsed,
+        host=host,
+        matrix=matrix,
+        carriers=carriers,
+        solver=solver,
+        records=solver.records(parsed.package_names(carriers)),
+        admits=admits,
     )
     try:
         return _Search(given).plan(data)
     except NoSolutionError as error:
         if not changes:
             raise
-        raise NoSolutionError(error.explanation.replace(changes=_drivers(given))) from None
+        explanation = error.explanation.replace(changes=_helpful_drivers(given))
+        raise NoSolutionError(explanation) from None
 
 
-class _Given(Value):
-    """What a search is about."""
-
-    asked: _Asked
-    host: Host
-    matrix: Matrix
-    carriers: Carriers
-    solver: Solver
-    records: Sequence[Record]
-    admits: Callable[[str, str], bool]
-
-
-def _drivers(given: _Given) -> tuple[Change, ...]:
-    """The oldest driver with which the same request has a solution on the same devices."""
+def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
+    """Return the oldest newer driver with which the request has a solution on the same devices."""
     host, matrix = given.host, given.matrix
     if not host.gpus or host.driver is None:
         return ()
-    for step in matrix.driver_steps(host.os):
-        if parse_release(step) <= parse_release(host.driver):
+    for release in matrix.driver_steps(host.os):
+        if parse_release(release) <= parse_release(host.driver):
             continue
-        newer = host.replace(driver=step, driver_cuda=matrix.driver_cuda(step))
-        if rules.host_reasons(newer, matrix):
+        newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
+        if evaluate.host_reasons(newer, matrix):
             break
         try:
-            found = _Search(given.replace(host=newer)).plan("")
+            plan = _Search(given.replace(host=newer)).plan("")
         except NoSolutionError:
             continue
-        gives = ", ".join(f"{one.framework} {one.version} ({one.variant})" for one in found.choices)
-        gives = gives or ", ".join(f"{pin.wheel.name} {pin.wheel.version}" for pin in found.pins[:3])
-        return (Change(change=f"a driver of release {step} or newer", gives=gives),)
+        gives = [f"{one.framework} {one.version} ({one.variant})" for one in plan.choices]
+        if not gives:
+            gives = [f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins[:3]]
+        change = f"a driver of release {release} or newer"
+        return (Change(change=change, gives=", ".join(gives)),)
     return ()
 
 
 class _Search:
-    """One request on one host."""
+    """The search for one request on one host."""
 
-    def __init__(self, given: _Given) -> None:
-        self.asked, self.host, self.matrix = given.asked, given.host, given.matrix
+    def __init__(self, given: SearchInput) -> None:
+        self.parsed, self.host, self.matrix = given.parsed, given.host, given.matrix
         self.carriers, self.solver, self.admits = given.carriers, given.solver, given.admits
-        self.shelf = Shelf(given.records, given.host, given.matrix, given.carriers)
+        self.store = CandidateStore(given.records, given.host, given.matrix, given.carriers)
         self.virtual = virtual_packages.of_host(given.host)
-        self.refused: list[Reason] = []
-        self.skipped: list[Rejection] = []
+        self.refusals: list[Reason] = []  # why combinations have no usable closure
 
     def plan(self, data: str) -> Plan:
-        """The first combination that has a closure which nothing speaks against; doubts only if there is no other."""
-        host_reasons = rules.host_reasons(self.host, self.matrix)
-        against = tuple(reason for reason in host_reasons if not is_doubt(reason))
+        """Return the plan of the first combination whose closure nothing speaks against.
+
+        Combinations with doubts are tried only if there is no other.
+        """
+        host_reasons = evaluate.host_reasons(self.host, self.matrix)
+        against = [reason for reason in host_reasons if not is_doubt(reason)]
         if against:
-            raise NoSolutionError(Explanation(subject=self.asked.subject, reasons=against))
-        try:
-            limits = self._own_limits()
-        except ImpossibleError as error:
-            raise NoSolutionError(Explanation(subject=self.asked.subject, reasons=error.reasons)) from None
-        shelves = [self.shelf.candidates(one, self.admits, self.asked.python) for one in self.asked.frameworks]
-        for wanted, shelf in zip(self.asked.frameworks, shelves, strict=True):
-            if not shelf:
-                self._nothing(wanted)
-        tries, done = 0, set[tuple[str, ...]]()
-        for lenient in (False, True):
-            for several in combinations(shelves, lenient=lenient):
-                key = tuple(one.subject for one in several)
-                if key in done or tries >= MOST_TRIES:
-                    continue
-                done.add(key)
-                tries += 1
-                closure = self._closure(several, limits, lenient=lenient)
-                if closure is not None:
-                    self.skipped = _passed_over(several, shelves) + self.skipped
-                    return self._made(several, *closure, data)
-        reasons = [reason for shelf in shelves for one in shelf for reason in one.reasons]
-        raise NoSolutionError(
-            Explanation(subject=self.asked.subject, reasons=tuple(dict.fromkeys((*reasons, *self.refused))))
-        )
+            raise self._no_solution(against)
+        limits = self._limits_of_request()
+        candidates = [self._candidates(requested) for requested in self.parsed.frameworks]
+        for combination in _tries(candidates):
+            closure = self._closure(combination, limits)
+            if closure is not None:
+                skipped = _passed_over(combination, candidates)
+                return self._make_plan(combination, closure, skipped, data)
+        reasons = [
+            reason
+            for of_framework in candidates
+            for candidate in of_framework
+            for reason in candidate.reasons
+        ]
+        raise self._no_solution([*reasons, *self.refusals])
 
-    def _own_limits(self) -> list[str]:
-        """The versions of cuDNN and of toolkits that the host can have, of what the user asks for by name."""
-        found = []
-        for spec in self.asked.specs:
+    def _no_solution(self, reasons: Sequence[Reason]) -> NoSolutionError:
+        unique = tuple(dict.fromkeys(reasons))
+        return NoSolutionError(Explanation(subject=self.parsed.subject, reasons=unique))
+
+    def _limits_of_request(self) -> list[str]:
+        """Limit cuDNN and toolkits that the user names to the versions that the host can run."""
+        limits = []
+        for spec in self.parsed.specs:
             name = conda_versions.split(spec)[0]
-            good = self.shelf.asked(spec) if name in (*conda_records.TOOLKITS, *conda_records.CUDNN) else ()
-            if good:
-                found.append(f"{name} {conda_versions.one_of(good)}")
-        return found
+            if name not in _CUDA_PACKAGES:
+                continue
+            try:
+                versions = self.store.runnable_versions(spec)
+            except ImpossibleError as error:
+                raise self._no_solution(error.reasons) from None
+            if versions:
+                limits.append(f"{name} {conda_versions.one_of(versions)}")
+        return limits
 
-    def _nothing(self, wanted: Wanted) -> None:
-        name = self.carriers.carriers[wanted.framework]
-        have = ", ".join(conda_versions.newest_first(one["version"] for one in self.shelf.by_name.get(name, ()))[:6])
-        python = self.asked.python
-        what = f"{name} {wanted.specifier or wanted.spec}".removesuffix(" *")
-        need = what + ("" if python is None else f" for Python {python[0]}.{python[1]}")
-        reason = Reason(code="no-release", subject=name, need=need, have=have or "no package of that name")
-        raise NoSolutionError(Explanation(subject=self.asked.subject, reasons=(reason,)))
+    def _candidates(self, requested: FrameworkSpec) -> list[Candidate]:
+        """Return the candidates of a framework. NoSolutionError if no release fits its range."""
+        candidates = self.store.candidates(requested, self.admits, self.parsed.python)
+        if candidates:
+            return candidates
+        name, python = self.carriers.carriers[requested.framework], self.parsed.python
+        versions = [record["version"] for record in self.store.by_name.get(name, ())]
+        newest = conda_versions.newest_first(versions)[:6]
+        have = ", ".join(newest) or "no package of that name"
+        need = f"{name} {requested.specifier or requested.spec}".removesuffix(" *")
+        if python is not None:
+            need += f" for Python {python[0]}.{python[1]}"
+        raise self._no_solution([Reason(code="no-release", subject=name, need=need, have=have)])
 
     def _closure(
-        self, several: Sequence[Candidate], limits: Sequence[str], *, lenient: bool
+        self, combination: Sequence[Candidate], limits: Sequence[str]
     ) -> tuple[Sequence[Record], list[Reason]] | None:
-        """The closure of some candidates that nothing speaks against, and doubts of it; None if there is none."""
-        specs = [*self.asked.specs, *(spec for one in several for spec in specs_of(one, self.carriers.packages))]
-        subject = ", ".join(one.subject for one in several) or self.asked.subject
-        kept_out = [*limits]
+        """Return the closure of a combination and the doubts about it; None if there is none.
+
+        Releases that the rules reject are kept out in up to ROUNDS solves.
+        """
+        specs = list(self.parsed.specs)
+        for candidate in combination:
+            specs += specs_of(candidate, self.carriers.packages)
+        named = {conda_versions.split(spec)[0] for spec in self.parsed.specs}
+        constraints = list(limits)
         for _ in range(ROUNDS):
             try:
-                records = self.solver.solve(specs, kept_out, self.virtual)
+                records = self.solver.solve(specs, constraints, self.virtual)
             except RefusedError as error:
-                text = " ".join(str(error).split())[:SAID]
-                self.refused.append(Reason(code="conda-closure", subject=subject, need="a closure", have=text))
+                self.refusals.append(self._refusal(combination, error))
                 return None
-            found = conda_rules.closure_reasons(records, self.host, self.matrix, self.virtual)
-            wrong = {name: rs for name, rs in found.items() if not all(map(is_doubt, rs))}
-            if not wrong:
-                return records, [reason for reasons in found.values() for reason in reasons]
-            self.refused += [reason for reasons in wrong.values() for reason in reasons if not is_doubt(reason)]
-            by_name = {record["name"]: record for record in records}
-            kept_out += [f"{name} !={by_name[name]['version']}" for name in sorted(wrong)]
+            against = conda_parts.closure_reasons(
+                records,
+                self.host,
+                self.matrix,
+                self.carriers,
+                virtual=self.virtual,
+                keep=named,
+            )
+            rejected = _rejected(against)
+            if not rejected:
+                return records, [reason for reasons in against.values() for reason in reasons]
+            for name in rejected:
+                self.refusals += [reason for reason in against[name] if not is_doubt(reason)]
+            versions = _versions(records)
+            constraints += [f"{name} !={versions[name]}" for name in sorted(rejected)]
         return None
+
+    def _refusal(self, combination: Sequence[Candidate], error: RefusedError) -> Reason:
+        subjects = [candidate.subject for candidate in combination]
+        subject = ", ".join(subjects) or self.parsed.subject
+        have = " ".join(str(error).split())[:REFUSAL_LENGTH]
+        return Reason(code="conda-closure", subject=subject, need="a closure", have=have)
 
     # ---- the result
 
-    def _made(
-        self, several: Sequence[Candidate], records: Sequence[Record], doubts: Sequence[Reason], data: str
+    def _make_plan(
+        self,
+        combination: Sequence[Candidate],
+        closure: tuple[Sequence[Record], list[Reason]],
+        skipped: Sequence[Rejection],
+        data: str,
     ) -> Plan:
-        host = self._host(records)
-        doubts = [*doubts, *(reason for one in several for reason in one.reasons)]
-        doubts += [reason for reason in rules.host_reasons(self.host, self.matrix) if is_doubt(reason)]
+        records, doubts = closure
+        warnings = list(doubts)
+        for candidate in combination:
+            warnings += candidate.reasons
+        host_reasons = evaluate.host_reasons(self.host, self.matrix)
+        warnings += [reason for reason in host_reasons if is_doubt(reason)]
+        pins = [_pin(record) for record in records]
+        pins.sort(key=lambda pin: pin.wheel.name)
         return Plan(
-            request=self.asked.request,
-            host=host,
-            pins=tuple(_pin(record) for record in sorted(records, key=lambda one: str(one["name"]))),
-            choices=tuple(_choice(one, records) for one in several),
-            needs=self._needs(several, records),
-            skipped=tuple(self.skipped),
-            warnings=tuple(dict.fromkeys(doubts)),
+            request=self.parsed.request,
+            host=_host_with_python(self.host, records),
+            pins=tuple(pins),
+            choices=tuple(_choice(candidate, records) for candidate in combination),
+            needs=self._needs(combination, records),
+            skipped=tuple(skipped),
+            warnings=tuple(dict.fromkeys(warnings)),
             data=data,
         )
 
-    def _host(self, records: Sequence[Record]) -> Host:
-        """The host with the Python that the environment has."""
-        text = next((str(one["version"]) for one in records if one["name"] == "python"), None)
-        if text is None:
-            return self.host
-        version = parse_pair(".".join(text.split(".")[:2]))
-        python = self.host.python.replace(version=version, full_version=text, executable=None, free_threaded=False)
-        return self.host.replace(python=python)
-
-    def _needs(self, several: Sequence[Candidate], records: Sequence[Record]) -> Needs:
-        host, matrix, cuda = self.host, self.matrix, conda_rules.cuda_of(records)
-        python = next((parse_pair(".".join(str(one["version"]).split(".")[:2])) for one in records
-                       if one["name"] == "python"), None)  # fmt: skip
-        needs = Needs(glibc=_glibc(records), python=python, platform=host.platform)
-        toolkits = [one.row.cuda for one in several if one.row.cuda is not None] + ([cuda] if cuda else [])
+    def _needs(self, combination: Sequence[Candidate], records: Sequence[Record]) -> Needs:
+        host, cuda = self.host, conda_parts.cuda_of_records(records)
+        python = _python_version(records)
+        needs = Needs(
+            glibc=_oldest_glibc(records),
+            python=None if python is None else _minor_release(python),
+            platform=host.platform,
+        )
+        rows = [candidate.row for candidate in combination]
+        toolkits = [row.cuda for row in rows if row.cuda is not None]
+        if cuda:
+            toolkits.append(cuda)
         if not host.gpus or not toolkits:
             return needs
-        codes = [one.row.code for one in several] + self._library_codes(records)
-        return needs_of_gpus(needs, toolkits, codes, host, matrix)
+        codes = [row.code for row in rows]
+        for record in records:
+            library = conda_parts.library_of(record, cuda, host.platform, self.matrix)
+            if library is not None:
+                codes.append(library.code)
+        return needs_of_gpus(needs, toolkits, codes, host, self.matrix)
 
-    def _library_codes(self, records: Sequence[Record]) -> list[Code]:
-        cuda = conda_rules.cuda_of(records)
-        known = [conda_rules.library(one["name"], one["version"], cuda, self.host, self.matrix) for one in records]
-        return [one.code for one in known if one is not None]
+
+def _tries(candidates: Sequence[Sequence[Candidate]]) -> Iterator[tuple[Candidate, ...]]:
+    """Yield the combinations to try, at most MOST_TRIES: first those without doubts."""
+    tried: set[tuple[str, ...]] = set()
+    for lenient in (False, True):
+        for combination in combinations(candidates, lenient=lenient):
+            if len(tried) == MOST_TRIES:
+                return
+            subjects = tuple(candidate.subject for candidate in combination)
+            if subjects not in tried:
+                tried.add(subjects)
+                yield combination
 
 
-def _passed_over(several: Sequence[Candidate], shelves: Sequence[Sequence[Candidate]]) -> list[Rejection]:
-    """The candidates that stand before the chosen ones, with what speaks against them."""
-    found = []
-    for chosen, shelf in zip(several, shelves, strict=True):
-        for one in shelf[: shelf.index(chosen)]:
-            if one.reasons:
-                version = f"{one.row.version} ({conda_rules.variant(one.row)})"
-                found.append(Rejection(name=one.row.name, version=version, reasons=one.reasons))
-    return found
+def _rejected(against: Mapping[str, Sequence[Reason]]) -> list[str]:
+    """Return the packages against which there is more than a doubt."""
+    return [name for name, reasons in against.items() if not all(map(is_doubt, reasons))]
+
+
+def _passed_over(
+    combination: Sequence[Candidate], candidates: Sequence[Sequence[Candidate]]
+) -> list[Rejection]:
+    """Return the candidates that are better than the chosen ones, with what speaks against them."""
+    rejections = []
+    for chosen, of_framework in zip(combination, candidates, strict=True):
+        for candidate in of_framework[: of_framework.index(chosen)]:
+            if candidate.reasons:
+                row = candidate.row
+                version = f"{row.version} ({conda_parts.variant_name(row)})"
+                rejection = Rejection(name=row.name, version=version, reasons=candidate.reasons)
+                rejections.append(rejection)
+    return rejections
+
+
+def _versions(records: Sequence[Record]) -> dict[str, str]:
+    return {record["name"]: str(record["version"]) for record in records}
+
+
+def _python_version(records: Sequence[Record]) -> str | None:
+    return _versions(records).get("python")
+
+
+def _minor_release(version: str) -> tuple[int, int]:
+    """Return (3, 12) for "3.12.3"."""
+    return parse_pair(".".join(version.split(".")[:2]))
+
+
+def _host_with_python(host: Host, records: Sequence[Record]) -> Host:
+    """Return the host with the Python of the environment."""
+    text = _python_version(records)
+    if text is None:
+        return host
+    python = host.python.replace(
+        version=_minor_release(text), full_version=text, executable=None, free_threaded=False
+    )
+    return host.replace(python=python)
 
 
 def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
-    row, by_name = candidate.row, {one["name"]: str(one["version"]) for one in records}
-    cudnn = next((by_name[name] for name in conda_records.CUDNN if name in by_name), row.cudnn)
+    row, versions = candidate.row, _versions(records)
+    cudnn = None
+    if row.cuda is not None:
+        installed = [versions[name] for name in conda_records.CUDNN if name in versions]
+        cudnn = installed[0] if installed else row.cudnn
     return Choice(
         framework=row.framework,
         version=row.version,
-        variant=conda_rules.variant(row),
+        variant=conda_parts.variant_name(row),
         cuda=row.cuda,
-        cudnn=cudnn if row.cuda is not None else None,
+        cudnn=cudnn,
         sass=row.code.sass or (),
         ptx=row.code.ptx or (),
         evidence=row.code.evidence,
@@ -310,39 +433,40 @@ def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
     )
 
 
-def _glibc(records: Sequence[Record]) -> tuple[int, int] | None:
-    """The oldest glibc that all of a closure runs on."""
-    found = []
+def _oldest_glibc(records: Sequence[Record]) -> tuple[int, int] | None:
+    """Return the oldest glibc that every package of a closure runs on."""
+    needed = []
     for record in records:
         for dependency in record.get("depends") or ():
             name, spec, _ = conda_versions.split(dependency)
-            least = conda_versions.lower_bound(spec) if name == "__glibc" else None
+            if name != "__glibc":
+                continue
+            least = conda_versions.lower_bound(spec)
             if least is not None:
-                found.append(parse_pair(".".join(f"{least}.0".split(".")[:2])))
-    return max(found, default=None)
+                needed.append(_minor_release(f"{least}.0"))
+    return max(needed, default=None)
 
 
 def _pin(record: Record) -> Pin:
-    """A package's file. What a wheel does not have is in `metadata`."""
-    depends = [conda_versions.split(one) for one in record.get("depends") or ()]
-    names = tuple(sorted({name for name, _, _ in depends}))
-    kept: Mapping[str, object] = {
+    """Return a package's file. What a wheel has no field for is in `metadata`."""
+    depends = tuple(record.get("depends") or ())
+    names = sorted({conda_versions.split(dependency)[0] for dependency in depends})
+    metadata = {
         "build": record["build"],
         "build_number": int(record.get("build_number", 0)),
         "subdir": record["subdir"],
-        "depends": tuple(record.get("depends") or ()),
+        "depends": depends,
         "md5": record.get("md5"),
     }
-    return Pin(
-        wheel=Wheel(
-            name=record["name"],
-            version=record["version"],
-            filename=str(record["url"]).rpartition("/")[2],
-            url=record["url"],
-            sha256=record.get("sha256"),
-            size=record.get("size"),
-            index=str(record.get("channel") or ""),
-            metadata=kept,
-        ),
-        dependencies=tuple(name for name in names if not name.startswith("__")),
+    wheel = Wheel(
+        name=record["name"],
+        version=record["version"],
+        filename=str(record["url"]).rpartition("/")[2],
+        url=record["url"],
+        sha256=record.get("sha256"),
+        size=record.get("size"),
+        index=str(record.get("channel") or ""),
+        metadata=metadata,
     )
+    dependencies = tuple(name for name in names if not name.startswith("__"))
+    return Pin(wheel=wheel, dependencies=dependencies)

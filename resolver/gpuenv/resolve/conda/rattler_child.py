@@ -1,104 +1,116 @@
-"""Asks rattler: a stand-alone script, because the process of py-rattler sometimes crashes when it ends by itself.
+"""Answers questions to rattler. A standalone script: py-rattler sometimes crashes at its exit.
 
-One JSON request a line on stdin, one JSON answer a line on stdout:
+Each line of stdin is a JSON request, each line of stdout its JSON answer:
 
-{"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}      -> {"opened": n}
-{"do": "records", "names": [..]}                              -> {"records": [record]}
+{"do": "open", "channels": [URL], "subdirs": [..], "cache": "fetch" | "offline" | "refresh"}
+    -> {"opened": number of channels}
+{"do": "records", "names": [..]}
+    -> {"records": [record]}
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
-                                        -> {"records": [record]}, {"refused": text} or {"unreadable": text}
-{"do": "install", "prefix": .., "records": [record], "subdir": ..}     -> {"installed": n}
+    -> {"records": [record]}, {"refused": text} or {"unreadable": text}
+{"do": "install", "prefix": .., "records": [record], "subdir": ..}
+    -> {"installed": number of packages}
 
-A failure is {"failed": text}, and {"nowhere": text} where a channel is not one. A record is that of repodata.json with
-"url", "channel" and "fn" beside.
-Only py-rattler is imported, nothing of gpuenv.
+A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
+first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
+"fn". The script imports py-rattler and nothing of gpuenv. It ends with its input, and when its
+parent ends.
 """
 
 from __future__ import annotations
 
-import gc
+import asyncio
+import glob
+import hashlib
+import json
+import os
 import sys
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-# The start is most of a solve: no garbage to look for, and no TLS of Python's (rattler has its own; asyncio takes
-# "no module ssl" for a Python without it), which together are a quarter of the imports.
-gc.disable()
-sys.modules["ssl"] = None  # type: ignore[assignment]
+Request = dict[str, Any]
+Answer = dict[str, Any]
+Record = dict[str, Any]
 
-import asyncio  # noqa: E402
-import json  # noqa: E402
-import os  # noqa: E402
-from typing import Any  # noqa: E402
-
-ACTIONS = {"fetch": "cache-or-fetch", "offline": "force-cache-only", "refresh": "no-cache"}
-
-
-def whole() -> Any:
-    """py-rattler."""
-    sys.modules.pop("rattler", None)
-    import rattler  # type: ignore[import-not-found,unused-ignore]
-    from rattler import exceptions
-
-    rattler.exceptions = exceptions  # which Python does not do for what `for_solving` has imported
-    return rattler
-
-
-def for_solving() -> Any:
-    """As much of py-rattler as a solve needs: what links, locks and indexes packages is a third of its import.
-
-    Its modules stand for the package here, whose own __init__ is not run; where they are not as they were in the
-    release that is asked for, it is the whole package. ImportError without it.
-    """
-    folders = [os.path.join(folder, "rattler") for folder in sys.path]
-    package: Any = type(sys)("rattler")
-    package.__path__ = [folder for folder in folders if os.path.isdir(folder)]
-    sys.modules["rattler"] = package
-    try:
-        from rattler import exceptions
-        from rattler.package import BuildString, PackageName
-        from rattler.repo_data.gateway import Gateway, SourceConfig
-        from rattler.solver.solver import solve
-        from rattler.version import Version
-        from rattler.virtual_package.generic import GenericVirtualPackage
-    except ImportError:
-        return whole()
-    used = (BuildString, PackageName, Gateway, SourceConfig, solve, Version, GenericVirtualPackage)
-    package.__dict__.update({one.__name__: one for one in used}, exceptions=exceptions)
-    return package
+CACHE_ACTIONS = {
+    "fetch": "cache-or-fetch",
+    "offline": "force-cache-only",
+    "refresh": "no-cache",
+}
+PARENT_SECONDS = 1.0  # between two looks at the parent process
 
 
 class Session:
     """The channels that were opened, and their repodata as far as it was read."""
 
     def __init__(self) -> None:
-        self.rattler: Any = for_solving()
+        """Import py-rattler. ImportError without it."""
+        import rattler  # type: ignore[import-not-found,unused-ignore]
+        import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
+
+        self.rattler: Any = rattler
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
-        self.loop = asyncio.Runner()
+        self.runner = asyncio.Runner()
+        self.actions = {
+            "open": self.open,
+            "records": self.records,
+            "solve": self.solve,
+            "install": self.install,
+        }
 
-    def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Where packages come from."""
-        config = self.rattler.SourceConfig(cache_action=ACTIONS[request.get("cache", "fetch")])
+    def answer(self, request: Request) -> Answer:
+        """Return the answer to one request; a failure is an answer, too."""
+        try:
+            return self.runner.run(self.actions[request["do"]](request))
+        except Exception as error:
+            text = str(error)
+            if " " not in text:
+                text = f"{type(error).__name__}: {error}"
+            # rattler has a class for a URL that it cannot read, and none for a missing channel.
+            unreadable = isinstance(error, self.rattler.exceptions.InvalidChannelError)
+            if unreadable or "could not find subdir" in text:
+                return {"nowhere": text}
+            return {"failed": text}
+
+    async def open(self, request: Request) -> Answer:
+        """Set the channels."""
+        action = CACHE_ACTIONS[request.get("cache", "fetch")]
+        config = self.rattler.SourceConfig(cache_action=action)
         self.gateway = self.rattler.Gateway(default_config=config)
         self.channels, self.subdirs = request["channels"], request["subdirs"]
         return {"opened": len(self.channels)}
 
-    async def records(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Every record of some names."""
-        found = await self.gateway.query(
-            self.channels, self.subdirs, request["names"], recursive=False, channel_relations="disabled"
+    async def records(self, request: Request) -> Answer:
+        """Return every record of some names."""
+        result = await self.gateway.query(
+            self.channels,
+            self.subdirs,
+            request["names"],
+            recursive=False,
+            channel_relations="disabled",
         )
-        groups = getattr(found, "records", found)
-        return {"records": [plain(one) for group in groups for one in group]}
+        # Newer releases of py-rattler wrap the lists.
+        records = []
+        for group in getattr(result, "records", result):
+            records += [plain_record(record) for record in group]
+        return {"records": records}
 
-    async def solve(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The closure of some specs."""
-        api = self.rattler
+    async def solve(self, request: Request) -> Answer:
+        """Return the closure of some specs."""
+        rattler = self.rattler
         virtual = [
-            api.GenericVirtualPackage(api.PackageName(name), api.Version(version), api.BuildString(build))
+            rattler.GenericVirtualPackage(
+                rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build)
+            )
             for name, version, build in request["virtual"]
         ]
         try:
-            found = await api.solve(
+            records = await rattler.solve(
                 sources=self.channels,
                 specs=request["specs"],
                 constraints=request.get("constraints") or None,
@@ -107,64 +119,66 @@ class Session:
                 virtual_packages=virtual,
                 channel_relations="disabled",
             )
-        except api.exceptions.SolverError as error:
+        except rattler.exceptions.SolverError as error:
             return {"refused": str(error)}
-        except api.exceptions.InvalidMatchSpecError as error:
+        except rattler.exceptions.InvalidMatchSpecError as error:
             return {"unreadable": str(error)}
-        return {"records": [plain(one) for one in found]}
+        return {"records": [plain_record(record) for record in records]}
 
-    async def install(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Links the packages of a list into a prefix, and takes out what the list does not have."""
-        import glob
-
-        self.rattler = api = whole()
-        prefix = request["prefix"]
-        for one in request["records"]:
-            check_file(one)
-        paths = sorted(glob.glob(os.path.join(glob.escape(prefix), "conda-meta", "*.json")))
-        await api.install(
-            records=[self.record(one) for one in request["records"]],
+    async def install(self, request: Request) -> Answer:
+        """Link packages into a prefix, and remove what is not among them."""
+        rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
+        for row in rows:
+            check_local_file(row)
+        pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
+        installed = [rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
+        await rattler.install(
+            records=[self.repodata_record(row) for row in rows],
             target_prefix=prefix,
-            installed_packages=[api.PrefixRecord.from_path(path) for path in paths],
-            platform=api.Subdir(request["subdir"]),
+            installed_packages=installed,
+            platform=rattler.Subdir(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
-        return {"installed": len(request["records"])}
+        return {"installed": len(rows)}
 
-    def record(self, row: dict[str, Any]) -> Any:
-        """A row of a lock as a record."""
-        api = self.rattler
-        package = api.PackageRecord(
+    def repodata_record(self, row: Record) -> object:
+        """Return a row of a lock as a record of rattler."""
+        rattler = self.rattler
+        package = rattler.PackageRecord(
             name=row["name"],
             version=row["version"],
-            build=api.BuildString(row["build"]),
+            build=rattler.BuildString(row["build"]),
             build_number=int(row.get("build_number", 0)),
             subdir=row["subdir"],
             depends=list(row.get("depends", ())),
             sha256=bytes.fromhex(row["sha256"]),
         )
-        return api.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
+        return rattler.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
 
 
-def check_file(row: dict[str, Any]) -> None:
-    """rattler compares the hashes of what it downloads, not those of a local channel. ValueError if they differ."""
-    from hashlib import file_digest
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
+def check_local_file(row: Record) -> None:
+    """Compare the hash of a file of a local channel. ValueError if it is another.
 
+    rattler compares the hashes of what it downloads only.
+    """
     parts = urlsplit(row["url"])
-    if parts.scheme == "file":
-        with open(url2pathname(parts.path), "rb") as file:
-            have = file_digest(file, "sha256").hexdigest()
-        if have != row["sha256"]:
-            raise ValueError(f"hash mismatch of {row['fn']}: the lock says sha256 {row['sha256']}, the file has {have}")
+    if parts.scheme != "file":
+        return
+    with open(url2pathname(parts.path), "rb") as file:
+        have = hashlib.file_digest(file, "sha256").hexdigest()
+    locked = row["sha256"]
+    if have != locked:
+        raise ValueError(
+            f"hash mismatch of {row['fn']}: the lock says sha256 {locked}, the file has {have}"
+        )
 
 
-def plain(record: Any) -> dict[str, Any]:
-    """A record as data."""
-    found: dict[str, Any] = {
-        "name": record.name.source if hasattr(record.name, "source") else str(record.name),
+def plain_record(record: Any) -> Record:
+    """Return a record of rattler as JSON-able data."""
+    row = {
+        # Older releases of py-rattler have names as texts.
+        "name": getattr(record.name, "source", None) or str(record.name),
         "version": str(record.version),
         "build": str(record.build),
         "build_number": record.build_number,
@@ -178,36 +192,35 @@ def plain(record: Any) -> dict[str, Any]:
     }
     for name in ("sha256", "md5"):
         value = getattr(record, name)
-        found[name] = None if value is None else bytes(value).hex()
-    return found
+        row[name] = None if value is None else bytes(value).hex()
+    return row
 
 
-def answer(session: Session, request: dict[str, Any]) -> dict[str, Any]:
-    """What one request asks for; what fails is told, and ends nothing."""
-    try:
-        if request["do"] == "open":
-            return session.open(request)
-        found: dict[str, Any] = session.loop.run(getattr(session, request["do"])(request))
-        return found
-    except Exception as error:
-        text = str(error) if " " in str(error) else f"{type(error).__name__}: {error}"
-        # rattler has a class for a URL that it cannot read, and none for a channel that is not there.
-        nowhere = isinstance(error, session.rattler.exceptions.InvalidChannelError) or "could not find subdir" in text
-        return {"nowhere" if nowhere else "failed": text}
+def end_with_parent() -> None:
+    """End this process when its parent has ended, even in the middle of a solve."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    os._exit(1)
+
+
+def write(answer: Answer) -> None:
+    """Write one answer."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def main() -> None:
-    """Answers line by line until stdin ends."""
+    """Answer line by line until stdin ends."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         session = Session()
     except ImportError as error:
-        sys.stdout.write(json.dumps({"missing": str(error)}) + "\n")
-        sys.stdout.flush()
+        write({"missing": str(error)})
         os._exit(0)
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(answer(session, json.loads(line))) + "\n")
-        sys.stdout.flush()
-    os._exit(0)  # results are complete and flushed: the interpreter's own end is where py-rattler crashes
+        write(session.answer(json.loads(line)))
+    os._exit(0)  # the answers are complete: Python's own exit is where py-rattler crashes
 
 
 if __name__ == "__main__":

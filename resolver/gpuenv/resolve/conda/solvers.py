@@ -1,47 +1,156 @@
-"""Who solves a closure: rattler in a child process, or the conda that runs gpuenv.
+"""The solvers of a closure: rattler in a child process, or the conda that runs gpuenv.
 
-Both answer with records as repodata.json has them ("url", "channel", "fn" and "sha256" among their keys). Neither is
-imported before it is used.
+Both answer with records as repodata.json has them ("url", "channel", "fn" and "sha256" among their
+keys). Neither library is imported before it is used.
 """
 
 from __future__ import annotations
 
+import atexit
+import io
+import json
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from ...compat.conda_records import Record
 from ...errors import InputError, InstallError, PackageIndexError
-from .child import Child
-from .virtual_packages import Virtual
+from ...compat.conda_records import Virtual
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
+CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
+SPEC_HINT = "numpy, or numpy>=2"
+END_SECONDS = 10.0  # for a child to end after its input has ended; then it is killed
 
 
 class RefusedError(Exception):
-    """The solver says that there is no closure; the text is its own."""
+    """The solver found no closure; the text is its own."""
 
 
 class Solver(Protocol):
-    """Reads channels and solves closures. `name` is for messages."""
+    """Reads channels and solves closures. `name` is for messages.
+
+    A solver is a context manager: at the end of the block, what it started is ended.
+    """
 
     name: str
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
-        """Every record of some names that the channels have, in any order. PackageIndexError."""
+        """Return every record of these names that the channels have, in any order.
 
-    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
-        """What must be there so that all specs are; constraints hold for what is there.
+        Raises:
+            PackageIndexError: A channel cannot be read.
+            InputError: A channel does not exist, or there is no solver.
+        """
 
-        RefusedError, PackageIndexError.
+    def solve(
+        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+    ) -> Sequence[Record]:
+        """Return the closure of the specs.
+
+        Constraints hold for packages of the closure, and add none. `virtual` describes the host.
+
+        Raises:
+            RefusedError: There is no closure.
+            PackageIndexError, InputError: As `records`.
         """
 
     def leave(self) -> None:
-        """Nothing more will be asked."""
+        """Let the solver end in the background: it will not be asked again."""
 
     def close(self) -> None:
-        """Ends what was started, and waits for its end."""
+        """End what was started, and wait for its end."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def open_solver(
+    channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch"
+) -> Solver:
+    """Start a solver.
+
+    Args:
+        channels: Names or URLs.
+        subdirs: linux-64 and the like, and noarch.
+        name: libmamba, classic or rattler; auto is that of the conda around gpuenv, else rattler.
+        cache: fetch, offline or refresh.
+    """
+    backend = conda_backend() if name == "auto" else name
+    if backend is None or backend == "rattler":
+        return RattlerSolver(channels, subdirs, cache=cache)
+    return CondaSolver(channels, subdirs, cache=cache, backend=backend)
+
+
+def conda_backend() -> str | None:
+    """Return the solver of the conda in this interpreter, as a base environment has it.
+
+    It is libmamba, or classic where libmamba's library or conda's plugin for it is missing; None
+    without conda.
+    """
+    if not _is_installed("conda/plugins"):
+        return None
+    if _is_installed("libmambapy") and _is_installed("conda_libmamba_solver"):
+        return "libmamba"
+    return "classic"
+
+
+def _is_installed(package: str) -> bool:
+    return any(os.path.isdir(os.path.join(folder, package)) for folder in sys.path)
+
+
+# ---- rattler ------------------------------------------------------------------------------------
+
+
+class _Child:
+    """The process of rattler_child.py, which answers line by line; its stderr is dropped.
+
+    It ends with its input, with this process, and at the latest END_SECONDS after `close`.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        )
+        atexit.register(self.close)
+
+    def ask(self, line: str) -> bytes:
+        """Send a line and return the answer; b"" if the child has ended."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None  # noqa: S101  both are pipes
+        try:
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+        except OSError:
+            pass  # it has ended, and its last answer says why
+        return stdout.readline()
+
+    def end_input(self) -> None:
+        """End the input of the child, at which it ends."""
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                pass  # it has ended before it read everything
+
+    def close(self) -> None:
+        """End the child and wait for its end."""
+        atexit.unregister(self.close)
+        self.end_input()
+        if self._process.stdout is not None:
+            self._process.stdout.close()  # what it still writes is not read
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._process.kill()  # does nothing to a process that has ended
+            self._process.wait()
 
 
 class RattlerSolver:
@@ -50,70 +159,91 @@ class RattlerSolver:
     name = "rattler"
 
     def __init__(
-        self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch", python: str | None = None
+        self,
+        channels: Sequence[str],
+        subdirs: Sequence[str],
+        *,
+        cache: str = "fetch",
+        python: str | None = None,
     ) -> None:
-        """Starts the child, which imports py-rattler meanwhile. `cache` is fetch, offline or refresh."""
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rattler_child.py")
-        self._open: dict[str, Any] = {"do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache}
-        self._child: Child | None = Child([python or sys.executable, "-I", "-X", "utf8", script])
-        self._opened = False
+        """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
+        folder = os.path.dirname(os.path.abspath(__file__))
+        script = os.path.join(folder, "rattler_child.py")
+        self._channels = ", ".join(channels)
+        # Sent before the first request.
+        self._opening: dict[str, object] | None = {
+            "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
+        }  # fmt: skip
+        command = [python or sys.executable, "-I", "-X", "utf8", script]
+        self._child: _Child | None = _Child(command)
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._opened:
-            self._opened = True
-            self._told(self._open)
-        return self._told(request)
+    def __enter__(self) -> Self:
+        return self
 
-    def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        import json
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
+    def _request(self, request: Mapping[str, object]) -> dict[str, Any]:
+        """Return the answer to a request; the failures of rattler are raised."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            self._exchange(opening)
+        return self._exchange(request)
+
+    def _exchange(self, request: Mapping[str, object]) -> dict[str, Any]:
         if self._child is None:
             raise PackageIndexError("rattler has ended")
         try:
-            self._child.write(json.dumps(request))
-        except OSError:
-            pass  # it has ended, and what it said last says why
-        try:
-            found: dict[str, Any] = json.loads(self._child.read())
+            answer: dict[str, Any] = json.loads(self._child.ask(json.dumps(request)))
         except (OSError, ValueError):
             raise PackageIndexError("rattler ended without an answer") from None
-        if "missing" in found:
-            raise InputError(f"conda environments need a solver: {found['missing']}", hint=NEEDED)
-        where = ", ".join(self._open["channels"])
-        if "nowhere" in found:
-            hint = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
-            raise InputError(f"--channel {where}: {_line(found['nowhere'])}", hint=hint)
-        if "failed" in found:
-            raise PackageIndexError(f"{where or 'rattler'}: {_line(found['failed'])}")
-        return found
+        if "missing" in answer:
+            message = f"conda environments need a solver: {answer['missing']}"
+            raise InputError(message, hint=NEEDED)
+        if "nowhere" in answer:
+            message = f"--channel {self._channels}: {_one_line(answer['nowhere'])}"
+            raise InputError(message, hint=CHANNEL_HINT)
+        if "failed" in answer:
+            raise PackageIndexError(f"{self._channels or 'rattler'}: {_one_line(answer['failed'])}")
+        return answer
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """As Solver.records."""
-        found: Sequence[Record] = self._ask({"do": "records", "names": [*names]})["records"]
-        return found
+        records: Sequence[Record] = self._request({"do": "records", "names": [*names]})["records"]
+        return records
 
-    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
+    def solve(
+        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+    ) -> Sequence[Record]:
         """As Solver.solve."""
-        request = {"do": "solve", "specs": [*specs], "constraints": [*constraints], "virtual": [*virtual]}
-        found = self._ask(request)
-        if "refused" in found:
-            raise RefusedError(str(found["refused"]))
-        if "unreadable" in found:
-            raise InputError(f"not a conda package and its version: {found['unreadable']}", hint="numpy, or numpy>=2")
-        records: Sequence[Record] = found["records"]
+        answer = self._request(
+            {
+                "do": "solve",
+                "specs": [*specs],
+                "constraints": [*constraints],
+                "virtual": [*virtual],
+            }
+        )
+        if "refused" in answer:
+            raise RefusedError(str(answer["refused"]))
+        if "unreadable" in answer:
+            message = f"not a conda package and its version: {answer['unreadable']}"
+            raise InputError(message, hint=SPEC_HINT)
+        records: Sequence[Record] = answer["records"]
         return records
 
     def install(self, prefix: str, records: Sequence[Record], subdir: str) -> None:
-        """Makes a prefix hold these packages and no others. InstallError."""
+        """Make a prefix hold these packages and no others. InstallError if it fails."""
+        rows = [dict(record) for record in records]
         try:
-            self._ask({"do": "install", "prefix": prefix, "records": [dict(one) for one in records], "subdir": subdir})
+            self._request({"do": "install", "prefix": prefix, "records": rows, "subdir": subdir})
         except PackageIndexError as error:
             raise InstallError(f"installing failed ({error.message})") from None
 
     def leave(self) -> None:
-        """Lets the child end while others work; `close` waits for it."""
+        """As Solver.leave; `close` waits for its end."""
         if self._child is not None:
-            self._child.leave()
+            self._child.end_input()
 
     def close(self) -> None:
         """As Solver.close."""
@@ -122,60 +252,81 @@ class RattlerSolver:
             child.close()
 
 
-def _line(text: object) -> str:
-    """A message of rattler's, with its causes, on one line."""
+def _one_line(text: object) -> str:
+    """Return a message of rattler, with its causes, on one line."""
     return " ".join(str(text).split()).replace(" Caused by:", ":")
 
 
-class CondaSolver:
-    """The conda that this interpreter has, through its API: its solver back end, its channels' caches."""
+# ---- the conda around gpuenv --------------------------------------------------------------------
 
-    name = "libmamba"
+
+class CondaSolver:
+    """The conda in this interpreter, through its API: its solver backend, its caches."""
 
     def __init__(
-        self, channels: Sequence[str], subdirs: Sequence[str], *, cache: str = "fetch", backend: str = "libmamba"
+        self,
+        channels: Sequence[str],
+        subdirs: Sequence[str],
+        *,
+        cache: str = "fetch",
+        backend: str = "libmamba",
     ) -> None:
-        """`backend` is a name of conda's solver plug-ins: libmamba, classic, rattler."""
+        """`backend` names a solver plugin of conda: libmamba, classic or rattler."""
         self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
-        self._settings = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
+        self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was started."""
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """As Solver.records."""
-        from conda.core.subdir_data import SubdirData  # type: ignore[import-not-found,unused-ignore]
+        from conda.core.subdir_data import (  # type: ignore[import-not-found,unused-ignore]
+            SubdirData,
+        )
 
-        found = []
-        with _Overrides(self._settings):
+        records = []
+        with _CondaVariables(self._variables):
             try:
                 for name in names:
-                    found += SubdirData.query_all(name, channels=self._channels, subdirs=self._subdirs)
+                    records += SubdirData.query_all(
+                        name, channels=self._channels, subdirs=self._subdirs
+                    )
             except Exception as error:
-                raise _translated(error, self.name) from None
-        return [_of_conda(one) for one in found]
+                raise translated(error, self.name) from None
+        return [_plain_record(record) for record in records]
 
-    def solve(self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]) -> Sequence[Record]:
-        """As Solver.solve. conda knows no constraints of what nothing asks for: they are specs where the caller says
-        that what they are about is needed, which is the only use that choosing makes of them.
+    def solve(
+        self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
+    ) -> Sequence[Record]:
+        """As Solver.solve.
+
+        conda has no constraints on packages that nothing requires, so they become specs. Planning
+        constrains only packages that the closure has anyway.
         """
-        import tempfile
-
         from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
-        from conda.models.match_spec import MatchSpec  # type: ignore[import-not-found,unused-ignore]
+        from conda.models.match_spec import (  # type: ignore[import-not-found,unused-ignore]
+            MatchSpec,
+        )
 
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
-        settings = {**self._settings, **_overrides(virtual)}
-        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _Overrides(settings):
+        variables = {**self._variables, **override_variables(virtual)}
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _CondaVariables(variables):
             try:
                 solver = backend(
                     prefix=os.path.join(folder, "prefix"),
                     channels=self._channels,
                     subdirs=self._subdirs,
-                    specs_to_add=[MatchSpec(one) for one in (*specs, *constraints)],
+                    specs_to_add=[MatchSpec(spec) for spec in (*specs, *constraints)],
                     command="create",
                 )
-                found = solver.solve_final_state()
+                records = solver.solve_final_state()
             except Exception as error:
-                raise _translated(error, self.name) from None
-        return [_of_conda(one) for one in found if not one.name.startswith("__")]
+                raise translated(error, self.name) from None
+        real = [record for record in records if not record.name.startswith("__")]
+        return [_plain_record(record) for record in real]
 
     def leave(self) -> None:
         """Nothing was started."""
@@ -184,46 +335,57 @@ class CondaSolver:
         """Nothing was started."""
 
 
-def _translated(error: Exception, name: str) -> Exception:
-    """What an error of conda's is to gpuenv; one that is none of conda's is left as it is."""
-    kinds = {one.__name__ for one in type(error).__mro__}
-    if kinds & _REFUSALS:
-        # Behind it are advice on other channels and their list.
+_REFUSALS = {
+    "UnsatisfiableError",
+    "PackagesNotFoundError",
+    "ResolvePackageNotFound",
+    "SpecsConfigurationConflictError",
+}
+
+
+def translated(error: Exception, name: str) -> Exception:
+    """Return what an error of conda is to gpuenv; an error of another kind is returned as it is.
+
+    The classes are compared by name: their modules differ between versions of conda.
+    """
+    classes = {cls.__name__ for cls in type(error).__mro__}
+    if classes & _REFUSALS:
+        # Advice on other channels and their list follow.
         return RefusedError(str(error).partition("Current channels:")[0])
-    text = " ".join(str(error).partition("\n\n")[0].split())  # the paragraphs below it are general advice
-    if "UnavailableInvalidChannel" in kinds:
-        hint = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
-        return InputError(f"no such channel: {text}", hint=hint)
-    if "InvalidSpec" in kinds:
-        return InputError(f"not a conda package and its version: {text}", hint="numpy, or numpy>=2")
-    if kinds & {"CondaError", "MambaNativeException"}:
+    # General advice follows in further paragraphs.
+    text = " ".join(str(error).partition("\n\n")[0].split())
+    if "UnavailableInvalidChannel" in classes:
+        return InputError(f"no such channel: {text}", hint=CHANNEL_HINT)
+    if "InvalidSpec" in classes:
+        return InputError(f"not a conda package and its version: {text}", hint=SPEC_HINT)
+    if classes & {"CondaError", "MambaNativeException"}:
         return PackageIndexError(f"{name}: {text}")
     return error
 
 
-_REFUSALS = {"UnsatisfiableError", "PackagesNotFoundError", "ResolvePackageNotFound", "SpecsConfigurationConflictError"}
+def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
+    """Return the virtual packages as CONDA_OVERRIDE_*; "" is what the host does not have."""
+    versions = {name: version for name, version, _ in virtual}
+    variables = {
+        "CONDA_OVERRIDE_CUDA": versions.get("__cuda", ""),
+        "CONDA_OVERRIDE_CUDA_ARCH": versions.get("__cuda_arch", ""),
+    }
+    if "__glibc" in versions:
+        variables["CONDA_OVERRIDE_GLIBC"] = versions["__glibc"]
+    return variables
 
 
-def _overrides(virtual: Sequence[Virtual]) -> dict[str, str]:
-    """The host that was asked for, as conda's variables say it; "" is what it does not have."""
-    values = {name: text for name, text, _ in virtual}
-    found = {f"CONDA_OVERRIDE_{name[2:].upper()}": values.get(name, "") for name in ("__cuda", "__cuda_arch")}
-    return found | ({"CONDA_OVERRIDE_GLIBC": values["__glibc"]} if "__glibc" in values else {})
+class _CondaVariables:
+    """Sets conda's variables while it works, and drops the steps that it writes to stdout."""
 
-
-class _Overrides:
-    """conda's own variables while it works, and no words of it: each of its solves tells its steps on stdout."""
-
-    def __init__(self, wanted: Mapping[str, str]) -> None:
-        self._wanted = wanted
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
 
     def __enter__(self) -> None:
-        import io
-
         self._stdout, sys.stdout = sys.stdout, io.StringIO()
-        self._before = {name: os.environ.get(name) for name in self._wanted}
-        os.environ.update(self._wanted)
-        _forget()
+        self._before = {name: os.environ.get(name) for name in self._variables}
+        os.environ.update(self._variables)
+        _reset_context()
 
     def __exit__(self, *_: object) -> None:
         sys.stdout = self._stdout
@@ -232,25 +394,26 @@ class _Overrides:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        _forget()
+        _reset_context()
 
 
-def _forget() -> None:
-    """conda keeps what it detected once."""
+def _reset_context() -> None:
+    """Let conda read its variables again: it keeps what it detected once."""
     from conda.base.context import reset_context  # type: ignore[import-not-found,unused-ignore]
 
     reset_context()
 
 
-def _of_conda(record: Any) -> Record:
-    row: dict[str, Any] = {
+def _plain_record(record: Any) -> Record:
+    """Return a record of conda as repodata.json has it."""
+    return {
         "name": record.name,
         "version": record.version,
         "build": record.build,
         "build_number": record.build_number,
         "subdir": record.subdir,
-        "depends": [str(one) for one in record.depends],
-        "constrains": [str(one) for one in record.constrains or ()],
+        "depends": [str(spec) for spec in record.depends],
+        "constrains": [str(spec) for spec in record.constrains or ()],
         "url": record.url,
         "channel": record.channel.base_url,
         "fn": record.fn,
@@ -258,27 +421,3 @@ def _of_conda(record: Any) -> Record:
         "sha256": record.get("sha256"),
         "md5": record.get("md5"),
     }
-    return row
-
-
-def inside_conda() -> str | None:
-    """The solver of the conda that this interpreter has, as that of a base environment has one; None without conda.
-
-    It is libmamba, or classic where libmamba's library or conda's plugin for it is missing.
-    """
-    if not _is_there("conda/plugins"):
-        return None
-    return "libmamba" if _is_there("libmambapy") and _is_there("conda_libmamba_solver") else "classic"
-
-
-def _is_there(package: str) -> bool:
-    """Whether a package could be imported; importlib.util would cost three milliseconds."""
-    return any(os.path.isdir(os.path.join(folder, package)) for folder in sys.path)
-
-
-def solver(channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch") -> Solver:
-    """The solver of that name: libmamba, classic, rattler; auto is that of the conda that runs gpuenv, else rattler."""
-    backend = inside_conda() if name == "auto" else name
-    if backend in (None, "rattler"):
-        return RattlerSolver(channels, subdirs, cache=cache)
-    return CondaSolver(channels, subdirs, cache=cache, backend=backend)

@@ -1,32 +1,32 @@
-"""Wheels in a conda environment: what its packages supply to them, and what of theirs has no place beside it.
+"""Wheels in a conda environment: what conda supplies to them, and which cannot stand beside it.
 
-A distribution that a conda package installs is held: in the solve of the wheels it stands under a name of its own
-(torch -> torch-of-conda) with one release, the conda package's, so that no rule about wheels is asked of it and a
-refusal says whose it is. Nothing of that name is installed again.
+A distribution that a conda package installs is held. In the solve of the wheels it has a name of
+its own (torch -> torch-of-conda) with one release, that of the conda package. So no rule about
+wheels is asked of it, and a conflict says whose it is. Held distributions are not installed again.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from ...compat import conda_records
 from ...compat.conda_records import Carriers
-from ...compat.rules import OWNER_SOURCE
-from ...errors import InputError, Reason, TamperedError, UnusableFileError
-from ...model import Lock, Pin, Plan, Request, Requirement, Value, Wheel
-from ...protocols import Environment, Matrix
-from ...requirements.target import normalize_name, parse_requirement, version_key
+from ...compat.data import CompatibilityData
+from ...compat.evaluate import OWNER_SOURCE
+from ...errors import InputError, Reason, UnusableFileError
+from ...index.multi_index import CombinedIndex
+from ...index.protocol import Index
+from ...model import Pin, Plan, Request, Requirement, Value, Wheel
+from ...requirements.target import TargetEnvironment, parse_requirement, version_key
+from ...requirements.versions import normalize_name
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
-CONDA = "conda-lock"  # Lock.inputs of a lock of wheels: the file of the conda lock that it belongs to
 _PYTHON = {"python", "python_abi"}
-_TAIL = re.compile(r"-cu[0-9]+$")
-# NVIDIA's wheels of a library are nvidia-NAME or nvidia-NAME-cuN; conda-forge's packages of it libNAME, or as here.
+_CUDA_SUFFIX = re.compile(r"-cu[0-9]+$")
+# Where the names differ: {package of conda-forge: the libraries in it}. A wheel of NVIDIA is named
+# nvidia-LIBRARY or nvidia-LIBRARY-cuN, most packages of conda-forge libLIBRARY.
 _LIBRARIES = {
     "cudnn": ("cudnn",),
     "cuda-cudart": ("cuda-runtime",),
@@ -36,16 +36,28 @@ _LIBRARIES = {
     "cusparselt": ("cusparselt",),
     "nccl": ("nccl",),
     "libnvshmem3": ("nvshmem",),
-    "cudatoolkit": ("cublas", "cuda-runtime", "cuda-nvrtc", "cufft", "curand", "cusolver", "cusparse"),
+    "cudatoolkit": (
+        "cublas",
+        "cuda-runtime",
+        "cuda-nvrtc",
+        "cufft",
+        "curand",
+        "cusolver",
+        "cusparse",
+    ),
 }
 
 
-class Supply(Value):
-    """What a conda closure has for wheels, and against them.
+# ---- what a closure supplies --------------------------------------------------------------------
 
-    `versions` is {distribution: its version}, `refused` {distribution: why no wheel of it is taken}, `libraries`
-    {nvidia-NAME: the conda package with the same library}, `frameworks` {distribution: why a wheel of it is a second
-    owner of the framework}, of the conda package's own distribution, too.
+
+class Supply(Value):
+    """What a conda closure supplies to wheels, and what it rules out.
+
+    `versions` is {distribution: its version}; `refused` {distribution: why no wheel of it fits};
+    `libraries` {nvidia-LIBRARY: the conda package with the same library}; `frameworks`
+    {distribution: why a wheel of it is a second owner of a framework}, which also names the
+    distribution of the conda package itself.
     """
 
     versions: Mapping[str, str]
@@ -54,240 +66,270 @@ class Supply(Value):
     frameworks: Mapping[str, Reason]
 
     def against(self, name: str, version: str) -> Reason | None:
-        """Why a wheel cannot stand beside the conda packages; None if it can.
+        """Return why a wheel cannot stand beside the conda packages; None if it can.
 
         Codes: two-cudnn, two-libraries, two-frameworks, other-build, conda-version.
         """
-        ours = self.libraries.get(_TAIL.sub("", name))
-        if ours is not None:
-            cudnn = _TAIL.sub("", name) == "nvidia-cudnn"
-            need = "one cuDNN in a prefix" if cudnn else "one owner of a CUDA library in a prefix"
-            code = "two-cudnn" if cudnn else "two-libraries"
-            have, subject = f"{ours} of conda", f"{name} {version}"
-            return Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
-        found = self.refused.get(name)
-        return None if found is None else found.replace(subject=f"{name} {version}")
+        subject = f"{name} {version}"
+        stem = _CUDA_SUFFIX.sub("", name)
+        package = self.libraries.get(stem)
+        if package is None:
+            refusal = self.refused.get(name)
+            return None if refusal is None else refusal.replace(subject=subject)
+        code, need = "two-libraries", "one owner of a CUDA library in a prefix"
+        if stem == "nvidia-cudnn":
+            code, need = "two-cudnn", "one cuDNN in a prefix"
+        have = f"{package} of conda"
+        return Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
 
     def owner(self, name: str, version: str) -> Reason | None:
-        """What a wheel in the same prefix owns a second time, whether or not a solve would take it; None if nothing.
+        """Return what a wheel in the same prefix would own a second time; None if nothing.
 
-        Codes: two-cudnn, two-libraries, two-frameworks.
+        The question is not whether a solve would choose the wheel. Codes: two-cudnn,
+        two-libraries, two-frameworks.
         """
-        found = self.frameworks.get(name) or self.against(name, version)
-        return found if found is not None and found.code.startswith("two-") else None
+        reason = self.frameworks.get(name) or self.against(name, version)
+        if reason is not None and reason.code.startswith("two-"):
+            return reason
+        return None
 
-    def asked(self, text: str) -> str:
-        """A requirement as the solve reads it: numpy>=2 -> numpy-of-conda>=2 where numpy is held. InputError."""
+    def renamed(self, text: str) -> str:
+        """Return a requirement with the name that the solve uses.
+
+        "numpy>=2" becomes "numpy-of-conda>=2" if numpy is held.
+
+        Raises:
+            InputError: The requirement names a held distribution by URL.
+        """
         parsed = parse_requirement(text)
         if parsed.name not in self.versions:
             return text
         if parsed.url:
-            what = f"--pip {text}: conda brings {parsed.name} {self.versions[parsed.name]} here"
-            raise InputError(what, hint="leave one of them out")
+            version = self.versions[parsed.name]
+            message = f"--pip {text}: conda brings {parsed.name} {version} here"
+            raise InputError(message, hint="leave one of them out")
         return str(parsed.replace(name=parsed.name + SUFFIX))
 
 
-def unmet(asked: Sequence[str], held: Supply, admits: Callable[[str, str], bool]) -> tuple[Reason, ...]:
-    """The user's own requirements of what conda brings in a version that is not in their range. Code: conflict."""
-    found = []
-    for parsed in map(parse_requirement, asked):
-        version = held.versions.get(parsed.name)
-        if version is not None and parsed.specifier and not parsed.marker and not admits(parsed.specifier, version):
+def unmet(
+    requirements: Sequence[str], supply: Supply, admits: Callable[[str, str], bool]
+) -> tuple[Reason, ...]:
+    """Return the requirements that the version of a held distribution does not meet.
+
+    `admits` says whether a range holds a version. Code: conflict.
+    """
+    reasons = []
+    for parsed in map(parse_requirement, requirements):
+        version = supply.versions.get(parsed.name)
+        if version is None or not parsed.specifier or parsed.marker:
+            continue
+        if not admits(parsed.specifier, version):
+            need = f"{parsed.name}{parsed.specifier}"
             have = f"{parsed.name} {version} of conda"
-            found.append(Reason(code="conflict", subject="--pip", need=f"{parsed.name}{parsed.specifier}", have=have))
-    return tuple(found)
+            reasons.append(Reason(code="conflict", subject="--pip", need=need, have=have))
+    return tuple(reasons)
 
 
-def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
-    """What the packages of a closure supply. A package is a Python distribution if it depends on Python."""
+def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> Supply:
+    """Return what the packages of a closure supply."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
     libraries: dict[str, str] = {}
     for pin in pins:
-        name, said = pin.wheel.name, f"{pin.wheel.name} {pin.wheel.version}"
+        name, package = pin.wheel.name, f"{pin.wheel.name} {pin.wheel.version}"
+        # A package that depends on Python is a Python distribution.
         if _PYTHON & set(pin.dependencies):
             distribution = carriers.distributions.get(name) or normalize_name(name)
-            try:
-                version_key(pin.wheel.version)
+            if _is_pep440(pin.wheel.version):
                 versions[distribution] = pin.wheel.version
-            except (InputError, ValueError):
-                refused[distribution] = _refusal(
-                    "conda-version", "a version that a wheel's needs can be held against", said
-                )
-        stems = _LIBRARIES.get(name) or ((name.removeprefix("lib"),) if name.startswith("lib") else ())
-        bundled = conda_records.cudnn_of({"name": name, "version": pin.wheel.version, "depends": (), **pin.wheel.metadata})[1]
-        for stem in (*stems, *(("cudnn",) if bundled else ())):
-            libraries.setdefault(f"nvidia-{stem}", said)
-    owned = _of_frameworks(pins, carriers, matrix)
-    refused |= {name: one for name, one in owned.items() if name not in versions}
-    frameworks = {name: one for name, one in owned.items() if one.code == "two-frameworks"}
+            else:
+                need = "a version that a wheel's needs can be held against"
+                refused[distribution] = _refusal("conda-version", need, package)
+        for library in _libraries_of(pin.wheel):
+            libraries.setdefault(f"nvidia-{library}", package)
+    owned = _owned_by_frameworks(pins, carriers, matrix)
+    frameworks = {}
+    for distribution, reason in owned.items():
+        if distribution not in versions:
+            refused[distribution] = reason
+        if reason.code == "two-frameworks":
+            frameworks[distribution] = reason
     return Supply(versions=versions, refused=refused, libraries=libraries, frameworks=frameworks)
 
 
-def _of_frameworks(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> dict[str, Reason]:
-    """What is refused where conda brings a framework: its other distributions, and wheels built for its wheel."""
-    found: dict[str, Reason] = {}
-    for framework, package in carriers.packages.items():
-        version = next((one.wheel.version for one in pins if one.wheel.name == package), None)
-        known = matrix.framework(framework)
-        if version is None or known is None:
+def _is_pep440(version: str) -> bool:
+    try:
+        version_key(version)
+    except (InputError, ValueError):
+        return False
+    return True
+
+
+def _libraries_of(package: Wheel) -> list[str]:
+    """Return the CUDA libraries in a conda package, without the prefix nvidia-."""
+    libraries = list(_LIBRARIES.get(package.name, ()))
+    if not libraries and package.name.startswith("lib"):
+        libraries.append(package.name.removeprefix("lib"))
+    record = {"name": package.name, "version": package.version, "depends": (), **package.metadata}
+    _, has_cudnn_inside = conda_records.cudnn_of(record)
+    if has_cudnn_inside:
+        libraries.append("cudnn")
+    return libraries
+
+
+def _owned_by_frameworks(
+    pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData
+) -> dict[str, Reason]:
+    """Return {distribution: why it cannot stand beside a framework of conda}.
+
+    These are the framework's own distributions, and wheels that were built for its wheel.
+    """
+    installed = {pin.wheel.name: pin.wheel.version for pin in pins}
+    owned: dict[str, Reason] = {}
+    for name, package in carriers.packages.items():
+        framework = matrix.framework(name)
+        if package not in installed or framework is None:
             continue
-        said = f"{package} {version}"
-        for name in known.companions:
-            found[name] = _refusal("other-build", f"the wheel of {framework} that it was built for", said)
-        mine = [name for way in known.ways for name in (parse_requirement(way.requires[0]).name, *way.carriers)]
-        for name in (known.distribution, *mine):
-            found[name] = _refusal("two-frameworks", f"one {framework} in a prefix", said)
-    return found
+        have = f"{package} {installed[package]}"
+        for companion in framework.companions:
+            need = f"the wheel of {name} that it was built for"
+            owned[companion] = _refusal("other-build", need, have)
+        distributions = [framework.distribution]
+        for way in framework.ways:
+            distributions += [parse_requirement(way.requires[0]).name, *way.carriers]
+        for distribution in distributions:
+            owned[distribution] = _refusal("two-frameworks", f"one {name} in a prefix", have)
+    return owned
 
 
-def _refusal(code: str, need: str, said: str) -> Reason:
-    return Reason(code=code, subject="", need=need, have=f"{said} of conda", source=OWNER_SOURCE)
+def _refusal(code: str, need: str, package: str) -> Reason:
+    have = f"{package} of conda"
+    return Reason(code=code, subject="", need=need, have=have, source=OWNER_SOURCE)
 
 
-# ---- the solve ------------------------------------------------------------------------------------------------------
+# ---- the solve ----------------------------------------------------------------------------------
 
 
-class Beside:
-    """An index for wheels beside a conda closure: as `inner`, with the closure's distributions held."""
+class Beside(Index):
+    """An index of wheels beside a conda closure: another index, with held distributions."""
 
-    def __init__(self, inner: Any, held: Supply) -> None:
-        self.inner, self.held = inner, held
-        self._extras: set[str] = set()
-        self.refused: dict[str, Reason] = {}  # {distribution: why its newest wheel cannot stand here}
+    def __init__(self, inner: CombinedIndex, supply: Supply) -> None:
+        self.inner, self.supply = inner, supply
+        self._with_extras: set[str] = set()  # held distributions whose extras are requested
+        # {distribution: why its newest wheel cannot stand here}
+        self.refused: dict[str, Reason] = {}
 
     def _held(self, name: str) -> str | None:
-        """The distribution of a held name."""
-        own = name.removesuffix(SUFFIX)
-        return own if own != name and own in self.held.versions else None
+        """Return the distribution of a held name; None for other names."""
+        distribution = name.removesuffix(SUFFIX)
+        if distribution != name and distribution in self.supply.versions:
+            return distribution
+        return None
 
     def has(self, name: str) -> bool:
-        """As protocols.Index says."""
-        return self._held(name) is not None or bool(self.inner.has(name))
+        """As index.protocol.Index."""
+        return self._held(name) is not None or self.inner.has(name)
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As protocols.Index says; of a held name the one release that is there."""
-        own = self._held(name)
-        if own is None:
-            found: Sequence[Wheel] = self.inner.wheels(name, environment)
-            return found
-        version = self.held.versions[own]
-        file = f"{name.replace('-', '_')}-{version.replace('-', '_')}-py3-none-any.whl"
-        return (Wheel(name=name, version=version, filename=file, url="", sha256="0" * 64, size=0, index=HELD),)
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As index.protocol.Index; a held name has one release."""
+        distribution = self._held(name)
+        if distribution is None:
+            return self.inner.wheels(name, environment)
+        version = self.supply.versions[distribution]
+        filename = f"{name.replace('-', '_')}-{version.replace('-', '_')}-py3-none-any.whl"
+        wheel = Wheel(
+            name=name,
+            version=version,
+            filename=filename,
+            url="",
+            sha256="0" * 64,
+            size=0,
+            index=HELD,
+        )
+        return (wheel,)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As protocols.Index says, and the held names. UnusableFileError for what cannot stand beside conda's."""
+        """As index.protocol.Index, with held names.
+
+        Raises:
+            UnusableFileError: The wheel cannot stand beside the conda packages.
+        """
         if wheel.index == HELD:
-            return self._of_extras(wheel)
-        against = self.held.against(wheel.name, wheel.version)
+            return self._dependencies_of_extras(wheel)
+        against = self.supply.against(wheel.name, wheel.version)
         if against is not None:
             self.refused.setdefault(wheel.name, against)
             raise UnusableFileError(against)
         return tuple(map(self._renamed, self.inner.dependencies(wheel)))
 
     def _renamed(self, requirement: Requirement) -> Requirement:
-        if requirement.name not in self.held.versions:
+        if requirement.name not in self.supply.versions:
             return requirement
         if requirement.extras:
-            self._extras.add(requirement.name)
+            self._with_extras.add(requirement.name)
         return requirement.replace(name=requirement.name + SUFFIX, url=None)
 
     def want_extras(self, requirements: Iterable[str]) -> None:
-        """Tells of the user's own requirements, by their renamed texts."""
+        """Note the extras in the user's own requirements, which have held names already."""
         for parsed in map(parse_requirement, requirements):
-            own = self._held(parsed.name)
-            if own is not None and parsed.extras:
-                self._extras.add(own)
+            distribution = self._held(parsed.name)
+            if distribution is not None and parsed.extras:
+                self._with_extras.add(distribution)
 
-    def _of_extras(self, wheel: Wheel) -> Sequence[Requirement]:
-        """What the extras of a held distribution ask for: its own needs are conda's, those of its extras are not."""
-        own = wheel.name.removesuffix(SUFFIX)
-        if own not in self._extras:
+    def _dependencies_of_extras(self, wheel: Wheel) -> Sequence[Requirement]:
+        """Return what the extras of a held distribution require.
+
+        conda installs the distribution's own dependencies, but not those of its extras.
+        """
+        name = wheel.name.removesuffix(SUFFIX)
+        if name not in self._with_extras:
             return ()
-        same = [one for one in self.inner.wheels(own) if version_key(one.version) == version_key(wheel.version)]
-        if not same:
-            have = f"no wheel of {own} {wheel.version}, which would say it"
-            subject, need = f"{own} {wheel.version}", "what its extras ask for"
-            raise UnusableFileError(Reason(code="no-wheel", subject=subject, need=need, have=have))
-        found = [one for one in self.inner.dependencies(same[0]) if "extra" in (one.marker or "")]
-        return tuple(map(self._renamed, found))
+        key = version_key(wheel.version)
+        for release in self.inner.wheels(name):
+            if version_key(release.version) == key:
+                break
+        else:
+            subject, need = f"{name} {wheel.version}", "what its extras ask for"
+            have = f"no wheel of {name} {wheel.version}, which would say it"
+            reason = Reason(code="no-wheel", subject=subject, need=need, have=have)
+            raise UnusableFileError(reason)
+        return tuple(
+            self._renamed(requirement)
+            for requirement in self.inner.dependencies(release)
+            if "extra" in (requirement.marker or "")
+        )
 
     def sdists(self, name: str) -> Sequence[Wheel]:
-        """The source distributions of a name; of a held one none."""
+        """As the index; a held name has none."""
         return () if self._held(name) else self.inner.sdists(name)
 
     def left_out(self, name: str) -> Sequence[str]:
-        """As the index says it."""
+        """As the index."""
         return () if self._held(name) else self.inner.left_out(name)
 
     def at_hand(self, name: str) -> bool:
-        """Whether no network is needed for a name."""
-        return self._held(name) is not None or bool(self.inner.at_hand(name))
+        """As the index; a held name needs no network."""
+        return self._held(name) is not None or self.inner.at_hand(name)
 
     def direct(self, name: str, url: str) -> Wheel:
-        """The file at a URL that a requirement names."""
-        found: Wheel = self.inner.direct(name, url)
-        return found
+        """As the index."""
+        return self.inner.direct(name, url)
 
     def requires_python(self, wheel: Wheel) -> str | None:
-        """As the index says it."""
+        """As the index."""
         return None if wheel.index == HELD else self.inner.requires_python(wheel)
 
     def widen(self, name: str) -> bool:
-        """As the index does it; there is no other release of a held name."""
-        return self._held(name) is None and bool(self.inner.widen(name))
+        """As the index; a held name has no other release."""
+        return self._held(name) is None and self.inner.widen(name)
 
 
 def without_held(plan: Plan, request: Request) -> Plan:
-    """The plan of what is installed second: without what conda supplies, and with the request as it was made."""
+    """Return the plan of the wheels alone: without held distributions, with the user's request."""
     held = {pin.wheel.name for pin in plan.pins if pin.wheel.index == HELD}
-    pins = [
-        pin.replace(dependencies=tuple(name for name in pin.dependencies if name not in held))
-        for pin in plan.pins
-        if pin.wheel.name not in held
-    ]
+    pins = []
+    for pin in plan.pins:
+        if pin.wheel.name not in held:
+            dependencies = tuple(name for name in pin.dependencies if name not in held)
+            pins.append(pin.replace(dependencies=dependencies))
     return plan.replace(pins=tuple(pins), request=request)
-
-
-# ---- the two locks --------------------------------------------------------------------------------------------------
-
-
-def name_beside(path: str) -> str:
-    """The file of the wheels' lock: conda-lock.yml -> pylock.conda-lock.toml, a name that pip and uv take."""
-    stem = os.path.splitext(os.path.basename(path))[0]
-    return f"pylock.{stem.replace('.', '-')}.toml"
-
-
-def named(lock: Lock) -> tuple[str, str] | None:
-    """(file, its sha256) of the wheels' lock that a conda lock names; None if it has no wheels."""
-    found = dict(lock.inputs).get("pip")
-    return None if found is None else (str(found[0]), str(found[1]))
-
-
-def conda_lock_of(lock: Lock) -> str | None:
-    """The conda lock that a lock of wheels belongs to; None for one that stands alone."""
-    found = dict(lock.inputs).get(CONDA)
-    return None if found is None else str(found)
-
-
-def path_beside(path: str, lock: Lock) -> str | None:
-    """The file of the wheels of a conda lock at `path`, unchanged; None if it has none.
-
-    InputError if it is missing, TamperedError if it is not the one that was written with the conda lock.
-    """
-    found = named(lock)
-    if found is None:
-        return None
-    name, digest = found
-    file = os.path.join(os.path.dirname(path), name)
-    if os.path.basename(name) != name:
-        raise InputError(f"{path}: names {name} for its pip packages, which is not a file beside it")
-    try:
-        with open(file, "rb") as stream:
-            data = stream.read()
-    except OSError as error:
-        hint = "the two files belong together: copy both"
-        raise InputError(f"{file}: cannot be read, and {path} has its pip packages in it: {error}", hint=hint) from None
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise TamperedError(f"{file}: is not the file that {path} was locked with", hint="lock again: gpuenv solve")
-    return file

@@ -1,0 +1,216 @@
+"""The fields of model.Lock as lock files keep them, listed once in FIELDS.
+
+Both formats write and read by this table. They differ in the form of pairs and of unknown values:
+TOML has "13.2" and leaves unknown values out, the JSON of conda locks has [13, 2] and null.
+
+To add a field: add it to model.Lock and to FIELDS. If an older gpuenv could not read the result,
+add a migration in format.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..model import Choice, Host, Lock, Needs, Value, parse_pair, parse_release
+from ..serialize import host_from_plain, to_plain
+
+Pair = tuple[int, int]
+ReadPair = Callable[[object, str], Pair]  # from (the value in the file, its place for messages)
+
+
+class LockField(Value):
+    """How one field of model.Lock stands in a lock file.
+
+    `read` gets the value, its place for messages and the reader of pairs, and raises ValueError.
+    """
+
+    name: str
+    read: Callable[[object, str, ReadPair], object]
+    table: bool = False  # holds tables, which stand behind all texts and lists in TOML
+    optional: bool = False  # not written where it is empty
+    in_conda: bool = True  # False: only a pylock.toml has it
+
+    @property
+    def key(self) -> str:
+        """The name in the file."""
+        return self.name.replace("_", "-")
+
+
+# ---- readers ------------------------------------------------------------------------------------
+
+
+def toml_pair(value: object, where: str) -> Pair:
+    """Read "13.2"."""
+    if isinstance(value, str):
+        try:
+            return parse_pair(value)
+        except ValueError:
+            pass
+    raise ValueError(f'{where} must be of the form "X.Y", not {value!r}')
+
+
+def json_pair(value: object, where: str) -> Pair:
+    """Read [13, 2]."""
+    if isinstance(value, list) and len(value) == 2 and all(type(part) is int for part in value):
+        return value[0], value[1]
+    raise ValueError(f"{where} must be two numbers, not {value!r}")
+
+
+def read_table(value: object, where: str) -> dict[str, object]:
+    """Return a table. ValueError for anything else."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be a table")
+    return value
+
+
+def _read_list(value: object, where: str) -> list[object]:
+    if not isinstance(value, list):
+        raise ValueError(f"{where} must be a list, not {value!r}")
+    return value
+
+
+def _read_texts(value: object, where: str, _: ReadPair) -> tuple[str, ...]:
+    return tuple(map(str, _read_list(value, where)))
+
+
+def _read_text(value: object, where: str, _: ReadPair) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{where} must be a text, not {value!r}")
+    return value
+
+
+def _read_inputs(value: object, where: str, _: ReadPair) -> tuple[tuple[str, object], ...]:
+    """Read the inputs; whoever compares them knows which keys there are."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} must be a table, not {value!r}")
+    inputs: list[tuple[str, object]] = []
+    for key, item in value.items():
+        inputs.append((key, tuple(item) if isinstance(item, list) else item))
+    return tuple(inputs)
+
+
+def _read_needs(value: object, where: str, read_pair: ReadPair) -> Needs:
+    fields = _read_fields(Needs, value, where, read_pair)
+    driver = fields.get("driver")
+    if isinstance(driver, str):
+        parse_release(driver)
+    return Needs(**fields)
+
+
+def _read_choices(value: object, where: str, read_pair: ReadPair) -> tuple[Choice, ...]:
+    choices = []
+    for item in _read_list(value, where):
+        # TOML leaves these two out where they are unknown.
+        unknown = {"cuda": None, "cudnn": None}
+        choices.append(Choice(**{**unknown, **_read_fields(Choice, item, where, read_pair)}))
+    return tuple(choices)
+
+
+_PAIRS = {"cuda", "glibc", "python"}
+_LISTS_OF_TEXTS = {"sass", "ptx"}
+_TEXTS = {
+    "driver", "platform", "framework", "version", "variant", "cudnn", "evidence", "source",
+}  # fmt: skip
+
+
+def _read_fields(
+    cls: type[Needs | Choice], value: object, where: str, read_pair: ReadPair
+) -> dict[str, Any]:
+    """Read the fields of Needs or Choice; ValueError names the field that does not fit."""
+    fields: dict[str, Any] = {}
+    for name, item in read_table(value, where).items():
+        place = f"{where}.{name}"
+        if name not in cls._fields:
+            raise ValueError(f"{place} is not a field that this gpuenv knows")
+        if item is None:  # an unknown value in JSON
+            fields[name] = None
+        elif name in _PAIRS:
+            fields[name] = read_pair(item, place)
+        elif name == "compute_capabilities":
+            fields[name] = tuple(read_pair(pair, place) for pair in _read_list(item, place))
+        elif name in _LISTS_OF_TEXTS:
+            fields[name] = _strict_texts(item, place)
+        elif name in _TEXTS and isinstance(item, str):
+            fields[name] = item
+        else:
+            raise ValueError(f"{place} must not be {item!r}")
+    return fields
+
+
+def _strict_texts(value: object, where: str) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError(f"{where} must not be {value!r}")
+
+
+def _read_host(value: object, where: str, read_pair: ReadPair) -> Host:
+    """Read the host: its pairs become the lists that `host_from_plain` reads."""
+    fields = _with_pair_lists(read_table(value, where), where, read_pair)
+    if isinstance(fields.get("python"), dict):
+        python = read_table(fields["python"], f"{where}.python")
+        fields["python"] = _with_pair_lists(python, f"{where}.python", read_pair)
+    gpus = fields.get("gpus")
+    if isinstance(gpus, list):
+        fields["gpus"] = [_gpu_fields(gpu, f"{where}.gpus", read_pair) for gpu in gpus]
+    return host_from_plain(fields)
+
+
+_HOST_PAIRS = ("glibc", "driver_cuda", "compute_capability", "version")
+
+
+def _with_pair_lists(
+    table: Mapping[str, object], where: str, read_pair: ReadPair
+) -> dict[str, object]:
+    fields = dict(table)
+    for name in _HOST_PAIRS:
+        if fields.get(name) is not None:
+            fields[name] = list(read_pair(fields[name], f"{where}.{name}"))
+    return fields
+
+
+def _gpu_fields(gpu: object, where: str, read_pair: ReadPair) -> dict[str, object]:
+    # TOML leaves out the compute capability of an unknown GPU.
+    unknown = {"compute_capability": None}
+    return {**unknown, **_with_pair_lists(read_table(gpu, where), where, read_pair)}
+
+
+# ---- the table ----------------------------------------------------------------------------------
+
+FIELDS = (
+    LockField(name="frameworks", read=_read_texts),
+    LockField(name="requirements", read=_read_texts),
+    LockField(name="constraints", read=_read_texts, optional=True, in_conda=False),
+    LockField(name="allow_sdist", read=_read_texts, optional=True, in_conda=False),
+    LockField(name="data", read=_read_text),
+    LockField(name="digest", read=_read_text, in_conda=False),
+    # conda_formats keeps its two inputs under keys of their own.
+    LockField(name="inputs", read=_read_inputs, table=True, optional=True, in_conda=False),
+    LockField(name="needs", read=_read_needs, table=True),
+    LockField(name="choices", read=_read_choices, table=True),
+    LockField(name="host", read=_read_host, table=True),
+)
+
+
+def plain_fields(lock: Lock, fields: tuple[LockField, ...]) -> dict[str, object]:
+    """Return {key: the field as JSON-able data}, in the order of `fields`."""
+    table: dict[str, object] = {}
+    for field in fields:
+        value = getattr(lock, field.name)
+        if field.name == "inputs":
+            value = dict(value)
+        if value or not field.optional:
+            table[field.key] = to_plain(value)
+    return table
+
+
+def read_fields(
+    table: Mapping[str, object], where: str, fields: tuple[LockField, ...], read_pair: ReadPair
+) -> dict[str, Any]:
+    """Return {name of the field of Lock: value}. ValueError names the field that does not fit."""
+    values = {}
+    for field in fields:
+        if field.key in table or not field.optional:
+            place = f"{where}{field.key}"
+            values[field.name] = field.read(table.get(field.key), place, read_pair)
+    return values

@@ -1,0 +1,32 @@
+"""What a folder with an environment is: where its interpreter is, whether conda made it."""
+
+from __future__ import annotations
+
+import os
+
+from .errors import InputError
+
+# POSIX, virtual environments on Windows, conda environments on Windows.
+_INTERPRETERS = (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",))
+
+
+def find_interpreter(prefix: str) -> str | None:
+    """Return the interpreter of the environment in a folder; None if it has none."""
+    for parts in _INTERPRETERS:
+        path = os.path.join(prefix, *parts)
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def interpreter_of(prefix: str) -> str:
+    """Return the interpreter of the environment in a folder. InputError if it has none."""
+    path = find_interpreter(prefix)
+    if path is None:
+        raise InputError(f"{prefix}: has no interpreter, so it is no environment")
+    return path
+
+
+def is_conda(prefix: str) -> bool:
+    """Return whether a folder is a conda environment."""
+    return os.path.isdir(os.path.join(prefix, "conda-meta"))

@@ -1,0 +1,131 @@
+"""The formats of locks: every number that was ever written is read, a newer one is refused."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuenv.errors import InputError, TamperedError
+from gpuenv.lock import conda_formats, pylock
+from gpuenv.lock.fields import FIELDS
+from gpuenv.lock.format import CONDA, PYLOCK, Document, LockFormat
+from gpuenv.model import Lock
+
+LOCKS = Path(__file__).parent / "data" / "locks"
+TOML = sorted(LOCKS.glob("format-*.toml"))
+CONDA_LOCKS = sorted({*LOCKS.glob("format-*")} - {*TOML})
+FORMS = {".txt": "conda-explicit", ".yml": "conda-lock"}
+
+
+def number_of(path: Path) -> int:
+    match = re.match(r"format-(\d+)", path.name)
+    assert match is not None
+    return int(match[1])
+
+
+@pytest.mark.parametrize("lock_format", [PYLOCK, CONDA], ids=["pylock", "conda"])
+def test_every_older_number_has_a_migration(lock_format: LockFormat) -> None:
+    assert sorted(lock_format.migrations) == list(range(1, lock_format.current))
+
+
+def test_there_is_a_stored_lock_of_every_number() -> None:
+    assert {number_of(path) for path in TOML} == set(range(1, PYLOCK.current + 1))
+    for suffix in FORMS:
+        stored = {number_of(path) for path in CONDA_LOCKS if path.suffix == suffix}
+        assert stored == set(range(1, CONDA.current + 1))
+
+
+@pytest.mark.parametrize("path", TOML, ids=lambda path: path.name)
+def test_a_stored_pylock_is_read_and_written_again(path: Path) -> None:
+    lock = pylock.read(str(path))
+    assert pylock.loads(pylock.dumps(lock), str(path)) == lock
+    if number_of(path) == PYLOCK.current:
+        assert pylock.dumps(lock) == path.read_text()
+
+
+@pytest.mark.parametrize("path", CONDA_LOCKS, ids=lambda path: path.name)
+def test_a_stored_conda_lock_is_read(path: Path) -> None:
+    lock = conda_formats.read(str(path))
+    assert [pin.wheel.name for pin in lock.pins] == ["_libgcc_mutex", "cudnn", "python"]
+    assert conda_formats.wheel_lock_of(lock) == ("pylock.conda-lock.toml", "b" * 64)
+    assert lock.choices[1].cuda is None and lock.needs.compute_capabilities == ((7, 0), (9, 0))
+    assert lock.host.gpus[1].compute_capability is None and lock.host.gpus[1].mig
+    if number_of(path) == CONDA.current and path.suffix == ".txt":
+        assert conda_formats.dumps(lock, FORMS[path.suffix]) == path.read_text()
+
+
+def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
+    """Names that begin with an underscore are quoted; specs of one package are joined."""
+    text = (LOCKS / "format-1-conda-lock.yml").read_text()
+    document = yaml.safe_load(text)
+    assert '      "_libgcc_mutex": ""\n' in text
+    assert document["package"][1]["dependencies"] == {
+        "__glibc": ">=2.17,<3.0.a0",
+        "_libgcc_mutex": "",
+        "cuda-version": ">=12,<13.0a0,>=12.8",
+    }
+    assert document["package"][0]["dependencies"] == {}
+    special = {"key": 'quote " \\ tab \t é', "empty": [], "long": "x " * 300}
+    written = conda_formats._to_yaml(special)
+    assert yaml.safe_load(written) == special and len(written.splitlines()) == len(special)
+
+
+def newer(path: Path, release: str | None) -> str:
+    """Return a stored lock as a newer gpuenv might write it."""
+    text = path.read_text()
+    if path.suffix == ".toml":
+        extra = "" if release is None else f'\noldest-reader = "{release}"'
+        return text.replace("format = 1", f"format = 9{extra}")
+    extra = "" if release is None else f'"oldest-reader": "{release}", '
+    changed = f'{{{extra}"format": 9, '
+    if path.suffix == ".yml":
+        changed = json.dumps(changed)[1:-1]
+        return text.replace('"{\\"channels', changed.join(['"', '\\"channels']))
+    return text.replace('{"channels', changed + '"channels').replace('"format": 1, ', "")
+
+
+@pytest.mark.parametrize("release", [None, "7.5"])
+@pytest.mark.parametrize("path", [TOML[0], *CONDA_LOCKS], ids=lambda path: path.suffix)
+def test_a_lock_of_a_newer_gpuenv_says_what_to_do(
+    path: Path, release: str | None, tmp_path: Path
+) -> None:
+    changed = tmp_path / f"conda-lock{path.suffix}"
+    changed.write_text(newer(path, release).replace(', \\"format\\": 1', ""))
+    with pytest.raises(InputError, match="format is 9; this gpuenv reads 1") as caught:
+        (pylock if path.suffix == ".toml" else conda_formats).read(str(changed))
+    assert "upgrade gpuenv" in caught.value.hint
+    assert not isinstance(caught.value, TamperedError)
+    assert release is None or release in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.0, "1", None])
+def test_what_is_no_number_of_a_format_is_refused(number: object) -> None:
+    with pytest.raises(ValueError, match="this gpuenv reads"):
+        PYLOCK.migrate({}, number, "format")
+
+
+def test_an_older_document_is_migrated_step_by_step() -> None:
+    def first(document: Document) -> Document:
+        return {**document, "steps": ["1 to 2"]}
+
+    def second(document: Document) -> Document:
+        return {**document, "steps": [*document["steps"], "2 to 3"]}
+
+    lock_format = LockFormat(current=3, migrations={1: first, 2: second})
+    assert lock_format.migrate({}, 1, "format") == {"steps": ["1 to 2", "2 to 3"]}
+    assert lock_format.migrate({"steps": []}, 2, "format") == {"steps": ["2 to 3"]}
+    assert lock_format.migrate({}, 3, "format") == {}
+
+
+def test_every_field_of_a_lock_is_in_the_table() -> None:
+    assert {field.name for field in FIELDS} | {"pins"} == set(Lock._fields)
+
+
+def test_the_documentation_names_every_field() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "lock-format.md").read_text()
+    table = tomllib.loads((LOCKS / "format-1.toml").read_text())["tool"]["gpuenv"]
+    for key in {*table, *table["needs"], *table["choices"][0], *table["host"]}:
+        assert f"`{key}`" in text, key
