@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv.cli.report import names_of
+from gpuenv.cli.report import private_names
 from gpuenv.render import redact
 from test_cli import run
 
@@ -119,7 +119,7 @@ def test_fields_that_are_secret_by_their_name_and_those_of_a_device() -> None:
 
 def test_names_of_this_user_and_host() -> None:
     env = {"USER": "alice", "LOGNAME": "torch", "HOSTNAME": "gpu17.cluster.example.org", "HOME": "/data/people/alice"}
-    names = names_of(env, [("torch", "2.13.0"), ("nvidia-cudnn-cu13", "9.20.0.48")])
+    names = private_names(env, [("torch", "2.13.0"), ("nvidia-cudnn-cu13", "9.20.0.48")])
     assert "alice" in names.users
     assert "torch" not in names.users
     assert {"gpu17.cluster.example.org", "gpu17", "cluster.example.org", os.uname().nodename} <= set(names.hosts)

@@ -23,9 +23,8 @@ import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
+from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
-from gpuenv.cli.conda import plan_for, sync_prefix
-from gpuenv.cli.conda_env import active_prefix
 from gpuenv.compat import conda_parts, conda_records, evaluate
 from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
@@ -95,7 +94,8 @@ def host_of(case: dict[str, Any]) -> Host:
 def planned(case: dict[str, Any], solver: solvers.Solver) -> Plan:
     request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
     python = case.get("asked_python")
-    return plan_for(request, host_of(case), solver, python=(3, int(python.partition(".")[2])) if python else None)
+    version = (3, int(python.partition(".")[2])) if python else None
+    return solve_with(solver, request, host_of(case), python=version)
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
         assert not conda.reasons(conda_formats.read(str(path)), host, DATA, conda_records.Carriers(DATA.folder))
         return
     with pytest.raises(HostMismatchError) as caught:
-        sync_prefix(conda_formats.read(str(path)), str(target), host)
+        api.sync(api.read_lock(str(path)), str(target), host=host)
     found = {reason.code for reason in caught.value.reasons}
     assert codes & found or (not ours and found == {"cuda-build"})
     assert not target.exists()
@@ -353,9 +353,9 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
 
 
 def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
-    assert active_prefix({}) is None and active_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
+    assert api.active_conda_prefix({}) is None and api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
     (tmp_path / "conda-meta").mkdir()
-    assert active_prefix({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path)
+    assert api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path)
 
 
 def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
@@ -378,8 +378,7 @@ def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], caps
 def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
     code = (
         "import sys; from gpuenv.cli import main; main(sys.argv[1:]); "
-        "names = [name for name in sys.modules if name != 'gpuenv.cli.conda_env']; "
-        "print(sorted(name for name in names if 'conda' in name or 'rattler' in name))"
+        "print(sorted(one for one in sys.modules if 'conda' in one or 'rattler' in one))"
     )
     command = [sys.executable, "-c", code, "solve", "--framework", "torch", *HOST, "--python", "3.12", "--json"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
@@ -401,7 +400,7 @@ def test_virtual_packages_are_those_of_conda() -> None:
 
 def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> None:
     host = virtual_packages.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
-    plan = plan_for(Request(frameworks=("torch",)), host, solver)
+    plan = solve_with(solver, Request(frameworks=("torch",)), host)
     doubts = {one.subject: one.code for one in plan.warnings}
     assert doubts["libcublas 12.9.1.4"] == "device-unknown" and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
 

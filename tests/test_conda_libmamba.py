@@ -20,7 +20,7 @@ import json, sys, tomllib
 import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
 import gpuenv
 from gpuenv.resolve.conda import solvers
-from gpuenv.cli.conda import plan_for
+from gpuenv.api.conda import solve_with
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Request
 
@@ -42,7 +42,8 @@ def one(case):
     request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
     python = case.get("asked_python")
     try:
-        plan = plan_for(request, host, solver, python=(3, int(python.partition(".")[2])) if python else None)
+        version = (3, int(python.partition(".")[2])) if python else None
+        plan = solve_with(solver, request, host, python=version)
     except NoSolutionError as error:
         explanation = error.explanation
         codes = [reason.code for reason in explanation.reasons]

@@ -14,7 +14,6 @@ import gpuenv
 import test_cli
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.cli.conda import sync_prefix
 from gpuenv.compat import conda_records
 from gpuenv.errors import HostMismatchError, InputError, InstallError, TamperedError
 from gpuenv.install import conda, conda_prefix
@@ -47,6 +46,11 @@ WHEELS = [
     ("jinja2", "3.0.0", ()),
     ("speaker", "1.0", ("jinja2[i18n]",)),
 ]
+
+
+def sync_both(lock: Lock, wheels: Lock | None, target: Path) -> None:
+    """Install a conda lock and that of its wheels."""
+    api.sync(lock.replace(conda=True, wheels=wheels), str(target), host=H100)
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +209,7 @@ def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], caps
     assert main(["sync", str(path), "--target", str(target), *HOST]) == 2
     assert "pylock.conda-explicit.toml" in capsys.readouterr().err and not target.exists()
     with pytest.raises(InputError, match="pip packages beside it"):
-        sync_prefix(lock, str(target), H100)
+        sync_both(lock, None, target)
     elsewhere = lock.replace(inputs=(("pip", ("../" + beside.name, "0" * 64)),))
     with pytest.raises(InputError, match="not a file beside it"):
         conda_formats.wheel_lock_path(str(path), elsewhere)
@@ -228,7 +232,7 @@ def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Pa
     target = path.parent / "prefix"
     demanding: Lock = second.replace(needs=second.needs.replace(glibc=(9, 9)))
     with pytest.raises(HostMismatchError) as caught:
-        sync_prefix(lock, str(target), H100, second=demanding)
+        sync_both(lock, demanding, target)
     assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
 
 
@@ -239,7 +243,7 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
         lock = conda_formats.read(str(path))
         beside = conda_formats.wheel_lock_path(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
-        sync_prefix(lock, str(target), H100, second=second)
+        sync_both(lock, second, target)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
         found.append(sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info")))
     assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
@@ -262,9 +266,9 @@ def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]
     lock, second, target = conda_formats.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
     wrong = second.replace(pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins))
     with pytest.raises(InstallError, match="wrong hash"):
-        sync_prefix(lock, str(target), H100, second=wrong)
+        sync_both(lock, wrong, target)
     assert not target.exists()
     conda.sync(lock, str(target))
     with pytest.raises(InstallError, match="wrong hash"):
-        sync_prefix(lock, str(target), H100, second=wrong)
+        sync_both(lock, wrong, target)
     assert conda_prefix.read_packages(str(target))

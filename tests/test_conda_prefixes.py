@@ -291,16 +291,14 @@ def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path:
 
 def test_a_lock_that_does_not_fit_the_host_fails_its_verification(prefix: Path, tmp_path: Path) -> None:
     """The rules are asked of another tool's lock, too: this CUDA 13 needs a driver that the host does not have."""
-    from gpuenv.cli import conda
-
     made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
     (tmp_path / "explicit.txt").write_text(f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n")
-    read, second = conda.read_locks(str(tmp_path / "explicit.txt"))
+    read = api.read_lock(str(tmp_path / "explicit.txt"))
     host = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.12", platform="linux-x86_64", glibc="2.35")
-    found = {f"{one.name} {one.subject}": one for one in conda.verify(read, second, str(prefix), host)}
+    found = {f"{one.name} {one.subject}": one for one in api.verify(read, str(prefix), host)}
     assert found["host driver-floor"].status == "fail" and "570.86.10" in found["host driver-floor"].evidence
     newer = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.35")
-    assert conda.verify(read, second, str(prefix), newer)[0].status == "pass"
+    assert api.verify(read, str(prefix), newer)[0].status == "pass"
 
 
 # ---- the wheels' lock alone -----------------------------------------------------------------------------------------

@@ -171,8 +171,8 @@ def test_the_command_that_is_proposed_is_one(env: Path, tmp_path: Path) -> None:
     done = run(["-", "--target", "env", "--json", *DESCRIBED], tmp_path, text=LOG)
     words = json.loads(done.stdout)["remedy"]["command"]
     assert words[:2] == ["gpuenv", "install"]
-    asked = cli._parser([*words[1:], "--offline"])
-    host = cli.host_of(asked, solving=True)
+    asked = cli.parse_arguments([*words[1:], "--offline"])
+    host = cli.host_args.read_host_flags(asked, need_gpu=True)
     (choice,) = gpuenv.solve(gpuenv.Request(frameworks=tuple(asked.framework)), host).choices
     assert (choice.version, choice.variant) == ("2.13.0", "cu126")
 

@@ -1,8 +1,6 @@
 """`gpuenv explain`: replayed cases in which every offered change is solved again, what-if of locks, and laws."""
 
-import gc
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,6 @@ CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "da
 DATA = data.load()
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
-
-
-@pytest.fixture(autouse=True)
-def _collecting() -> Iterator[None]:
-    yield
-    gc.enable()  # a command turns it off for its own short life
 
 
 def flags(case: dict[str, Any]) -> list[str]:

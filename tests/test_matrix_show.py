@@ -1,8 +1,6 @@
 """`gpuenv matrix list` and `show`: each case of data/matrix_show.json is a release and what is known of it."""
 
-import gc
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,6 @@ from gpuenv.requirements.target import version_key
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_show.json").read_text())
 CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}
-
-
-@pytest.fixture(autouse=True)
-def collecting() -> Iterator[None]:
-    yield
-    gc.enable()  # a command turns it off for its own short life
 
 
 def ask(capsys: pytest.CaptureFixture[str], *args: str) -> Any:

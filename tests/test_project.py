@@ -1,6 +1,5 @@
 """[tool.gpuenv] in a repository: init, lock, --check, the choice of a lock by sync, locks of other tools, the hooks."""
 
-import gc
 import json
 import os
 import re
@@ -70,7 +69,7 @@ def named(kind: str) -> Any:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Call]:
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
     """The command line in this process: fast enough for many cases. Real processes are test_cli's."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
@@ -80,8 +79,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         out, err = capsys.readouterr()
         return Done(status, out, err)
 
-    yield command
-    gc.enable()
+    return command
 
 
 @pytest.fixture(scope="module")

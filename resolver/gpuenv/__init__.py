@@ -1,4 +1,4 @@
-"""gpuenv: from a GPU host and a list of frameworks to an environment that is known to work.
+"""gpuenv resolves a GPU host and a list of frameworks to an environment that is known to work.
 
     host = detect()
     plan = solve(Request(frameworks=("torch",)), host)
@@ -6,20 +6,24 @@
     sync(saved, "env", host=host)
     checks = verify(saved, "env", host)
 
-This module has the public names. `gpuenv.api` composes the stages.
+This module exports the public names. `gpuenv.api` composes the stages.
 """
 
 from __future__ import annotations
 
-# Three packages share their names with functions of the API. Python binds a package to its
-# parent when it is first imported, so they are imported before the functions.
+# Four packages have the name of a function of the API. Python binds a package to its parent at its
+# first import, so the packages are imported before the functions, which then keep the names.
 from . import detect as _detect  # noqa: F401
+from . import install as _install  # noqa: F401
 from . import lock as _lock  # noqa: F401
 from . import verify as _verify  # noqa: F401
 from .api import (
     describe,
     detect,
     examine,
+    explain,
+    explain_lock,
+    install,
     lock,
     lock_profile,
     matrix_catalog,
@@ -31,6 +35,7 @@ from .api import (
     solve,
     sync,
     verify,
+    write_lock,
 )
 from .errors import (
     Change,
@@ -48,6 +53,7 @@ from .errors import (
 from .model import (
     Check,
     Choice,
+    CondaOptions,
     Gpu,
     Host,
     IndexOptions,
@@ -68,6 +74,7 @@ __all__ = [
     "Change",
     "Check",
     "Choice",
+    "CondaOptions",
     "DataError",
     "Explanation",
     "Gpu",
@@ -95,6 +102,9 @@ __all__ = [
     "describe",
     "detect",
     "examine",
+    "explain",
+    "explain_lock",
+    "install",
     "lock",
     "lock_profile",
     "matrix_catalog",
@@ -106,4 +116,5 @@ __all__ = [
     "solve",
     "sync",
     "verify",
+    "write_lock",
 ]

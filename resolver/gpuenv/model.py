@@ -332,6 +332,20 @@ class Request(Value):
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
+    conda: CondaOptions | None = None  # for a conda environment; None for wheels
+
+
+class CondaOptions(Value):
+    """What a request for a conda environment adds.
+
+    `channels` are URLs or names, best first; () is the default channel. `keep_python` keeps the
+    host's Python version; otherwise the solver chooses one. `wheels` are PEP 508 texts of wheels to
+    install beside the conda packages.
+    """
+
+    channels: tuple[str, ...] = ()
+    keep_python: bool = False
+    wheels: tuple[str, ...] = ()
 
 
 class IndexOptions(Value):
@@ -401,6 +415,7 @@ class Plan(Value):
     warnings: tuple[Any, ...] = ()
     data: str = ""  # the version of the compatibility data and of the snapshot
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
+    wheels: Plan | None = None  # of the wheels beside conda packages
 
 
 class Lock(Value):
@@ -421,6 +436,8 @@ class Lock(Value):
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
+    conda: bool = False  # whether the pins are conda packages
+    wheels: Lock | None = None  # of the wheels beside conda packages
 
 
 Mark = tuple[str, str, str]

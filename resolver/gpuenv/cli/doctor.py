@@ -1,136 +1,173 @@
-"""`gpuenv doctor`: what is wrong, by a log and by what is seen on the host; without a log a check of all of it.
+"""`gpuenv doctor`: diagnose an error log or this host, and suggest a fix.
 
-Exit status: 0 no fault was found; 1 one was found, whether or not its cause is settled; 2 bad usage or input.
+Exit status: 0 no fault was found; 1 a fault was found, with or without its cause; 2 bad usage or
+input.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from .. import api
+from .. import doctor as doctor_values
+from ..doctor import catalog
 from ..errors import InputError
-from ..loader_env import active_environment, interpreter
-from .host_args import host_flags, host_of
+from ..render import doctor as render
+from .environment_args import TIMEOUT, exit_on_signals
+from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_lines
-from .verify import end_by_exit, seconds
+from .parser import Parser, add_common_flags, seconds
 
-PATIENCE = 1.0  # s without a word on a pipe after which it is said that one is read
-
-
-def doctor_flags(parser: ArgumentParser) -> None:
-    """Flags of `gpuenv doctor`."""
-    parser.add_argument("log", metavar="LOG", nargs="?", help="what the program printed: a file, or - for a pipe")
-    parser.add_argument("--target", metavar="DIR", help="the environment (default: the active one, else ./.venv)")
-    parser.add_argument("--probe", action="store_true", help="make the tests that tell, each in a process of its own")
-    parser.add_argument("--timeout", metavar="S", type=seconds, default=300.0, help="of all checks (default: 300)")
-    host_flags(parser)
+HELP = "diagnose an error log or this host, and suggest a fix"
+SILENCE = 1.0  # seconds without input on a pipe, after which a message says that it is read
 
 
-def doctor(arguments: Namespace) -> int:
-    """0 if no fault was found, 1 if one was."""
-    from .. import api
-    from .. import doctor as stage
-    from ..render import doctor as explanation
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv doctor`."""
+    parser.add_argument(
+        "log",
+        metavar="LOG",
+        nargs="?",
+        help="what the program printed: a file, or - for standard input",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="DIR",
+        help="the environment (default: the active one, otherwise ./.venv)",
+    )
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="run tests that tell causes apart, each in its own process",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=TIMEOUT,
+        help="end all checks after S seconds (default: 300)",
+    )
+    add_host_flags(parser)
+    add_common_flags(parser)
 
+
+def run(arguments: Namespace) -> int:
+    """Diagnose and print the verdicts. Return 0 if no fault was found, 1 if one was."""
     target = _target(arguments)
-    described = bool(arguments.gpu or arguments.host or arguments.driver)
+    described = is_described(arguments) or bool(arguments.driver)
     if arguments.probe and described:
-        raise InputError("--probe makes tests on this machine: leave --gpu, --driver and --host out")
-    with _opened(arguments.log) as log:
+        message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
+        raise InputError(message)
+    with _open_log(arguments.log) as log:
         if target is not None:
-            arguments.python = interpreter(target)
-        host = host_of(arguments, solving=False)
-        end_by_exit()
-        found = api.examine(
+            arguments.python = api.interpreter_of(target)
+        host = read_host_flags(arguments, need_gpu=False)
+        exit_on_signals()
+        examination = api.examine(
             log,
             host,
             target=target,
             described=described,
             probe=arguments.probe,
             timeout=arguments.timeout,
-            flags=_host_words(arguments),
+            flags=_described_host(arguments),
         )
-    causes = stage.causes()
+    causes = catalog.causes()
     if arguments.json:
-        print_json(explanation.doctor_json(found, causes))
+        print_json(render.doctor_json(examination, causes))
     else:
-        name = "" if log is None else "the log" if arguments.log in (None, "-") else str(arguments.log)
-        print_lines(explanation.doctor_lines(found, causes, stage.TESTS, name))
-    return 0 if explanation.well(found) else 1
+        name = "" if log is None else _log_name(arguments.log)
+        print_lines(render.doctor_lines(examination, causes, doctor_values.TESTS, name))
+    return 0 if render.well(examination) else 1
 
 
 def _target(arguments: Namespace) -> str | None:
-    """The environment: that of --target, the interpreter of --python, or the active one; None if there is none."""
-    if arguments.target is not None:
-        if not os.path.exists(arguments.target):
-            raise InputError(f"--target {arguments.target}: does not exist")
-        return str(arguments.target)
-    python = arguments.python
+    """Return the environment: of --target, of --python, or the active one, if any."""
+    target, python = arguments.target, arguments.python
+    if target is not None:
+        if not os.path.exists(target):
+            raise InputError(f"--target {target}: does not exist")
+        return str(target)
     if python is not None and (os.sep in python or os.path.isfile(python)):
         if not os.access(python, os.X_OK) or os.path.isdir(python):
-            raise InputError(f"--python {python}: is no interpreter", hint="for a folder: --target DIR")
+            hint = "for a folder: --target DIR"
+            raise InputError(f"--python {python}: is no interpreter", hint=hint)
         return str(python)
-    return active_environment(os.environ)
+    return api.active_environment()
 
 
-def _host_words(arguments: Namespace) -> tuple[str, ...]:
-    """The flags that describe the host, as they are repeated in a proposed command."""
-    words = [word for gpu in arguments.gpu for word in ("--gpu", gpu)]
+def _described_host(arguments: Namespace) -> tuple[str, ...]:
+    """Return the flags that describe the host, for the command that is proposed."""
+    words: list[str] = []
+    for gpu in arguments.gpu:
+        words += ["--gpu", gpu]
+    given = vars(arguments)
     for name in ("host", "driver", "platform", "glibc"):
-        value = getattr(arguments, name)
-        words += [f"--{name}", value] if value else []
+        if given[name]:
+            words += [f"--{name}", given[name]]
     return tuple(words)
 
 
-# ---- the log ------------------------------------------------------------------------------------------------------
+# ---- the log -------------------------------------------------------------------------------------
+
+
+def _log_name(name: str | None) -> str:
+    return "the log" if name in (None, "-") else str(name)
 
 
 @contextmanager
-def _opened(name: str | None) -> Iterator[BinaryIO | None]:
-    """The log as bytes; None if there is none. InputError for what cannot be read."""
-    if name is None or name == "-":
-        stream = _standard_input(asked=name == "-")
-        yield stream
-        return
+def _open_log(name: str | None) -> Iterator[BinaryIO | None]:
+    """Open the log as bytes; None if there is none. InputError if it cannot be read."""
+    if name == "-":
+        yield _standard_input()
+    elif name is None:
+        yield _piped_log()
+    else:
+        with _open_file(name) as file:
+            yield file
+
+
+def _open_file(name: str) -> BinaryIO:
     if os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a log")
     try:
-        file = open(name, "rb")  # noqa: SIM115  closed below
+        return open(name, "rb")
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror}") from None
-    with file:
-        yield file
 
 
-def _standard_input(*, asked: bool) -> BinaryIO | None:
-    """What is piped in; without "-" only a pipe or a file that has something in it counts as a log."""
-    import io
-
+def _standard_input() -> BinaryIO:
     if sys.stdin is None:
-        if asked:
-            raise InputError("-: there is no standard input")
+        raise InputError("-: there is no standard input")
+    return sys.stdin.buffer
+
+
+def _piped_log() -> BinaryIO | None:
+    """Return standard input if it is a pipe or a file with content; otherwise there is no log."""
+    if sys.stdin is None:
         return None
     stream = sys.stdin.buffer
-    if asked:
-        return stream
     try:
         mode = os.fstat(stream.fileno()).st_mode
     except (OSError, ValueError):
         return None
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
-    _say_if_silent(stream)
-    buffered = stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[type-var]
-    return buffered if buffered.peek(1) else None
+    _tell_if_silent(stream)
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(stream)
+    return stream if stream.peek(1) else None
 
 
-def _say_if_silent(stream: BinaryIO) -> None:
+def _tell_if_silent(stream: BinaryIO) -> None:
     import select
 
-    if not select.select([stream], [], [], PATIENCE)[0]:
+    if not select.select([stream], [], [], SILENCE)[0]:
         print("gpuenv: waiting for a log on standard input", file=sys.stderr)

@@ -1,102 +1,119 @@
-"""`gpuenv verify --hook`: one line, and an end in time whatever hangs.
+"""`gpuenv verify --hook`: one line, and an end in time even if the driver hangs.
 
-What may hang (a driver that does not answer, even in the kernel, where no signal reaches) is done by a child. This
-process only waits for it, so it can always end: at the limit it ends the child and all that the child started, as far
-as they can be ended, and waits for none of them.
+A driver may hang inside the kernel, where no signal reaches a process. So a child process verifies,
+and this process only waits for it: at the limit it kills the child and all processes that the child
+started, and waits for none of them any longer.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import signal
 import sys
 import time
+import traceback
 from argparse import Namespace
-from typing import Any
+from typing import NoReturn
 
 from ..errors import GpuEnvError
+from ..render import plans
 from ..render.hook import hook_line, one_line
+from .environment_args import END_SIGNALS
+from .verify import verify_environment
 
-GRACE = 1.2  # s that a child has beyond the limit, to end its own children and to say what was seen
-LAST = 0.3  # s that are waited for a child that was killed
-STARTING = "starting"
+# Seconds beyond the limit in which the child ends its own children and reports what it saw.
+GRACE = 1.2
+KILLED = 0.3  # seconds to wait for the end of a child that was killed
+FIRST_STEP = "starting"
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 
-class _Ended(BaseException):
-    """A signal asks this process to end."""
+class _EndSignal(BaseException):
+    """A signal asks this process to end. The argument is its number."""
 
 
-def hook(arguments: Namespace, timeout: float) -> int:
-    """Prints the line; 0 if nothing failed, 1 if something did or the time was over, 2 for bad input (on stderr)."""
+def run_hook(arguments: Namespace, timeout: float) -> int:
+    """Verify in a child process and print one line.
+
+    Args:
+        arguments: the parsed flags of `gpuenv verify`.
+        timeout: seconds for all of it.
+
+    Returns:
+        0 if nothing failed, 1 if a check failed or the time was over, 2 for bad input (the line is
+        on stderr then).
+    """
     begin = time.monotonic()
-    reading, writing = os.pipe()
+    deadline = begin + timeout + GRACE
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
-        _work(arguments, timeout, begin, writing)
-    os.close(writing)
-    _raise_on_signals()
+        os.close(reader)
+        _work(arguments, timeout, begin, writer)
+    os.close(writer)
+    _raise_on_end_signals()
     try:
-        answer, step = _answer(reading, begin + timeout + GRACE)
-    except (_Ended, KeyboardInterrupt) as ended:
-        _end_tree(child)
-        if isinstance(ended, KeyboardInterrupt):
-            raise
-        _die_by(ended.args[0])
+        result, step = _read_result(reader, deadline)
+    except KeyboardInterrupt:
+        _kill_tree(child)
         raise
-    over = answer is None and time.monotonic() >= begin + timeout + GRACE
-    status = _end_tree(child) if over else _wait(child)
-    if answer is None:
-        what = f"time limit: no result in {timeout:g} s" if over else f"verification: no result, {_told(status)}"
-        print(one_line(f"gpuenv: fail: {what}; it was at: {step}"))
-        return 1
-    print(answer["line"], file=sys.stderr if answer["bad_input"] else sys.stdout)
-    return int(answer["status"])
+    except _EndSignal as ended:
+        _kill_tree(child)
+        _end_by_signal(ended.args[0])
+        raise
+    if result is not None:
+        _wait(child)
+        print(result["line"], file=sys.stderr if result["bad_input"] else sys.stdout)
+        return int(str(result["status"]))
+    if time.monotonic() >= deadline:
+        _kill_tree(child)
+        failure = f"time limit: no result in {timeout:g} s"
+    else:
+        failure = f"verification: no result, {_end_text(_wait(child))}"
+    print(one_line(f"gpuenv: fail: {failure}; it was at: {step}"))
+    return 1
 
 
-# ---- the child ----------------------------------------------------------------------------------------------------
+# ---- the child -----------------------------------------------------------------------------------
 
 
-def _work(arguments: Namespace, timeout: float, begin: float, writing: int) -> None:
-    """Verifies, and writes what it does and at last what came of it to the pipe; never returns."""
-    import json
+def _work(arguments: Namespace, timeout: float, begin: float, writer: int) -> NoReturn:
+    """Verify. Write each step, and then the result, as a line of JSON to the pipe."""
 
-    def tell(**fields: Any) -> None:
-        os.write(writing, json.dumps(fields).encode() + b"\n")
+    def write(**fields: object) -> None:
+        os.write(writer, json.dumps(fields).encode() + b"\n")
 
-    status = 70
+    status = INTERNAL_ERROR
     try:
-        os.setsid()  # a Ctrl-C is this process's parent's business
-        _quiet(arguments)
-        status = _verify(arguments, timeout, begin, tell)
+        os.setsid()  # an interrupt from the terminal must reach the parent only
+        _silence(arguments)
+        seconds = timeout - (time.monotonic() - begin)
+        checks, host = verify_environment(arguments, seconds, lambda step: write(step=step))
+        unproved = arguments.strict and any(check.status != "pass" for check in checks)
+        verdict = 0 if plans.ok(checks) and not unproved else 1
+        elapsed = time.monotonic() - begin
+        line = hook_line(checks, host, elapsed, device=not arguments.no_device)
+        write(line=line, status=verdict, bad_input=False)
+        status = verdict
     except BaseException as error:
         if arguments.debug:
-            import traceback
-
             traceback.print_exc()
         if isinstance(error, GpuEnvError):
             hint = f"; {error.hint}" if error.hint else ""
-            tell(line=one_line(f"gpuenv: {error.message}{hint}"), status=error.exit_status, bad_input=True)
+            line = one_line(f"gpuenv: {error.message}{hint}")
+            write(line=line, status=error.exit_status, bad_input=True)
         elif isinstance(error, Exception):
-            what = f"{type(error).__name__}: {error} (--debug shows where)"
-            tell(line=one_line(f"gpuenv: internal error: {what}"), status=status, bad_input=True)
+            text = f"{type(error).__name__}: {error} (--debug shows where)"
+            line = one_line(f"gpuenv: internal error: {text}")
+            write(line=line, status=INTERNAL_ERROR, bad_input=True)
     finally:
         os._exit(status)
 
 
-def _verify(arguments: Namespace, timeout: float, begin: float, tell: Any) -> int:
-    from ..render import plans
-    from .verify import checked
-
-    left = timeout - (time.monotonic() - begin)
-    checks, host = checked(arguments, left, lambda step: tell(step=step))
-    good = plans.ok(checks) and not (arguments.strict and any(one.status != "pass" for one in checks))
-    line = hook_line(checks, host, time.monotonic() - begin, device=not arguments.no_device)
-    tell(line=line, status=0 if good else 1, bad_input=False)
-    return 0 if good else 1
-
-
-def _quiet(arguments: Namespace) -> None:
-    """Nothing but the line reaches the user: libraries print, too."""
+def _silence(arguments: Namespace) -> None:
+    """Let nothing but the line reach the user: libraries print, too."""
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -104,52 +121,46 @@ def _quiet(arguments: Namespace) -> None:
         os.dup2(null, 2)
 
 
-# ---- the parent ---------------------------------------------------------------------------------------------------
+# ---- the parent ----------------------------------------------------------------------------------
 
 
-def _answer(reading: int, deadline: float) -> tuple[dict[str, Any] | None, str]:
-    """(the last line of the child, None if there is none in time; what it did last)."""
-    import json
-    import select
-
-    data, step = b"", STARTING
-    while (left := deadline - time.monotonic()) > 0:
-        if not select.select([reading], [], [], left)[0]:
+def _read_result(reader: int, deadline: float) -> tuple[dict[str, object] | None, str]:
+    """Return (the child's result or None at the deadline, the last step that began)."""
+    data, step = b"", FIRST_STEP
+    while (remaining := deadline - time.monotonic()) > 0:
+        if not select.select([reader], [], [], remaining)[0]:
             break
-        more = os.read(reading, 65536)
-        if not more:
-            return None, step
-        *lines, data = (data + more).split(b"\n")
+        chunk = os.read(reader, 65536)
+        if not chunk:
+            break
+        *lines, data = (data + chunk).split(b"\n")
         for line in lines:
-            fields = json.loads(line)
+            fields: dict[str, object] = json.loads(line)
             if "line" in fields:
                 return fields, step
-            step = fields["step"]
+            step = str(fields["step"])
     return None, step
 
 
-def _raise_on_signals() -> None:
-    import signal
+def _raise_on_end_signals() -> None:
+    def raise_end(number: int, _frame: object) -> None:
+        raise _EndSignal(number)
 
-    def leave(number: int, _frame: object) -> None:
-        raise _Ended(number)
-
-    for name in ("SIGTERM", "SIGHUP"):
-        if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
-            signal.signal(getattr(signal, name), leave)
+    for name in END_SIGNALS:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, raise_end)
 
 
-def _die_by(number: int) -> None:
-    """Ends by the signal, so that who sent it sees that it did."""
-    import signal
-
+def _end_by_signal(number: int) -> None:
+    """End this process by the signal, so that its sender sees that the signal was obeyed."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
-def _wait(child: int, most: float = LAST) -> int | None:
-    """The status of the child once it has ended; None if it has not ended in that time."""
-    end = time.monotonic() + most
+def _wait(child: int, limit: float = KILLED) -> int | None:
+    """Return the wait status of the child; None if it does not end within `limit` seconds."""
+    end = time.monotonic() + limit
     while time.monotonic() < end:
         number, status = os.waitpid(child, os.WNOHANG)
         if number:
@@ -158,22 +169,21 @@ def _wait(child: int, most: float = LAST) -> int | None:
     return None
 
 
-def _told(status: int | None) -> str:
+def _end_text(status: int | None) -> str:
     if status is None:
         return "and it does not end"
-    return f"ended by signal {-code}" if (code := os.waitstatus_to_exitcode(status)) < 0 else f"ended with {code}"
+    code = os.waitstatus_to_exitcode(status)
+    return f"ended by signal {-code}" if code < 0 else f"ended with {code}"
 
 
-def _end_tree(child: int) -> int | None:
-    """Ends the child and all that it started, each of which has a process group of its own."""
-    import signal
-
-    _kill(child, signal.SIGSTOP)  # so that it starts no more of them meanwhile
+def _kill_tree(child: int) -> None:
+    """Kill the child and all processes that it started, each of which has its own process group."""
+    _kill(child, signal.SIGSTOP)  # it must start no more of them meanwhile
     for number in _descendants(child):
         _kill(-number, signal.SIGKILL)
         _kill(number, signal.SIGKILL)
     _kill(child, signal.SIGKILL)
-    return _wait(child)
+    _wait(child)
 
 
 def _kill(number: int, sign: int) -> None:
@@ -184,18 +194,28 @@ def _kill(number: int, sign: int) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    """The processes that a process started, and theirs, by /proc."""
-    parents: dict[int, list[int]] = {}
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(name))
-    found, queue = [], [root]
+    """Return the processes that a process started, and those that these started, by /proc."""
+    children = _children_by_parent()
+    found: list[int] = []
+    queue = [root]
     while queue:
-        queue += (children := parents.get(queue.pop(), []))
-        found += children
+        started = children.get(queue.pop(), [])
+        found += started
+        queue += started
     return found
+
+
+def _children_by_parent() -> dict[int, list[int]]:
+    children: dict[int, list[int]] = {}
+    if not os.path.isdir("/proc"):
+        return children
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(name))
+    return children

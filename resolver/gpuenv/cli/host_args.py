@@ -1,44 +1,92 @@
-"""The flags that describe a host, and the host that they give."""
+"""The flags that describe a host, and the host that they describe."""
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 
 from .. import api
-from ..errors import InputError
 from ..model import Host
 
-
-def host_flags(parser: ArgumentParser) -> None:
-    """The flags of `host_of`."""
-    group = parser.add_argument_group("host (what is left out is detected)")
-    group.add_argument("--host", metavar="FILE", help="a host that `gpuenv detect -o FILE` wrote")
-    group.add_argument("--gpu", metavar="GPU", action="append", default=[], help="H100, sm_90, 9.0 or none; may repeat")
-    group.add_argument("--driver", metavar="RELEASE", help="driver release, such as 580.65.06")
-    group.add_argument("--python", metavar="X.Y|EXE", help="target interpreter: a version, or the path of one")
-    group.add_argument("--platform", metavar="NAME", help="linux-x86_64, linux-aarch64 or win-amd64")
-    group.add_argument("--glibc", metavar="X.Y", help="glibc of the target, such as 2.28")
+NAMES = ("host", "gpu", "driver", "python", "platform", "glibc")
 
 
-def host_of(arguments: Namespace, *, solving: bool, python: bool = True) -> Host:
-    """The host of the flags; what they leave out is detected."""
-    wanted = arguments.python if python else None
-    base = api.read_host(arguments.host) if arguments.host else None
-    if base is None and not arguments.gpu:
-        base = api.detect(python=wanted)
-        wanted = None
-    host = api.describe(
+def add_host_flags(parser: ArgumentParser) -> None:
+    """Add the flags that `read_host_flags` reads."""
+    group = parser.add_argument_group("host (facts that are not given are detected)")
+    group.add_argument(
+        "--host", metavar="FILE", help="use the host that `gpuenv detect -o FILE` wrote"
+    )
+    group.add_argument(
+        "--gpu",
+        metavar="GPU",
+        action="append",
+        default=[],
+        help="use this GPU: H100, sm_90, 9.0, or none for the CPU (repeat for several)",
+    )
+    group.add_argument(
+        "--driver", metavar="RELEASE", help="use this driver release, such as 580.65.06"
+    )
+    group.add_argument(
+        "--python", metavar="X.Y|EXE", help="use this Python version, or this interpreter"
+    )
+    group.add_argument(
+        "--platform", metavar="NAME", help="use linux-x86_64, linux-aarch64 or win-amd64"
+    )
+    group.add_argument("--glibc", metavar="X.Y", help="use this glibc version, such as 2.28")
+
+
+def is_described(arguments: Namespace) -> bool:
+    """Return whether the flags describe another host, which has other devices."""
+    return bool(arguments.gpu or arguments.host)
+
+
+def used_flags(arguments: Namespace) -> list[str]:
+    """Return the host flags that the user gave."""
+    given = vars(arguments)
+    return [f"--{name}" for name in NAMES if given[name]]
+
+
+def read_host_flags(
+    arguments: Namespace, *, need_gpu: bool, keep_python: bool = True
+) -> Host:
+    """Return the host that the flags describe; facts that they leave out are detected.
+
+    Args:
+        arguments: the parsed flags.
+        need_gpu: whether to raise InputError if no GPU was found and none was excluded by the
+            flags.
+        keep_python: False ignores --python, which names the interpreter of a new environment then.
+    """
+    python = arguments.python if keep_python else None
+    base = None
+    if arguments.host:
+        base = api.read_host(arguments.host)
+    elif not arguments.gpu:
+        base = api.detect(python=python)
+        python = None
+    host = describe_from(base, arguments, python=python)
+    if need_gpu:
+        api.require_gpu(host)
+    return host
+
+
+def read_conda_host(arguments: Namespace) -> Host:
+    """Return the host for a conda solve: CONDA_OVERRIDE_* variables change a detected host."""
+    if is_described(arguments):
+        return read_host_flags(arguments, need_gpu=True)
+    host = api.apply_conda_overrides(read_host_flags(arguments, need_gpu=False), os.environ)
+    api.require_gpu(host)
+    return host
+
+
+def describe_from(base: Host | None, arguments: Namespace, *, python: str | None) -> Host:
+    """Return a host with the facts that the flags change."""
+    return api.describe(
         base,
         gpus=arguments.gpu,
         driver=arguments.driver,
-        python=wanted,
+        python=python,
         platform=arguments.platform,
         glibc=arguments.glibc,
     )
-    if solving and not host.gpus and host.problems:
-        first = host.problems[0]
-        raise InputError(
-            f"no usable GPU on this host ({first.code}: {first.detail})",
-            hint="describe the host: --gpu H100 --driver 580.65.06, --host FILE, or --gpu none for the CPU",
-        )
-    return host

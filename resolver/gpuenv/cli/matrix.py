@@ -1,28 +1,55 @@
-"""`gpuenv matrix`: what the compatibility data knows, and whether it is right."""
+"""`gpuenv matrix`: show and check the compatibility data."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 from .. import api
-from ..render import matrix as explanation
+from ..render import matrix as render
 from .output import print_json, print_lines
+from .parser import Parser, add_common_flags
+
+HELP = "show what is known about releases and the GPUs that they run on"
 
 
-def _platform_flag(parser: ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
+    """Add the commands of `gpuenv matrix`."""
+    commands = parser.add_subparsers(
+        dest="matrix_command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    text = "list the known frameworks and libraries"
+    listing = commands.add_parser("list", help=text, description=text)
+    _add_platform_flag(listing)
+    add_common_flags(listing)
+
+    text = "show the variants of a release, and the GPUs that each has code for"
+    show = commands.add_parser("show", help=text, description=text)
+    show.add_argument("name", metavar="NAME", help="torch, jax, cudnn, nvidia-cudnn-cu12, ...")
+    show.add_argument(
+        "version", metavar="VERSION", nargs="?", help="a release, or the start of its number: 9.10"
+    )
+    _add_platform_flag(show)
+    add_common_flags(show)
+
+    text = "check that the data is consistent, and show how much is known"
+    check = commands.add_parser("check", help=text, description=text)
+    add_common_flags(check)
+
+
+def _add_platform_flag(parser: Parser) -> None:
+    names = "linux-x86_64, linux-aarch64 or win-amd64"
     parser.add_argument(
-        "--platform", metavar="NAME", help="linux-x86_64, linux-aarch64 or win-amd64 (default: this machine's)"
+        "--platform", metavar="NAME", help=f"use {names} (default: this machine's)"
     )
 
 
-def _show_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="torch, jax, cudnn, nvidia-cudnn-cu12, ...")
-    parser.add_argument("version", metavar="VERSION", nargs="?", help="a release, or how its number begins: 9.10")
-    _platform_flag(parser)
-
-
-def _no_flags(parser: ArgumentParser) -> None:
-    """This command has none of its own."""
+def run(arguments: Namespace) -> int:
+    """Run `gpuenv matrix list`, `show` or `check`. Return 1 if the check fails."""
+    if arguments.matrix_command == "list":
+        return _list(arguments)
+    if arguments.matrix_command == "show":
+        return _show(arguments)
+    return _check(arguments)
 
 
 def _platform(arguments: Namespace) -> str:
@@ -33,40 +60,33 @@ def _list(arguments: Namespace) -> int:
     platform = _platform(arguments)
     entries = api.matrix_catalog().entries(platform)
     if arguments.json:
-        print_json(explanation.entries_json(entries, platform))
+        print_json(render.entries_json(entries, platform))
     else:
-        print_lines(explanation.entries_lines(entries))
+        print_lines(render.entries_lines(entries))
     return 0
 
 
 def _show(arguments: Namespace) -> int:
-    platform, catalog = _platform(arguments), api.matrix_catalog()
+    platform = _platform(arguments)
+    catalog = api.matrix_catalog()
     entry = catalog.entry(arguments.name, platform)
-    if arguments.version is None:
+    if arguments.version is not None:
+        release = catalog.release(arguments.name, arguments.version, platform)
         if arguments.json:
-            print_json(explanation.entry_json(entry, platform))
+            print_json(render.release_json(entry.name, release))
         else:
-            print_lines(explanation.entry_lines(entry, platform))
-        return 0
-    release = catalog.release(arguments.name, arguments.version, platform)
-    if arguments.json:
-        print_json(explanation.release_json(entry.name, release))
+            print_lines(render.release_lines(entry.name, release, platform))
+    elif arguments.json:
+        print_json(render.entry_json(entry, platform))
     else:
-        print_lines(explanation.release_lines(entry.name, release, platform))
+        print_lines(render.entry_lines(entry, platform))
     return 0
 
 
 def _check(arguments: Namespace) -> int:
     audit = api.matrix_check()
     if arguments.json:
-        print_json(explanation.audit_json(audit))
+        print_json(render.audit_json(audit))
     else:
-        print_lines(explanation.audit_lines(audit))
-    return 0 if explanation.audit_ok(audit) else 1
-
-
-COMMANDS = {
-    "list": ("the frameworks and libraries that are known", _platform_flag, _list),
-    "show": ("the variants of a release, and the GPUs that each has code for", _show_flags, _show),
-    "check": ("whether the data agrees with itself, and how much is known", _no_flags, _check),
-}
+        print_lines(render.audit_lines(audit))
+    return 0 if render.audit_ok(audit) else 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
 
 
 def print_lines(lines: Sequence[str]) -> None:
-    """With rich on a terminal, unless NO_COLOR is set; plain elsewhere."""
+    """Print lines: with rich on a terminal unless NO_COLOR is set, as plain text elsewhere."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         from rich.console import Console
 
@@ -19,17 +19,19 @@ def print_lines(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
 
 
-def print_json(document: Any) -> None:
-    """One document on stdout."""
-    import json
-
+def print_json(document: object) -> None:
+    """Print one document on stdout."""
     print(json.dumps(document, indent=2))
 
 
-def _say(line: str) -> None:
+def progress_printer(arguments: Namespace) -> Callable[[str], None]:
+    """Return the function that prints progress: on stdout, but with --json on stderr."""
+    return _print_on_stderr if arguments.json else _print_line
+
+
+def _print_line(line: str) -> None:
     print_lines([line])
 
 
-def note(arguments: Namespace) -> Callable[[str], None]:
-    """Where progress goes: under --json not to stdout."""
-    return (lambda line: print(line, file=sys.stderr)) if arguments.json else _say
+def _print_on_stderr(line: str) -> None:
+    print(line, file=sys.stderr)

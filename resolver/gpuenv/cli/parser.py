@@ -1,8 +1,7 @@
-"""argparse, as our command lines look: help of a fixed width, bad usage in one line, English everywhere."""
+"""The argument parser: help of a fixed width, bad usage in one line, the flags of all commands."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from argparse import ArgumentParser, HelpFormatter
 from typing import Any, NoReturn
@@ -11,14 +10,14 @@ from ..errors import InputError
 
 
 class _Formatter(HelpFormatter):
-    """Of a fixed width: asking the terminal for its own imports shutil on every start."""
+    """A fixed width: asking the terminal for its own would import shutil at every start."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=110, max_help_position=34)
 
 
 class Parser(ArgumentParser):
-    """Bad usage is one line, as every other error is."""
+    """A parser that reports bad usage in one line, like every other error."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Formatter, **options)
@@ -28,9 +27,17 @@ class Parser(ArgumentParser):
         sys.exit(InputError.exit_status)
 
 
-def _as_it_is(text: str) -> str:
-    """A text of argparse in English, as ours are: looking for a translation reads the locale on every start."""
-    return text
+def add_common_flags(parser: ArgumentParser) -> None:
+    """Add the flags that every command has."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout and nothing else"
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-argparse._ = _as_it_is  # type: ignore[attr-defined]
+def seconds(text: str) -> float:
+    """Parse the time of a flag: a positive number of seconds."""
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise ValueError
+    return value

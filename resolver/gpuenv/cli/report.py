@@ -1,31 +1,39 @@
-"""`gpuenv verify --bundle FILE`: what goes into the report, and which names are known to be taken out of it."""
+"""`gpuenv verify --bundle FILE`: a report without the names of the user and of the host."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import api
 from ..atomic_write import write_whole
 from ..errors import InputError
-from ..loader_env import interpreter
 from ..model import Check, Host, Lock
 from ..render import plans, redact
 from ..serialize import to_plain
 from ..version import __version__
 
-SECONDS = 30.0  # for the list of what is installed
-_USERS = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER", "NB_USER")
-_HOSTS = ("HOSTNAME", "HOST", "COMPUTERNAME", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST", "SLURM_LAUNCH_NODE_IPADDR")
+# Environment variables that may hold the name of the user or of the host.
+_USER_VARIABLES = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "SLURM_JOB_USER", "NB_USER")
+_HOST_VARIABLES = (
+    "HOSTNAME",
+    "HOST",
+    "COMPUTERNAME",
+    "SLURMD_NODENAME",
+    "SLURM_SUBMIT_HOST",
+    "SLURM_LAUNCH_NODE_IPADDR",
+)
 
 
-def write_bundle(path: str, checks: Sequence[Check], host: Host, target: str, lock: Lock | None) -> None:
-    """Writes the report in place of what is at `path`. InputError if it cannot be written."""
-    packages = _packages(target)
-    names = names_of(os.environ, packages, lock)
+def write_bundle(
+    path: str, checks: Sequence[Check], host: Host, target: str, lock: Lock | None
+) -> None:
+    """Write the report, and replace what is at the path. InputError if it cannot be written."""
+    packages = api.installed_packages(target)
+    names = private_names(os.environ, packages, lock)
     text = _report(checks, host, target=target, lock=lock, packages=packages, names=names)
     try:
         write_whole(path, text.encode(errors="backslashreplace"))
@@ -42,7 +50,8 @@ def _report(
     packages: Sequence[tuple[str, str]],
     names: redact.Names,
 ) -> str:
-    found = redact.variables(os.environ)
+    variables = redact.variables(os.environ)
+    package_lines = [f"{name} {version}" for name, version in packages]
     data: dict[str, Any] = {
         "gpuenv": __version__,
         "data": api.data_version(),
@@ -50,21 +59,21 @@ def _report(
         "target": target,
         "host": to_plain(host),
         **plans.checks_json(checks),
-        "lock": None if lock is None else _lock(lock),
-        "packages": [f"{name} {version}" for name, version in packages],
-        "variables": found,
+        "lock": None if lock is None else _lock_json(lock),
+        "packages": package_lines,
+        "variables": variables,
     }
     verdict = "verified" if plans.ok(checks) else "NOT verified"
     sections = [
         ("Checks", plans.check_lines(checks)),
         ("Host", plans.host_lines(host)),
-        ("Variables", [f"{name}={value}" for name, value in found.items()]),
-        ("Packages", [f"{name} {version}" for name, version in packages]),
+        ("Variables", [f"{name}={value}" for name, value in variables.items()]),
+        ("Packages", package_lines),
     ]
     return redact.report(f"gpuenv {__version__}: {verdict}", sections, data, names)
 
 
-def _lock(lock: Lock) -> dict[str, Any]:
+def _lock_json(lock: Lock) -> dict[str, Any]:
     return {
         "frameworks": list(lock.frameworks),
         "choices": [to_plain(choice) for choice in lock.choices],
@@ -74,47 +83,64 @@ def _lock(lock: Lock) -> dict[str, Any]:
     }
 
 
-def _packages(target: str) -> list[tuple[str, str]]:
-    """(name, version) of what is installed; [] if the interpreter does not tell."""
-    import time
-
-    from ..verify.runner import Children
-
-    with Children(interpreter(target), os.environ, time.monotonic() + SECONDS) as children:
-        answer = children.run("installed", {"mode": "survey"}).answer
-    return [(row["name"], row["version"]) for row in (answer or {}).get("distributions", ())]
-
-
-def names_of(
-    env: Mapping[str, str], packages: Sequence[tuple[str, str]] = (), lock: Lock | None = None
+def private_names(
+    env: Mapping[str, str],
+    packages: Sequence[tuple[str, str]] = (),
+    lock: Lock | None = None,
 ) -> redact.Names:
-    """The names of this user and of this host; nothing is asked of the network for them."""
-    users, homes = {env.get(name, "") for name in _USERS}, {os.path.expanduser("~"), env.get("HOME", "")}
+    """Find the names of this user and of this host, which the report must not have.
+
+    No network is used.
+
+    Args:
+        env: environment variables.
+        packages: (name, version) of the installed packages. An account that is called like a
+            package keeps its name: otherwise the package would vanish from every check.
+        lock: the lock; its versions are not taken for addresses.
+    """
+    users = {env.get(name, "") for name in _USER_VARIABLES}
+    homes = {os.path.expanduser("~"), env.get("HOME", "")}
     try:
         import pwd
 
-        entry = pwd.getpwuid(os.getuid())
-        users |= {entry.pw_name, *_words(entry.pw_gecos)}
-        homes.add(entry.pw_dir)
+        account = pwd.getpwuid(os.getuid())
+        users |= {account.pw_name, *_full_names(account.pw_gecos)}
+        homes.add(account.pw_dir)
     except (ImportError, KeyError):
         pass
-    hosts = {env.get(name, "") for name in _HOSTS} | {os.uname().nodename if hasattr(os, "uname") else ""}
-    # The name alone, and the domain alone.
-    hosts |= {part for name in hosts if "." in name for part in (name.partition(".")[0], name.partition(".")[2])}
     homes |= {os.path.realpath(home) for home in homes if home}
-    # An account that is called as a package is would take its name out of every check.
-    known = {name for name, _ in packages}
+    package_names = {name for name, _ in packages}
     versions = {version for _, version in packages}
-    versions |= {pin.wheel.version for pin in lock.pins} if lock is not None else set()
+    if lock is not None:
+        versions |= {pin.wheel.version for pin in lock.pins}
     return redact.Names(
-        users=tuple(sorted(name for name in users if len(name) > 1 and name not in known)),
-        hosts=tuple(sorted(name for name in hosts if len(name) > 1)),
-        homes=tuple(sorted(home for home in homes if len(home) > 1)),
+        users=_sorted(users - package_names),
+        hosts=_sorted(_host_names(env)),
+        homes=_sorted(homes),
         versions=frozenset(versions),
     )
 
 
-def _words(gecos: str) -> set[str]:
-    """The full name that an account has, whole and in its parts."""
+def _host_names(env: Mapping[str, str]) -> set[str]:
+    """Return the names of the host: whole, without the domain, and the domain alone."""
+    names = {env.get(name, "") for name in _HOST_VARIABLES}
+    if hasattr(os, "uname"):
+        names.add(os.uname().nodename)
+    for name in tuple(names):
+        host, _, domain = name.partition(".")
+        if "." in name:
+            names |= {host, domain}
+    return names
+
+
+def _full_names(gecos: str) -> set[str]:
+    """Return the full name of an account, whole and in its parts."""
     full = gecos.partition(",")[0].strip()
-    return {full, *(word for word in re.split(r"\s+", full) if len(word) > 2)} if full else set()
+    if not full:
+        return set()
+    return {full, *(word for word in re.split(r"\s+", full) if len(word) > 2)}
+
+
+def _sorted(names: Iterable[str]) -> tuple[str, ...]:
+    """Sort names without those of one character: these would be removed everywhere."""
+    return tuple(sorted(name for name in names if len(name) > 1))

@@ -1,4 +1,4 @@
-"""What `gpuenv solve` and `gpuenv install` are asked for: flags, requirement files and a project, as one request."""
+"""The flags, requirement files and project that say what to solve for, read into one request."""
 
 from __future__ import annotations
 
@@ -9,49 +9,212 @@ from typing import TYPE_CHECKING
 
 from .. import api
 from ..errors import InputError
-from ..model import Host, IndexOptions, Request
+from ..model import CondaOptions, Host, IndexOptions, Request
+from .host_args import add_host_flags, read_conda_host, read_host_flags
+from .parser import add_common_flags
 
-if TYPE_CHECKING:  # the modules that read files are imported where files are read
+if TYPE_CHECKING:  # the module imports packaging, which a plain solve does not need
     from ..requirements.parse import RequirementSet
 
+FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
+DEFAULT_PATHS = {
+    "pylock": "pylock.toml",
+    "conda-explicit": "conda-explicit.txt",
+    "conda-lock": "conda-lock.yml",
+}
 
-def request_flags(parser: ArgumentParser, *, output: bool = True) -> None:
-    """What is wanted, and where it may come from; with `output` where the lock goes."""
-    parser.add_argument("--framework", metavar="NAME[SPEC]", action="append", default=[], help="torch, torch>=2.9, ...")
-    parser.add_argument("requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them")
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+
+def add_request_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say what to solve for, and where it may come from."""
+    parser.add_argument(
+        "--framework",
+        metavar="NAME[SPEC]",
+        action="append",
+        default=[],
+        help="solve for a framework, such as torch or torch>=2.9 (repeat for several)",
+    )
+    parser.add_argument(
+        "requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them"
+    )
+    _add_file_flags(parser)
+    _add_index_flags(parser)
+
+
+def _add_file_flags(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("files")
-    group.add_argument("-r", "--requirements", metavar="FILE", action="append", default=[], help="as pip reads them")
-    group.add_argument("-c", "--constraints", metavar="FILE", action="append", default=[], help="limits only")
     group.add_argument(
-        "--project", metavar="DIR", nargs="?", const=".", help="the dependencies of its pyproject.toml (default: here)"
+        "-r",
+        "--requirements",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="read requirements from a file, as pip does",
     )
-    group.add_argument("--extra", metavar="NAME", action="append", default=[], help="those of an extra of the project")
-    group.add_argument("--group", metavar="NAME", action="append", default=[], help="those of a dependency group")
+    group.add_argument(
+        "-c",
+        "--constraints",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="read version constraints from a file",
+    )
+    group.add_argument(
+        "--project",
+        metavar="DIR",
+        nargs="?",
+        const=".",
+        help="use the dependencies of its pyproject.toml (default: the working folder)",
+    )
+    group.add_argument(
+        "--extra",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="use the dependencies of an extra of the project",
+    )
+    group.add_argument(
+        "--group",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="use a dependency group of the project",
+    )
+
+
+def _add_index_flags(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("index")
-    group.add_argument("--index-url", metavar="URL", help="use this index for every package, and not the snapshot")
-    group.add_argument("--extra-index-url", metavar="URL", action="append", default=[])
-    group.add_argument("--find-links", metavar="DIR", action="append", default=[], help="a folder of wheels")
-    group.add_argument("--default-index-only", action="store_true", help="leave out the frameworks' own indexes")
-    group.add_argument("--offline", action="store_true", help="ask no index")
-    group.add_argument("--refresh", action="store_true", help="ask the index, not the snapshot or the cache")
-    group.add_argument("--exclude-newer", metavar="DATE", help="only files uploaded up to then; asks the live index")
-    group.add_argument("--pre", action="store_true", help="take pre-releases too")
     group.add_argument(
-        "--allow-sdist", metavar="NAME", action="append", default=[], help="take its source where there is no wheel"
+        "--index-url", metavar="URL", help="use this index for every package, and not the snapshot"
     )
-    if output:
-        parser.add_argument("-o", "--output", metavar="FILE", help="the lock file (default: pylock.toml)")
+    group.add_argument(
+        "--extra-index-url",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="use this index before the default one",
+    )
+    group.add_argument(
+        "--find-links", metavar="DIR", action="append", default=[], help="use a folder of wheels"
+    )
+    group.add_argument(
+        "--default-index-only",
+        action="store_true",
+        help="use no index that belongs to a framework",
+    )
+    group.add_argument("--offline", action="store_true", help="use no network")
+    group.add_argument(
+        "--refresh", action="store_true", help="bypass the snapshot and the cache"
+    )
+    group.add_argument(
+        "--exclude-newer",
+        metavar="DATE",
+        help="use only files uploaded up to this date, by the live index",
+    )
+    group.add_argument("--pre", action="store_true", help="allow pre-releases")
+    group.add_argument(
+        "--allow-sdist",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="allow a source distribution of this package if it has no wheel",
+    )
 
 
-def asked(arguments: Namespace, host_of: Callable[[], Host]) -> tuple[Request, IndexOptions, Host]:
-    """The request, its indexes and the host, which is looked at when the request is known to be one.
+def add_solve_flags(parser: ArgumentParser) -> None:
+    """Add the flags of `gpuenv solve`, which `gpuenv install` has, too."""
+    add_request_flags(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the lock to this file (default: pylock.toml)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="pylock",
+        help="write this format; without -o, requirements go to stdout",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("pip", "conda", "auto"),
+        help="solve for wheels with pip (the default) or for conda packages;"
+        " auto is conda if a conda environment is active",
+    )
+    parser.add_argument(
+        "--channel",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="conda: use a channel by its name, URL or folder",
+    )
+    parser.add_argument(
+        "--pip",
+        metavar="REQUIREMENT",
+        action="append",
+        default=[],
+        help="conda: add a wheel beside the conda packages",
+    )
+    add_host_flags(parser)
+    add_common_flags(parser)
 
-    InputError for what cannot be read, or if nothing is asked for.
+
+# ---- the request ---------------------------------------------------------------------------------
+
+
+def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
+    if wants_conda(arguments):
+        request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
+        conda = CondaOptions(
+            channels=tuple(map(_channel, arguments.channel)),
+            keep_python=arguments.python is not None,
+            wheels=tuple(map(read_requirement, arguments.pip)),
+        )
+        return request.replace(conda=conda), options, host
+    if arguments.pip:
+        message = f"--pip {arguments.pip[0]}: is for --backend conda"
+        raise InputError(message, hint="with pip it is a REQUIREMENT")
+    return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
+
+
+def wants_conda(arguments: Namespace) -> bool:
+    """Return whether to solve for a conda environment."""
+    conda_format = arguments.format.startswith("conda-")
+    if conda_format and arguments.backend == "pip":
+        raise InputError(f"--format {arguments.format} needs --backend conda")
+    if arguments.backend == "auto" and api.active_conda_prefix(os.environ) is not None:
+        return True
+    return bool(conda_format or arguments.backend == "conda")
+
+
+def _channel(text: str) -> str:
+    """Return a channel by its name or URL; a folder as a URL."""
+    if "://" in text or not (os.sep in text or "." in text):
+        return text
+    if not os.path.isdir(text):
+        raise InputError(f"--channel {text}: no such folder")
+    from urllib.request import pathname2url
+
+    return "file://" + pathname2url(os.path.abspath(text))
+
+
+def read_request(
+    arguments: Namespace, read_host: Callable[[], Host]
+) -> tuple[Request, IndexOptions, Host]:
+    """Read the request, the options of its indexes, and the host.
+
+    Args:
+        arguments: the parsed flags of `add_request_flags`.
+        read_host: returns the host; it is called when the request is known to be one.
+
+    Raises:
+        InputError: a file or a text cannot be read, or nothing is asked for.
     """
     request = Request(
         frameworks=tuple(arguments.framework),
-        requirements=tuple(map(readable, arguments.requirement)),
-        allow_sdist=names(arguments.allow_sdist),
+        requirements=tuple(map(read_requirement, arguments.requirement)),
+        allow_sdist=_normalized(arguments.allow_sdist),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,
@@ -64,57 +227,32 @@ def asked(arguments: Namespace, host_of: Callable[[], Host]) -> tuple[Request, I
         refresh=arguments.refresh,
         exclude_newer=request.exclude_newer,
     )
-    folder, python = _project(arguments), None
+    folder = _project_folder(arguments)
+    requires_python = None
     if folder is not None:
         from ..requirements.pyproject import read_project
 
-        found = read_project(folder, arguments.extra, arguments.group)
-        request, options, python = *_with(request, options, found), found.requires_python
+        project = read_project(folder, arguments.extra, arguments.group)
+        requires_python = project.requires_python
+        request, options = _merged(request, options, project)
     if arguments.requirements or arguments.constraints:
         from ..requirements.files import read_files
 
-        found = read_files(arguments.requirements, arguments.constraints)
-        request, options = _with(request, options, found)
+        files = read_files(arguments.requirements, arguments.constraints)
+        request, options = _merged(request, options, files)
     if not request.frameworks and not request.requirements:
         raise InputError(
-            "nothing to solve: give --framework NAME or a REQUIREMENT", hint="or -r FILE, or --project in a project"
+            "nothing to solve: give --framework NAME or a REQUIREMENT",
+            hint="or -r FILE, or --project in a project",
         )
-    host = host_of()
-    if folder is not None and python:
-        _check_python(python, folder, host)
+    host = read_host()
+    if folder is not None and requires_python:
+        _check_python(requires_python, folder, host)
     return request, options, host
 
 
-def frameworks_first(frameworks: Sequence[str], requirements: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A requirement whose name is a framework's is asked for as one, the first time that it is named."""
-    from ..requirements.target import parse_requirement
-
-    matrix = api.compatibility_data()
-    named = {parse_requirement(text).name for text in frameworks}
-    mine, others = list(frameworks), []
-    for text in requirements:
-        parsed = None if any(sign in text for sign in "/\\") else parse_requirement(text)
-        plain = parsed is not None and not (parsed.marker or parsed.url) and matrix.framework(parsed.name) is not None
-        if parsed is not None and plain and parsed.name not in named:
-            named.add(parsed.name)
-            mine.append(text)
-        else:
-            others.append(text)
-    return mine, others
-
-
-def _project(arguments: Namespace) -> str | None:
-    """The folder of the project that is asked for: where nothing else is, the one that stands here."""
-    if arguments.project is not None:
-        return str(arguments.project)
-    if arguments.extra or arguments.group:
-        return "."
-    named = arguments.framework or arguments.requirement or arguments.requirements
-    return "." if not named and os.path.isfile("pyproject.toml") else None
-
-
-def readable(text: str) -> str:
-    """A requirement of the command line: one with a URL or a path is looked at as in a file."""
+def read_requirement(text: str) -> str:
+    """Read a requirement of the command line; one with a URL or a path is read as in a file."""
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
     from ..requirements.parse import checked_requirement
@@ -122,39 +260,106 @@ def readable(text: str) -> str:
     return checked_requirement(text, "the command line")
 
 
-def names(texts: list[str]) -> tuple[str, ...]:
-    """Names of packages, normalized and in order."""
+def _normalized(names: Sequence[str]) -> tuple[str, ...]:
     from ..requirements.target import normalize_name
 
-    return tuple(sorted(set(map(normalize_name, texts))))
+    return tuple(sorted(set(map(normalize_name, names))))
 
 
-def _with(request: Request, options: IndexOptions, found: RequirementSet) -> tuple[Request, IndexOptions]:
-    """The same with what a file adds. An index of the command line and one of a file must be the same."""
-    mine, its = options.index_url, found.index_url
-    if mine is not None and its is not None and mine.rstrip("/") != its.rstrip("/"):
-        where = dict(found.origins).get("--index-url", "a requirements file")
-        raise InputError(f"{where}: --index-url differs from the one of the command line: give one")
+def _project_folder(arguments: Namespace) -> str | None:
+    """Return the folder of the project: the working folder if nothing else is asked for."""
+    if arguments.project is not None:
+        return str(arguments.project)
+    if arguments.extra or arguments.group:
+        return "."
+    if arguments.framework or arguments.requirement or arguments.requirements:
+        return None
+    return "." if os.path.isfile("pyproject.toml") else None
+
+
+def _merged(
+    request: Request, options: IndexOptions, asked: RequirementSet
+) -> tuple[Request, IndexOptions]:
+    """Add what files ask for.
+
+    The command line and a file must not name different default indexes.
+    """
+    own_url, file_url = options.index_url, asked.index_url
+    if own_url is not None and file_url is not None and own_url.rstrip("/") != file_url.rstrip("/"):
+        file = dict(asked.origins).get("--index-url", "a requirements file")
+        message = f"{file}: --index-url differs from the one of the command line: give one"
+        raise InputError(message)
     request = request.replace(
-        requirements=(*request.requirements, *found.requirements),
-        constraints=(*request.constraints, *found.constraints),
-        hashes=found.hashes or request.hashes,
-        require_hashes=request.require_hashes or found.require_hashes,
-        pre=request.pre or found.pre,
+        requirements=(*request.requirements, *asked.requirements),
+        constraints=(*request.constraints, *asked.constraints),
+        hashes=asked.hashes or request.hashes,
+        require_hashes=request.require_hashes or asked.require_hashes,
+        pre=request.pre or asked.pre,
     )
     options = options.replace(
-        index_url=mine or its,
-        extra_index_urls=tuple(dict.fromkeys((*options.extra_index_urls, *found.extra_index_urls))),
-        find_links=tuple(dict.fromkeys((*options.find_links, *found.find_links))),
+        index_url=own_url or file_url,
+        extra_index_urls=_joined(options.extra_index_urls, asked.extra_index_urls),
+        find_links=_joined(options.find_links, asked.find_links),
     )
     return request, options
 
 
-def _check_python(needed: str, folder: str, host: Host) -> None:
+def _joined(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Join two sequences without repetitions."""
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _check_python(requires_python: str, folder: str, host: Host) -> None:
     from ..requirements.target import TargetEnvironment
 
-    if not TargetEnvironment(host).accepts_python(needed):
-        version = host.python.full_version or f"{host.python.version[0]}.{host.python.version[1]}"
-        path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
-        what = f"{path}: the project needs Python {needed}, and the target has Python {version}"
-        raise InputError(what, hint="name another one: --python X.Y")
+    if TargetEnvironment(host).accepts_python(requires_python):
+        return
+    python = host.python
+    version = python.full_version or f"{python.version[0]}.{python.version[1]}"
+    path = folder if folder.endswith(".toml") else os.path.join(folder, "pyproject.toml")
+    raise InputError(
+        f"{path}: the project needs Python {requires_python}, and the target has Python {version}",
+        hint="name another one: --python X.Y",
+    )
+
+
+# ---- where the lock goes -------------------------------------------------------------------------
+
+
+def read_output(arguments: Namespace) -> tuple[str, str | None]:
+    """Return (the format of the lock, its file), checked before anything is solved.
+
+    The file is None if the lock goes to stdout: requirements without -o.
+    """
+    form, path = arguments.format, arguments.output
+    if wants_conda(arguments):
+        if form == "requirements":
+            hint = "conda takes conda-explicit or conda-lock"
+            raise InputError(f"--format requirements is for pip: {hint}")
+        if form == "pylock":
+            form = "conda-explicit"
+    elif form == "requirements":
+        return form, path
+    path = path or DEFAULT_PATHS[form]
+    if form == "pylock":
+        _check_pylock_name(path)
+    _check_folder(path)
+    return form, path
+
+
+def _check_pylock_name(path: str) -> None:
+    name = os.path.basename(path)
+    middle = name.removeprefix("pylock.").removesuffix(".toml")
+    named = name == f"pylock.{middle}.toml" and middle and "." not in middle
+    if name != "pylock.toml" and not named:
+        raise InputError(f"{path}: pip and uv take a lock only as pylock.toml or pylock.NAME.toml")
+
+
+def _check_folder(path: str) -> None:
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        hint = "make it, or give another -o"
+        raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        hint = "give another -o"
+        raise InputError(f"{path}: the folder {folder} cannot be written", hint=hint)

@@ -1,54 +1,56 @@
-"""`gpuenv run`: a command in an environment, with the loader variables that a verification of it proved."""
+"""`gpuenv run`: start a command in an environment, with the loader variables that it needs."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Sequence
+from argparse import SUPPRESS, Namespace
 
+from .. import api
 from ..errors import InputError
-from ..loader_env import active_environment, environment_folder, variables
 from ..render.run import run_json, shadow_lines
+from .environment_args import active_environment
 from .output import print_json
+from .parser import Parser, add_common_flags
 
-NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as env(1) and shells have it
+HELP = "start a command in an environment, where no other library shadows the environment's"
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
 
-def run_flags(parser: ArgumentParser) -> None:
-    """Flags of `gpuenv run`. What comes after -- was cut off before: it is the command's."""
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv run`. The command after -- is in `arguments.command_line`."""
     parser.usage = "gpuenv run [--target DIR] [--json] -- COMMAND ..."
-    parser.add_argument("--target", metavar="DIR", help="the environment (default: the active one, else ./.venv)")
-    parser.add_argument("stray", nargs="*", help=SUPPRESS)
-
-
-def cut(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(gpuenv's own arguments, the command after --)."""
-    at = list(argv).index("--") if "--" in argv else len(argv)
-    return list(argv[:at]), list(argv[at + 1 :])
+    parser.add_argument(
+        "--target",
+        metavar="DIR",
+        help="the environment (default: the active one, otherwise ./.venv)",
+    )
+    parser.add_argument("before_dashes", nargs="*", help=SUPPRESS)
+    add_common_flags(parser)
 
 
 def run(arguments: Namespace) -> int:
-    """Becomes the command: its signals and its exit status are its own. Returns only if it cannot be started."""
-    command = arguments.command
-    if arguments.stray or not command:
-        raise InputError("no command after --", hint="as in gpuenv run --target env -- python train.py")
-    target = arguments.target or active_environment(os.environ)
-    if target is None:
-        raise InputError("no environment is active", hint="name one: --target DIR")
-    prefix = environment_folder(target)
-    changed, shadows = variables(os.environ, prefix)
+    """Replace this process by the command.
+
+    Return an exit status only if the command cannot be started.
+    """
+    command = arguments.command_line
+    if arguments.before_dashes or not command:
+        hint = "as in gpuenv run --target env -- python train.py"
+        raise InputError("no command after --", hint=hint)
+    target = arguments.target or active_environment("name one: --target DIR")
+    prefix, changed, shadows = api.command_environment(target)
     if arguments.json:
         print_json(run_json(prefix, command, changed, shadows))
         return 0
     for line in shadow_lines(shadows, prefix):
         print(line, file=sys.stderr)
     sys.stderr.flush()
-    env = {name: value for name, value in os.environ.items() if name not in changed}
-    env |= {name: value for name, value in changed.items() if value is not None}
+    env = _changed_environment(changed)
     _restore_signals()
     try:
-        os.execvpe(command[0], command, env)  # noqa: S606  it is what the user asks for
+        os.execvpe(command[0], command, env)  # noqa: S606  the user asks for this command
     except FileNotFoundError:
         print(f"gpuenv: {command[0]}: not found", file=sys.stderr)
         return NOT_FOUND
@@ -57,10 +59,23 @@ def run(arguments: Namespace) -> int:
         return NOT_EXECUTABLE
 
 
-def _restore_signals() -> None:
-    """Python ignores SIGPIPE, and a command would inherit that."""
-    import signal
+def _changed_environment(changed: dict[str, str | None]) -> dict[str, str]:
+    """Return the variables of this process with these changes; None unsets a variable."""
+    env = dict(os.environ)
+    for name, value in changed.items():
+        if value is not None:
+            env[name] = value
+        else:
+            env.pop(name, None)
+    return env
 
+
+def _restore_signals() -> None:
+    """Python ignores these signals, and the command would inherit that.
+
+    Windows has none of them.
+    """
     for name in ("SIGPIPE", "SIGXFSZ"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        number = getattr(signal, name, None)
+        if number is not None:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,49 +1,73 @@
-"""`gpuenv verify`: the checks of an environment, for people, as JSON, as one line for a hook, or as a report."""
+"""`gpuenv verify`: the checks of an environment, for people, programs, hooks or bug trackers."""
 
 from __future__ import annotations
 
 import os
-import sys
-from argparse import ArgumentParser, Namespace
+import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from .. import api
 from ..errors import InputError
-from ..loader_env import active_environment
 from ..model import Check, Host
-from .output import print_json, print_lines
+from .environment_args import TIMEOUT, active_environment, exit_on_signals, print_checks
+from .parser import Parser, add_common_flags, seconds
 
-TIMEOUT, HOOK_TIMEOUT = 300.0, 60.0  # s
-Step = Callable[[str], None]
+HELP = "prove that an environment works on this host"
+HOOK_TIMEOUT = 60.0  # seconds for all checks
 
 
-def verify_flags(parser: ArgumentParser) -> None:
-    """Flags of `gpuenv verify`."""
-    what = "of wheels, or of a conda environment (default: pylock.toml, if it is there)"
-    parser.add_argument("lock", metavar="LOCK", nargs="?", help=what)
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv verify`."""
+    parser.add_argument(
+        "lock",
+        metavar="LOCK",
+        nargs="?",
+        help="the lock of the wheels or of the conda environment"
+        " (default: pylock.toml, if it exists)",
+    )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--target", metavar="DIR", help="the environment (default: the active one, else ./.venv)")
+    where.add_argument(
+        "--target",
+        metavar="DIR",
+        help="the environment (default: the active one, otherwise ./.venv)",
+    )
     where.add_argument("--python", metavar="EXE", help="the environment's interpreter")
-    parser.add_argument("--framework", metavar="NAME", action="append", default=[], help="check only these")
-    parser.add_argument("--no-device", action="store_true", help="only what needs no GPU")
-    parser.add_argument("--verbose", action="store_true", help="cuDNN's log of what failed with all its calls")
-    parser.add_argument("--timeout", metavar="S", type=seconds, help="of all checks (default: 300, with --hook 60)")
-    parser.add_argument("--bundle", metavar="FILE", help="write a report for a bug tracker, names and tokens taken out")
-    parser.add_argument("--hook", action="store_true", help="one line, and the end within the timeout whatever hangs")
-    parser.add_argument("--strict", action="store_true", help="with --hook: what could not be proved is a failure")
+    parser.add_argument(
+        "--framework",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="check only this framework (repeat for several)",
+    )
+    parser.add_argument("--no-device", action="store_true", help="check only what needs no GPU")
+    parser.add_argument(
+        "--verbose", action="store_true", help="show every call in cuDNN's log of a failure"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        help="end all checks after S seconds (default: 300, with --hook 60)",
+    )
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE",
+        help="write a report for a bug tracker, without names and tokens",
+    )
+    parser.add_argument(
+        "--hook",
+        action="store_true",
+        help="print one line, and end within the timeout even if the driver hangs",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="with --hook: fail if something could not be proved"
+    )
+    add_common_flags(parser)
 
 
-def seconds(text: str) -> float:
-    """A time of a flag."""
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise ValueError
-    return value
-
-
-def verify(arguments: Namespace) -> int:
-    """0 if nothing failed, 1 if something did."""
+def run(arguments: Namespace) -> int:
+    """Verify an environment. Return 0 if nothing failed, 1 if something did."""
     if arguments.strict and not arguments.hook:
         raise InputError("--strict is for --hook")
     if arguments.hook and arguments.json:
@@ -51,93 +75,64 @@ def verify(arguments: Namespace) -> int:
     if arguments.bundle:
         _check_writable(arguments.bundle)
     if arguments.hook:
-        from .hook import hook
+        from .hook import run_hook
 
-        return hook(arguments, arguments.timeout or HOOK_TIMEOUT)
-    end_by_exit()
-    return show(arguments, checked(arguments, arguments.timeout or TIMEOUT)[0])
+        return run_hook(arguments, arguments.timeout or HOOK_TIMEOUT)
+    exit_on_signals()
+    checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
+    return print_checks(arguments, checks)
 
 
-def checked(arguments: Namespace, timeout: float, step: Step | None = None) -> tuple[Sequence[Check], Host]:
-    """The checks that the flags ask for, and the host; the report is written if it is wanted.
+def verify_environment(
+    arguments: Namespace, timeout: float, step: Callable[[str], None] | None = None
+) -> tuple[Sequence[Check], Host]:
+    """Make the checks that the flags ask for, and write the report of --bundle.
 
-    `step` is told what is done next.
+    Args:
+        arguments: the parsed flags.
+        timeout: seconds for all checks.
+        step: is called with the name of each step before it begins.
+
+    Returns:
+        (the checks, the host).
     """
-    import time
-
-    begin, step = time.monotonic(), step or _silent
-    path = arguments.lock or ("pylock.toml" if os.path.isfile("pylock.toml") else None)
-    conda = _conda(path)
-    second = None
-    if conda is not None:
-        lock, second = conda.read_locks(path)
-    else:
-        lock = None if path is None else api.read_lock(path)
-    target = arguments.python or arguments.target or active_environment(os.environ)
+    begin = time.monotonic()
+    path = arguments.lock
+    if path is None and os.path.isfile("pylock.toml"):
+        path = "pylock.toml"
+    lock = None if path is None else api.read_lock(path)
+    target = arguments.python or arguments.target
     if target is None:
-        raise InputError("no environment is active", hint="name one: --target DIR or --python EXE")
-    step("looking at the GPUs and the driver")
+        target = active_environment("name one: --target DIR or --python EXE")
+    _announce(step, "looking at the GPUs and the driver")
     host = api.detect()
-    if lock is not None and conda is None:  # which sees to it itself: another tool's lock says nothing of Python
-        host = host.replace(python=lock.host.python)
-    step("the checks")
-    how: dict[str, Any] = {
-        "device": not arguments.no_device,
-        "timeout": max(0.1, timeout - (time.monotonic() - begin)),
-        "only": tuple(arguments.framework),
-        "verbose": arguments.verbose,
-    }
-    if conda is not None:
-        checks = conda.verify(lock, second, target, host, **how)
-    else:
-        checks = api.verify(lock, target, host, **how)
+    if lock is not None:
+        host = api.with_python_of(host, lock)
+    _announce(step, "the checks")
+    checks = api.verify(
+        lock,
+        target,
+        host,
+        device=not arguments.no_device,
+        timeout=max(0.1, timeout - (time.monotonic() - begin)),
+        only=tuple(arguments.framework),
+        verbose=arguments.verbose,
+    )
     if arguments.bundle:
-        step("writing the report")
+        _announce(step, "writing the report")
         from .report import write_bundle
 
         write_bundle(arguments.bundle, checks, host, target, lock)
     return checks, host
 
 
-def _conda(path: str | None) -> Any:
-    """The module for conda locks, if the file is one; importing it costs what a pylock.toml does without."""
-    if path is None or path.endswith(".toml"):
-        return None
-    from . import conda
-
-    return conda if conda.is_lock(path) else None
-
-
-def show(arguments: Namespace, checks: Sequence[Check]) -> int:
-    """Prints checks and says by the exit status how they ended."""
-    from ..render import plans
-
-    if arguments.json:
-        print_json(plans.checks_json(checks))
-    else:
-        print_lines(plans.check_lines(checks))
-    return 0 if plans.ok(checks) else 1
-
-
-def end_by_exit() -> None:
-    """SIGTERM and SIGHUP end a verification as an interrupt does: its children are ended, too."""
-    import signal
-
-    def leave(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, leave)
-
-
-def _silent(line: str) -> None:
-    """Steps that nobody asked for."""
-    del line
+def _announce(step: Callable[[str], None] | None, name: str) -> None:
+    if step is not None:
+        step(name)
 
 
 def _check_writable(path: str) -> None:
+    """Raise InputError if the report cannot be written to the path."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise InputError(f"--bundle {path}: is a folder")

@@ -33,6 +33,8 @@ __all__ = [
     "reason_text",
     "reasons_json",
     "size",
+    "solution_json",
+    "solution_lines",
 ]
 
 MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
@@ -88,6 +90,22 @@ def plan_lines(plan: Plan, path: str) -> list[str]:
     more = f" and {unknown} of unknown size" if unknown else ""
     lines.append(f"wrote {path}: {len(plan.pins)} packages, {size(download_bytes(plan))}{more}")
     return lines
+
+
+def solution_lines(plan: Plan, paths: Sequence[str]) -> list[str]:
+    """The lines of a plan, then those of the wheels beside its conda packages; `paths` are their lock files."""
+    lines = plan_lines(plan, paths[0])
+    if plan.wheels is not None:
+        lines += plan_lines(plan.wheels, paths[1])
+    return lines
+
+
+def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
+    """The document of `solve --json`; "pip" is that of the wheels. `paths` is () without a file."""
+    document = plan_json(plan, paths[0] if paths else None)
+    if plan.wheels is not None:
+        document["pip"] = plan_json(plan.wheels, paths[1])
+    return document
 
 
 def skipped_lines(skipped: Sequence[Rejection], most: int = 4) -> list[str]:

@@ -1,0 +1,107 @@
+"""The stages, composed.
+
+The command line, the conda plugin and programs that use gpuenv call this package.
+
+    environments   solve, lock, install and verify; for each kind of environment by
+      wheels       environments of wheels
+      conda        conda environments, with wheels beside the conda packages
+    inplace        installation into an environment that has packages already
+    explanations   why a request, a lock or a program fails
+    projects       the profiles of a pyproject.toml and their locks
+    hosts          detected and described hosts
+    data           the compatibility data, loaded once
+
+A function imports the stages that it calls: importing gpuenv stays light, and a solve for wheels
+imports nothing of conda.
+"""
+
+from .data import compatibility_data, data_version, matrix_catalog, matrix_check
+from .environments import (
+    active_conda_prefix,
+    active_environment,
+    check_target,
+    command_environment,
+    install,
+    installed_packages,
+    interpreter_of,
+    lock,
+    lock_text,
+    read_lock,
+    solve,
+    sync,
+    verify,
+    write_lock,
+)
+from .explanations import (
+    check_lock,
+    examine,
+    explain,
+    explain_lock,
+    read_own_lock,
+    split_frameworks,
+)
+from .hosts import (
+    apply_conda_overrides,
+    describe,
+    detect,
+    read_host,
+    require_gpu,
+    with_python_of,
+    write_host,
+)
+from .projects import (
+    begin_project,
+    fitting_lock,
+    has_profiles,
+    lock_profile,
+    lock_profiles,
+    profile_host,
+    profile_states,
+    read_project,
+    write_profile_lock,
+)
+from .wheels import reasons_against
+
+__all__ = [
+    "active_conda_prefix",
+    "active_environment",
+    "apply_conda_overrides",
+    "begin_project",
+    "check_lock",
+    "check_target",
+    "command_environment",
+    "compatibility_data",
+    "data_version",
+    "describe",
+    "detect",
+    "examine",
+    "explain",
+    "explain_lock",
+    "fitting_lock",
+    "has_profiles",
+    "install",
+    "installed_packages",
+    "interpreter_of",
+    "lock",
+    "lock_profile",
+    "lock_profiles",
+    "lock_text",
+    "matrix_catalog",
+    "matrix_check",
+    "profile_host",
+    "profile_states",
+    "read_host",
+    "read_lock",
+    "read_own_lock",
+    "read_project",
+    "reasons_against",
+    "require_gpu",
+    "solve",
+    "split_frameworks",
+    "sync",
+    "verify",
+    "with_python_of",
+    "write_host",
+    "write_lock",
+    "write_profile_lock",
+]

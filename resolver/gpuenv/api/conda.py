@@ -1,0 +1,338 @@
+"""Conda environments with wheels beside the packages: the functions of `environments.Backend`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+
+from ..compat.conda_records import Carriers
+from ..errors import Explanation, HostMismatchError, InputError, NoSolutionError, Reason
+from ..index.multi_index import MultiIndex
+from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..prefix import find_interpreter, interpreter_of, is_conda
+from ..resolve.conda import solvers, virtual_packages, wheels_beside
+from . import wheels
+from .data import compatibility_data
+from .environments import Progress
+from .hosts import with_python_of
+
+DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
+
+
+# ---- solve ---------------------------------------------------------------------------------------
+
+
+def solve(
+    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+) -> Plan:
+    """See `environments.solve`."""
+    subdir = virtual_packages.SUBDIRS.get(host.platform)
+    if subdir is None:
+        raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
+    # This starts a child process, which loads its library while this process loads the rest.
+    opened = solvers.open_solver(
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
+    )
+    with opened as solver:
+        keep_python = request.conda is not None and request.conda.keep_python
+        python = host.python.version if keep_python else None
+        plan = solve_with(solver, request, host, python=python, changes=changes)
+        solver.leave()
+        if prefix is not None:
+            plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
+        if request.conda is not None and request.conda.wheels:
+            wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
+            plan = plan.replace(wheels=wheels_plan)
+        return plan
+
+
+def _channels(request: Request) -> tuple[str, ...]:
+    channels = request.conda.channels if request.conda is not None else ()
+    return channels or DEFAULT_CHANNELS
+
+
+def _cache_mode(options: IndexOptions) -> str:
+    if options.offline:
+        return "offline"
+    return "refresh" if options.refresh else "fetch"
+
+
+def solve_with(
+    solver: solvers.Solver,
+    request: Request,
+    host: Host,
+    *,
+    python: tuple[int, int] | None = None,
+    changes: bool = True,
+) -> Plan:
+    """Solve a request for conda packages with a solver that is open.
+
+    NoSolutionError if there is no solution.
+    """
+    from ..resolve.conda import planning
+
+    data = compatibility_data()
+    return planning.plan(
+        request,
+        host,
+        data,
+        Carriers(data.folder),
+        solver,
+        admits=lambda specifier, version: _contains(specifier, version, request.pre),
+        python=python,
+        data=f"matrix {data.version}",
+        changes=changes,
+    )
+
+
+def _contains(specifier: str, version: str, pre: bool) -> bool:
+    from ..requirements.versions import contains
+
+    try:
+        return contains(specifier, version, pre)
+    except InputError:
+        # A version that is not of PEP 440 is in no range of PEP 440.
+        return not specifier
+
+
+def _owned_by_wheels(plan: Plan, prefix: str) -> tuple[Reason, ...]:
+    """Return what the conda packages would bring into a prefix that wheels have there already."""
+    from ..install import conda_prefix
+
+    data = compatibility_data()
+    leaving = conda_prefix.left_over(prefix, None)  # wheels of an earlier lock, removed with it
+    carriers = Carriers(data.folder)
+    return conda_prefix.beside_wheels(prefix, plan.pins, carriers, data, leaving)
+
+
+def _solve_wheels(
+    request: Request, texts: Sequence[str], conda: Plan, options: IndexOptions
+) -> Plan:
+    """Solve for the wheels that stand beside the packages of a conda plan."""
+    if conda.needs.python is None:
+        message = f"--pip {texts[0]}: there is no Python in the environment"
+        raise InputError(message, hint="ask for python too")
+    data = compatibility_data()
+    supply = wheels_beside.supply(conda.pins, Carriers(data.folder), data)
+    own = Request(
+        requirements=tuple(texts),
+        allow_sdist=request.allow_sdist,
+        default_index_only=request.default_index_only,
+        pre=request.pre,
+        exclude_newer=request.exclude_newer,
+    )
+    renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
+    _check_versions_of_conda(own, supply)
+    indexes: list[wheels_beside.Beside] = []
+
+    def beside_conda(index: MultiIndex) -> wheels_beside.Beside:
+        wrapped = wheels_beside.Beside(index, supply)
+        wrapped.want_extras(renamed.requirements)
+        indexes.append(wrapped)
+        return wrapped
+
+    try:
+        plan = wheels.solve_from(renamed, conda.host, options, wrap=beside_conda)
+    except NoSolutionError as error:
+        raise _with_refused(error, indexes[0]) from None
+    return wheels_beside.without_held(plan, own)
+
+
+def _check_versions_of_conda(request: Request, supply: wheels_beside.Supply) -> None:
+    """Raise NoSolutionError if the user requires another version of what conda brings."""
+    reasons = wheels_beside.unmet(
+        request.requirements,
+        supply,
+        lambda specifier, version: _contains(specifier, version, pre=True),
+    )
+    if reasons:
+        subject = ", ".join(request.requirements)
+        raise NoSolutionError(Explanation(subject=subject, reasons=reasons))
+
+
+def _with_refused(error: NoSolutionError, index: wheels_beside.Beside) -> NoSolutionError:
+    """Put what refused the newest releases first: the last conflict is about the oldest ones."""
+    explanation = error.explanation
+    named = {reason.subject.partition(" ")[0] for reason in explanation.reasons}
+    refused = tuple(reason for name, reason in index.refused.items() if name not in named)
+    return NoSolutionError(explanation.replace(reasons=refused + explanation.reasons))
+
+
+# ---- lock ----------------------------------------------------------------------------------------
+
+
+def lock(plan: Plan) -> Lock:
+    """See `environments.lock`."""
+    from ..lock import conda_formats
+
+    own = conda_formats.lock(plan, _channels(plan.request))
+    beside = None if plan.wheels is None else wheels.lock(plan.wheels)
+    return own.replace(conda=True, wheels=beside)
+
+
+def lock_text(lock: Lock, form: str) -> str:
+    """See `environments.lock_text`."""
+    from ..lock import conda_formats
+
+    return conda_formats.dumps(lock, form or "conda-explicit")
+
+
+def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
+    """See `environments.write_lock`.
+
+    The lock of the wheels names the file of the conda lock, which names the file and the sha256 of
+    the other.
+    """
+    from ..atomic_write import write_whole
+    from ..lock import conda_formats
+
+    if lock.wheels is None:
+        write_whole(path, lock_text(lock, form).encode())
+        return (path,)
+    file = conda_formats.wheel_lock_name(path)
+    path_beside = os.path.join(os.path.dirname(path), file)
+    beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
+    wheels.write_lock(beside, path_beside, "pylock")
+    digest = hashlib.sha256(wheels.lock_text(beside, "pylock").encode()).hexdigest()
+    lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
+    write_whole(path, lock_text(lock, form).encode())
+    return path, path_beside
+
+
+def read_lock(path: str) -> Lock:
+    """See `environments.read_lock`.
+
+    The lock of the wheels beside the conda packages is read, too.
+    """
+    from ..lock import conda_formats
+
+    own = conda_formats.read(path)
+    path_beside = conda_formats.wheel_lock_path(path, own)
+    beside = None if path_beside is None else wheels.read_lock(path_beside)
+    return own.replace(conda=True, wheels=beside)
+
+
+# ---- install -------------------------------------------------------------------------------------
+
+
+def check_target(lock: Lock, target: str, *, python: str | None, installer: str) -> None:
+    """See `environments.check_target`. The Python of a conda environment is in its lock."""
+    del python
+    from ..install import conda, wheels
+
+    conda.check(target)
+    if lock.wheels is not None:
+        wheels.check_installer(installer)
+
+
+def sync(
+    lock: Lock,
+    target: str,
+    host: Host,
+    *,
+    python: str | None = None,
+    installer: str = "auto",
+    progress: Progress | None = None,
+) -> str:
+    """See `environments.sync`. The rules of compatibility are checked for the locks of any tool."""
+    del python
+    from ..install import conda, conda_prefix
+    from ..install import wheels as wheel_installer
+    from ..lock import conda_formats
+
+    beside = lock.wheels
+    _require_fit(lock, host)
+    if beside is None and conda_formats.wheel_lock_of(lock) is not None:
+        raise InputError("the lock has pip packages beside it: give their lock, too")
+    new = conda.check(target)
+    leaving = conda_prefix.left_over(target, beside)
+    if beside is not None or leaving:
+        wheel_installer.check_installer(installer)
+    if leaving:
+        # Removed first: the new conda packages may have the same names.
+        nothing = lock.replace(pins=())
+        old_python = interpreter_of(target)
+        wheel_installer.add(
+            nothing, old_python, remove=leaving, installer=installer, progress=progress
+        )
+    prefix_python = conda.sync(lock, target, progress=progress)
+    try:
+        if beside is not None:
+            wheel_installer.add(beside, prefix_python, installer=installer, progress=progress)
+        conda_prefix.remember(target, beside)
+    except BaseException:
+        if new:
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    return prefix_python
+
+
+def _require_fit(lock: Lock, host: Host) -> None:
+    """Raise HostMismatchError if the host lacks what a lock needs, or if a rule refuses it."""
+    from ..lock.host_fit import fit
+
+    host = with_python_of(host, lock)
+    reasons = list(fit(lock, host))
+    if not any(reason.code in ("platform", "no-gpu") for reason in reasons):
+        reasons += _reasons_against(lock, host)
+    if lock.wheels is not None:
+        reasons += fit(lock.wheels, host)
+    if reasons:
+        message = "the lock does not fit this host; nothing was installed"
+        raise HostMismatchError(message, tuple(dict.fromkeys(reasons)))
+
+
+def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
+    from ..install import conda
+
+    data = compatibility_data()
+    return conda.reasons(lock, host, data, Carriers(data.folder))
+
+
+# ---- verify --------------------------------------------------------------------------------------
+
+
+def verify(
+    lock: Lock,
+    target: str,
+    host: Host,
+    *,
+    device: bool,
+    timeout: float,
+    only: Sequence[str] = (),
+    verbose: bool = False,
+) -> tuple[Check, ...]:
+    """See `environments.verify`.
+
+    The checks are those of the host, "versions conda", "versions wheels", and those of an
+    environment without a lock.
+    """
+    from ..install import conda_prefix
+
+    prefix = _prefix_of(target)
+    if not is_conda(prefix):
+        raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
+    host = with_python_of(host, lock)
+    reasons = _reasons_against(lock, host) if device else ()
+    checks = wheels.host_checks(lock, host, device=device, more=reasons)
+    checks.append(conda_prefix.conda_check(prefix, lock))
+    if lock.wheels is not None:
+        checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
+    python = find_interpreter(prefix)
+    if python:
+        checks += wheels.verify_installed(
+            python, host, device=device, timeout=timeout, only=only, verbose=verbose
+        )
+    return tuple(checks)
+
+
+def _prefix_of(target: str) -> str:
+    """Return the prefix of a folder or of an interpreter: bin/python, or python.exe on Windows."""
+    if os.path.isdir(target):
+        return target
+    folder = os.path.dirname(os.path.abspath(target))
+    if os.path.basename(folder) == "bin":
+        return os.path.dirname(folder)
+    return folder

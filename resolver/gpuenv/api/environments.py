@@ -1,0 +1,338 @@
+"""Environments: solve, lock, install and verify.
+
+Each function dispatches to `wheels` or to `conda`: by the request, or by the lock. Both modules
+provide the functions of `Backend`, so that a caller handles the two kinds of environments alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+
+if TYPE_CHECKING:  # the stages are imported when they are first used
+    from ..loader_env import Shadow
+
+Progress = Callable[[str], None]
+
+
+class Backend(Protocol):
+    """What `api.wheels` and `api.conda` provide.
+
+    The functions of this module document the arguments.
+    """
+
+    def solve(
+        self,
+        request: Request,
+        host: Host,
+        options: IndexOptions,
+        *,
+        prefix: str | None,
+        changes: bool,
+    ) -> Plan: ...
+
+    def lock(self, plan: Plan) -> Lock: ...
+
+    def lock_text(self, lock: Lock, form: str) -> str: ...
+
+    def write_lock(self, lock: Lock, path: str, form: str) -> tuple[str, ...]: ...
+
+    def read_lock(self, path: str) -> Lock: ...
+
+    def check_target(
+        self, lock: Lock, target: str, *, python: str | None, installer: str
+    ) -> None: ...
+
+    def sync(
+        self,
+        lock: Lock,
+        target: str,
+        host: Host,
+        *,
+        python: str | None,
+        installer: str,
+        progress: Progress | None,
+    ) -> str: ...
+
+    def verify(
+        self,
+        lock: Lock,
+        target: str,
+        host: Host,
+        *,
+        device: bool,
+        timeout: float,
+        only: Sequence[str],
+        verbose: bool,
+    ) -> tuple[Check, ...]: ...
+
+
+def _backend(*, conda: bool) -> Backend:
+    if conda:
+        from . import conda as conda_backend
+
+        return conda_backend
+    from . import wheels
+
+    return wheels
+
+
+def solve(
+    request: Request,
+    host: Host,
+    options: IndexOptions | None = None,
+    *,
+    prefix: str | None = None,
+    changes: bool = True,
+) -> Plan:
+    """Choose one consistent environment for a request on a host.
+
+    Args:
+        request: what the user asks for; `Request.conda` asks for a conda environment.
+        host: the host on which the environment must run.
+        options: where packages may come from.
+        prefix: the conda environment that the packages are meant for. Libraries that would have two
+            owners in it become warnings of the plan.
+        changes: whether to look for the smallest changes that help when there is no solution.
+
+    Raises:
+        NoSolutionError: there is no such environment; the error explains why.
+        InputError: the request cannot be read.
+        PackageIndexError: an index did not answer.
+    """
+    backend = _backend(conda=request.conda is not None)
+    return backend.solve(request, host, options or IndexOptions(), prefix=prefix, changes=changes)
+
+
+def lock(plan: Plan) -> Lock:
+    """Return the lock of a plan. `write_lock` writes it to a file."""
+    return _backend(conda=plan.request.conda is not None).lock(plan)
+
+
+def lock_text(lock: Lock, form: str = "") -> str:
+    """Return the text of a lock.
+
+    Args:
+        lock: the lock.
+        form: "pylock" or "requirements" for wheels; "conda-explicit" or "conda-lock" for conda
+            packages. "" is the first of them.
+    """
+    return _backend(conda=lock.conda).lock_text(lock, form)
+
+
+def write_lock(lock: Lock, path: str, form: str = "") -> tuple[str, ...]:
+    """Write a lock to a file; wheels beside conda packages have a lock file of their own beside it.
+
+    Args:
+        lock: the lock.
+        path: the file.
+        form: the format, as in `lock_text`.
+
+    Returns:
+        The paths of the files: `path`, then that of the wheels if there are some.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    return _backend(conda=lock.conda).write_lock(lock, path, form)
+
+
+def read_lock(path: str) -> Lock:
+    """Read a pylock.toml that gpuenv wrote, or the lock of a conda environment by any tool.
+
+    Raises:
+        InputError: the file is not such a lock; the message says what is wrong, and where.
+        TamperedError: the content is not what gpuenv locked.
+    """
+    return _backend(conda=is_conda_lock(path)).read_lock(path)
+
+
+def is_conda_lock(path: str) -> bool:
+    """Return whether a file is the lock of a conda environment, by its content.
+
+    False if there is no file.
+    """
+    if path.endswith(".toml"):
+        return False
+    from ..lock import conda_formats
+
+    return conda_formats.is_lock(path)
+
+
+def check_target(
+    lock: Lock, target: str, *, python: str | None = None, installer: str = "auto"
+) -> None:
+    """Raise InputError if `sync` could not install the lock into the target. Nothing is written."""
+    _backend(conda=lock.conda).check_target(lock, target, python=python, installer=installer)
+
+
+def sync(
+    lock: Lock,
+    target: str,
+    *,
+    host: Host,
+    python: str | None = None,
+    installer: str = "auto",
+    progress: Progress | None = None,
+) -> str:
+    """Install a lock into a new or an existing environment.
+
+    Args:
+        lock: the lock.
+        target: the folder of the environment.
+        host: the host that must fulfill the needs of the lock.
+        python: the interpreter or the version to make a new environment with; of wheels only.
+        installer: "auto", "uv" or "pip".
+        progress: is called with a line for each step.
+
+    Returns:
+        The interpreter of the environment, "" for a conda environment without one.
+
+    Raises:
+        HostMismatchError: the host does not fulfill the needs of the lock; nothing was written.
+        InputError: the target or the lock cannot be used; nothing was written.
+        InstallError: the installer failed; a new environment was removed again.
+    """
+    backend = _backend(conda=lock.conda)
+    return backend.sync(
+        lock, target, host, python=python, installer=installer, progress=progress
+    )
+
+
+def install(
+    lock: Lock,
+    target: str,
+    *,
+    host: Host,
+    path: str,
+    form: str = "",
+    python: str | None = None,
+    installer: str = "auto",
+    written: Callable[[Sequence[str]], None] | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """Write a new lock to a file, and install it.
+
+    Args:
+        lock: the lock.
+        target: the folder of the environment.
+        host: the host that must fulfill the needs of the lock.
+        path: the lock file.
+        form: its format, as in `lock_text`.
+        python: as in `sync`.
+        installer: as in `sync`.
+        written: is called with the paths of the lock files, before the installation.
+        progress: is called with a line for each step.
+
+    Returns:
+        As `sync`.
+
+    Raises:
+        InputError: the target cannot be used; not even the lock was written.
+        HostMismatchError, InstallError: as `sync`; the lock was written.
+    """
+    check_target(lock, target, python=python, installer=installer)
+    paths = write_lock(lock, path, form)
+    if written is not None:
+        written(paths)
+    return sync(lock, target, host=host, python=python, installer=installer, progress=progress)
+
+
+def verify(
+    lock: Lock | None,
+    target: str,
+    host: Host,
+    *,
+    device: bool = True,
+    timeout: float = 300.0,
+    only: Sequence[str] = (),
+    verbose: bool = False,
+) -> tuple[Check, ...]:
+    """Prove that an environment works on a host. No file is changed.
+
+    Args:
+        lock: what must be installed; None checks what is installed.
+        target: the folder of the environment, or its interpreter.
+        host: the host, as it is now.
+        device: whether the GPUs are used.
+        timeout: seconds for all checks together.
+        only: names of the frameworks to check; () checks those of the lock, or all that are
+            installed.
+        verbose: whether cuDNN's log of a failure has every call.
+
+    Raises:
+        InputError: there is no environment at the target, or no framework has the name.
+    """
+    if lock is None:
+        from . import wheels
+
+        return wheels.verify_installed(
+            target, host, device=device, timeout=timeout, only=only, verbose=verbose
+        )
+    backend = _backend(conda=lock.conda)
+    return backend.verify(
+        lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+    )
+
+
+# ---- environments that exist ---------------------------------------------------------------------
+
+
+def active_environment() -> str | None:
+    """Return the folder of the active environment, otherwise .venv; None without both."""
+    from .. import loader_env
+
+    return loader_env.active_environment(os.environ)
+
+
+def active_conda_prefix(env: Mapping[str, str]) -> str | None:
+    """Return the folder of the active conda environment; None if a venv is active in it."""
+    venv, prefix = env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX")
+    if venv and os.path.isfile(os.path.join(venv, "pyvenv.cfg")):
+        return None
+    if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")):
+        return prefix
+    return None
+
+
+def interpreter_of(target: str) -> str:
+    """Return the interpreter of an environment: of its folder, or the path itself.
+
+    InputError if there is none.
+    """
+    from .. import loader_env
+
+    return loader_env.interpreter(target)
+
+
+def installed_packages(target: str, timeout: float = 30.0) -> list[tuple[str, str]]:
+    """Return (name, version) of the installed packages; [] if the interpreter gives no answer."""
+    import time
+
+    from ..verify.runner import Children
+
+    deadline = time.monotonic() + timeout
+    with Children(interpreter_of(target), os.environ, deadline) as children:
+        answer = children.run("installed", {"mode": "survey"}).answer
+    distributions = (answer or {}).get("distributions", ())
+    return [(row["name"], row["version"]) for row in distributions]
+
+
+def command_environment(target: str) -> tuple[str, dict[str, str | None], list[Shadow]]:
+    """Return how the environment variables must change for a command in an environment.
+
+    Returns:
+        (the folder of the environment, the new values of the variables with None to unset one, the
+        entries of loader variables that would shadow libraries of the environment).
+
+    Raises:
+        InputError: there is no environment at the target.
+    """
+    from .. import loader_env
+
+    prefix = loader_env.environment_folder(target)
+    changed, shadows = loader_env.variables(os.environ, prefix)
+    return prefix, changed, shadows

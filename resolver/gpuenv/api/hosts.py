@@ -1,0 +1,126 @@
+"""The host: detected, read from a file, or described by the texts of the host flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..errors import InputError
+from ..model import Gpu, Host, Lock
+from .data import compatibility_data
+
+
+def detect(
+    *, root: str = "/", env: Mapping[str, str] | None = None, python: str | None = None
+) -> Host:
+    """Detect the host that this process runs on.
+
+    Args:
+        root: prefix of every path of /proc, /sys, /etc and /dev that is read.
+        env: environment variables; the default is this process's.
+        python: the target interpreter: a path, a command, or a version such as "3.12".
+
+    Returns:
+        The host. A fact that cannot be known is None, and `Host.problems` says why.
+
+    Raises:
+        InputError: `python` is neither an interpreter nor a version.
+    """
+    from ..detect import host as detection
+
+    host = detection.detect(root=root, env=env, python=python)
+    # The tables know some facts that the driver did not report.
+    if host.driver is not None and host.driver_cuda is None:
+        host = host.replace(driver_cuda=compatibility_data().driver_cuda(host.driver))
+    if any(gpu.compute_capability is None for gpu in host.gpus):
+        gpus = tuple(map(_with_known_capability, host.gpus))
+        sources = (*host.sources, ("compute_capability", "the GPU's name"))
+        host = host.replace(gpus=gpus, sources=sources)
+    return host
+
+
+def _with_known_capability(gpu: Gpu) -> Gpu:
+    if gpu.compute_capability is not None:
+        return gpu
+    return gpu.replace(compute_capability=compatibility_data().compute_capability(gpu.name))
+
+
+def read_host(path: str) -> Host:
+    """Read a host from a file that `gpuenv detect -o` wrote. InputError if it is not one."""
+    from ..detect import host as detection
+
+    return detection.read_host(path)
+
+
+def write_host(host: Host, path: str) -> None:
+    """Write a host to a file that `read_host` reads."""
+    from ..detect import host as detection
+
+    detection.write_host(host, path)
+
+
+def describe(
+    base: Host | None = None,
+    *,
+    gpus: Sequence[str] = (),
+    driver: str | None = None,
+    python: str | None = None,
+    platform: str | None = None,
+    glibc: str | None = None,
+) -> Host:
+    """Describe a host by the texts of the host flags.
+
+    Args:
+        base: the host that the texts change; the default is this machine without its GPU.
+        gpus: one text for each device: "H100", "sm_90", "9.0" or "none".
+        driver: the driver release.
+        python: the target interpreter: a version or a path.
+        platform: "linux-x86_64", "linux-aarch64" or "win-amd64".
+        glibc: the glibc version of the target.
+
+    Raises:
+        InputError: a text is not understood; close names are suggested.
+    """
+    from ..detect import host as detection
+
+    data = compatibility_data()
+    return detection.describe(
+        base,
+        gpus=gpus,
+        driver=driver,
+        python=python,
+        platform=platform,
+        glibc=glibc,
+        capability=data.compute_capability,
+        driver_cuda=data.driver_cuda,
+        suggest=data.close_names,
+    )
+
+
+def apply_conda_overrides(host: Host, env: Mapping[str, str]) -> Host:
+    """Return the host with the facts that CONDA_OVERRIDE_* variables change."""
+    if not any(name.startswith("CONDA_OVERRIDE_") for name in env):
+        return host
+    from ..resolve.conda import virtual_packages
+
+    return virtual_packages.overridden(host, env)
+
+
+def require_gpu(host: Host) -> None:
+    """Raise InputError if no GPU was detected and nobody said that there is none."""
+    if host.gpus or not host.problems:
+        return
+    first = host.problems[0]
+    raise InputError(
+        f"no usable GPU on this host ({first.code}: {first.detail})",
+        hint="describe the host: --gpu H100 --driver 580.65.06, --host FILE,"
+        " or --gpu none for the CPU",
+    )
+
+
+def with_python_of(host: Host, lock: Lock) -> Host:
+    """Return the host with the Python that a lock was made for.
+
+    The interpreter that runs gpuenv says nothing about the environment of a lock. The locks of
+    other tools name no Python; the host stays as it is then.
+    """
+    return host.replace(python=lock.host.python) if lock.needs.python else host

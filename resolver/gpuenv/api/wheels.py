@@ -1,0 +1,328 @@
+"""Environments of wheels: the functions of `environments.Backend`.
+
+`api.conda` uses some of them, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import HostMismatchError, InputError, Reason
+from ..model import Check, Framework, Host, IndexOptions, Lock, Pin, Plan, Request
+from .data import compatibility_data
+from .environments import Progress
+
+if TYPE_CHECKING:  # the stages are imported when they are first used
+    from ..index.multi_index import MultiIndex
+    from ..index.protocol import Index
+
+# Reasons of `host_fit.fit` that can be checked without looking at the GPU and the driver.
+WITHOUT_DEVICE = ("platform", "python", "glibc", "glibc-unknown")
+
+
+# ---- solve and lock ------------------------------------------------------------------------------
+
+
+def solve(
+    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+) -> Plan:
+    """See `environments.solve`."""
+    plan = solve_from(request, host, options, changes=changes)
+    if prefix is None:
+        return plan
+    return plan.replace(warnings=(*plan.warnings, *_owned_by_conda(plan, prefix)))
+
+
+def solve_from(
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    changes: bool = True,
+    wrap: Callable[[MultiIndex], Index] | None = None,
+) -> Plan:
+    """Solve a request for wheels.
+
+    Args:
+        request: the request.
+        host: the host on which the wheels must run.
+        options: where packages may come from.
+        changes: whether to look for the smallest changes that help when there is no solution.
+        wrap: makes the index that the resolver reads of the usual one; None is the usual one.
+    """
+    from ..index.factory import open_indexes
+    from ..requirements.target import TargetEnvironment, parse_requirement
+    from ..resolve import solver
+
+    data = compatibility_data()
+    snapshot, index = open_indexes(options, data.folder)
+    target = TargetEnvironment(host, snapshot.answers)
+
+    def environment_for(changed: Host) -> TargetEnvironment:
+        return target if changed is host else TargetEnvironment(changed, snapshot.answers)
+
+    if wrap is None:
+        constraints = [parse_requirement(text) for text in request.constraints]
+        index.start_prefetch(solver.read_request(request, data)[1], constraints, target)
+    try:
+        plan = solver.solve(
+            request,
+            host,
+            data,
+            index if wrap is None else wrap(index),
+            environment_for,
+            widen=index.widen,
+            changes=changes,
+            data=f"matrix {data.version}, index snapshot {snapshot.version}",
+        )
+    finally:
+        index.stop_prefetch()
+    return _with_sizes(plan, index)
+
+
+def _with_sizes(plan: Plan, index: MultiIndex) -> Plan:
+    """Ask the index for the sizes of the files that have none yet."""
+    if all(pin.wheel.size is not None for pin in plan.pins):
+        return plan
+    sizes = index.sizes([pin.wheel for pin in plan.pins])
+    return plan.replace(pins=tuple(_with_size(pin, sizes) for pin in plan.pins))
+
+
+def _with_size(pin: Pin, sizes: dict[str, int]) -> Pin:
+    size = sizes.get(pin.wheel.filename, pin.wheel.size)
+    return pin.replace(wheel=pin.wheel.replace(size=size))
+
+
+def _owned_by_conda(plan: Plan, prefix: str) -> tuple[Reason, ...]:
+    """Return what wheels would bring into a conda environment that its packages have already."""
+    words = {"cuda", *(choice.framework for choice in plan.choices)}
+    for pin in plan.pins:
+        if pin.wheel.name.startswith("nvidia-"):
+            library = pin.wheel.name.removeprefix("nvidia-")
+            words.add(library.rpartition("-cu")[0] or library)
+    records = os.listdir(os.path.join(prefix, "conda-meta"))
+    # The conda modules are imported only if a record may be about one of the libraries.
+    if not any(word in record for record in records for word in words):
+        return ()
+    from ..compat.conda_records import Carriers
+    from ..install import conda_prefix
+
+    data = compatibility_data()
+    return conda_prefix.beside_conda(prefix, plan.pins, Carriers(data.folder), data)
+
+
+def lock(plan: Plan) -> Lock:
+    """See `environments.lock`."""
+    from ..lock import pylock
+
+    return pylock.lock(plan)
+
+
+def lock_text(lock: Lock, form: str) -> str:
+    """See `environments.lock_text`."""
+    from ..lock import pylock
+
+    if form == "requirements":
+        return pylock.requirements_text(lock)
+    return pylock.dumps(lock)
+
+
+def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
+    """See `environments.write_lock`."""
+    from ..lock import pylock
+
+    pylock.write(path, lock_text(lock, form))
+    return (path,)
+
+
+def read_lock(path: str) -> Lock:
+    """See `environments.read_lock`."""
+    from ..lock import pylock
+
+    return pylock.read(path)
+
+
+# ---- install -------------------------------------------------------------------------------------
+
+
+def check_target(lock: Lock, target: str, *, python: str | None, installer: str) -> None:
+    """See `environments.check_target`."""
+    from ..install import wheels
+
+    wheels.check(lock, target, installer=installer, python=python)
+
+
+def sync(
+    lock: Lock,
+    target: str,
+    host: Host,
+    *,
+    python: str | None,
+    installer: str,
+    progress: Progress | None,
+) -> str:
+    """See `environments.sync`. InputError for a lock of wheels that stand beside conda packages."""
+    from ..install import wheels
+    from ..lock.host_fit import fit
+
+    if lock.inputs:
+        _require_no_conda_lock(lock)
+    reasons = fit(lock, host)
+    if reasons:
+        message = "the lock does not fit this host; nothing was installed"
+        raise HostMismatchError(message, reasons)
+    return wheels.sync(lock, target, installer=installer, python=python, progress=progress)
+
+
+def _require_no_conda_lock(lock: Lock) -> None:
+    """Raise InputError for wheels that lack what the packages of a conda lock bring."""
+    from ..lock.conda_formats import conda_lock_of
+
+    conda_lock = conda_lock_of(lock)
+    if conda_lock is not None:
+        raise InputError(
+            f"the lock has the wheels that belong to {conda_lock}",
+            hint=f"sync both: gpuenv sync {conda_lock}",
+        )
+
+
+# ---- verify --------------------------------------------------------------------------------------
+
+
+def verify(
+    lock: Lock,
+    target: str,
+    host: Host,
+    *,
+    device: bool,
+    timeout: float,
+    only: Sequence[str],
+    verbose: bool,
+) -> tuple[Check, ...]:
+    """See `environments.verify`."""
+    checks = _checks(
+        lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+    )
+    return (*host_checks(lock, host, device=device), *checks)
+
+
+def verify_installed(
+    target: str,
+    host: Host,
+    *,
+    device: bool,
+    timeout: float,
+    only: Sequence[str] = (),
+    verbose: bool = False,
+) -> tuple[Check, ...]:
+    """Check what is installed, without a lock."""
+    return _checks(
+        None, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+    )
+
+
+def _checks(
+    lock: Lock | None,
+    target: str,
+    host: Host,
+    *,
+    device: bool,
+    timeout: float,
+    only: Sequence[str],
+    verbose: bool,
+) -> tuple[Check, ...]:
+    from ..verify import environment
+
+    _require_frameworks(only)
+    return environment.verify(
+        lock,
+        target,
+        host,
+        frameworks=[
+            (framework.name, framework.import_name, framework.probe)
+            for framework in _frameworks(lock, only)
+        ],
+        device=device,
+        timeout=timeout,
+        verbose=verbose,
+        against=lambda pins: reasons_against(pins, host),
+    )
+
+
+def _require_frameworks(names: Sequence[str]) -> None:
+    data = compatibility_data()
+    for name in names:
+        if data.framework(name) is None:
+            known = ", ".join(data.frameworks())
+            raise InputError(f"--framework {name}: no framework of that name; known: {known}")
+
+
+def _frameworks(lock: Lock | None, only: Sequence[str]) -> list[Framework]:
+    """Return the known frameworks, limited to those in the lock and to the names in `only`."""
+    chosen = []
+    for framework in known_frameworks():
+        if only and framework.name not in only:
+            continue
+        if lock is None or _distributions(framework) & {pin.wheel.name for pin in lock.pins}:
+            chosen.append(framework)
+    return chosen
+
+
+def known_frameworks() -> list[Framework]:
+    """Return the frameworks of the compatibility data."""
+    data = compatibility_data()
+    frameworks = [data.framework(name) for name in data.frameworks()]
+    return [framework for framework in frameworks if framework is not None]
+
+
+def _distributions(framework: Framework) -> set[str]:
+    """Return the distributions that have a framework: cupy-cuda12x, cupy-cuda13x, ..."""
+    return {way.requires[0].partition("[")[0] for way in framework.ways}
+
+
+def reasons_against(pins: Iterable[tuple[str, str]], host: Host) -> tuple[Reason, ...]:
+    """Return what the compatibility rules say against pinned packages on a host. Nothing is solved.
+
+    Args:
+        pins: (name, version) pairs of wheels, whoever pinned them.
+        host: the host.
+    """
+    from ..compat import evaluate
+
+    return evaluate.pin_reasons(pins, host, compatibility_data())
+
+
+def host_checks(
+    lock: Lock, host: Host, *, device: bool, more: tuple[Reason, ...] = ()
+) -> list[Check]:
+    """Check that the host as it is now fulfills the needs of a lock.
+
+    Args:
+        lock: the lock.
+        host: the host.
+        device: False leaves out what concerns the GPU and the driver.
+        more: further reasons against the lock.
+    """
+    from ..lock.host_fit import fit
+
+    reasons = list(dict.fromkeys((*fit(lock, host), *more)))
+    if not device:
+        reasons = [reason for reason in reasons if reason.code in WITHOUT_DEVICE]
+    if reasons:
+        return [_host_check(reason) for reason in reasons]
+    evidence = "this host fulfils what the lock needs"
+    if not device:
+        evidence += ", its GPU and driver not asked"
+    return [Check(name="host", subject="", status="pass", evidence=evidence)]
+
+
+def _host_check(reason: Reason) -> Check:
+    unknown = reason.code.endswith("-unknown")
+    return Check(
+        name="host",
+        subject=reason.code,
+        status="unknown" if unknown else "fail",
+        evidence=f"needs {reason.need}; have {reason.have}",
+    )

@@ -1,0 +1,106 @@
+"""The flags of commands that install or verify an environment, and how they end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from .. import api
+from ..errors import InputError
+from ..model import Check, Host, Lock
+from ..render import plans
+from .host_args import is_described
+from .output import print_json, print_lines
+from .parser import seconds
+
+TIMEOUT = 300.0  # seconds for all checks
+END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
+
+
+def add_install_flags(parser: ArgumentParser) -> None:
+    """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
+    parser.add_argument(
+        "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
+    )
+    add_installer_flags(parser)
+
+
+def add_installer_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say how to install and to verify."""
+    parser.add_argument(
+        "--installer",
+        choices=("auto", "uv", "pip"),
+        default="auto",
+        help="install with uv or pip (default: uv if it is there)",
+    )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="do not verify the environment afterwards"
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=TIMEOUT,
+        help="end the verification after S seconds (default: 300)",
+    )
+
+
+def active_environment(hint: str) -> str:
+    """Return the folder of the active environment. InputError with the hint if there is none."""
+    target = api.active_environment()
+    if target is None:
+        raise InputError("no environment is active", hint=hint)
+    return target
+
+
+def verify_installation(arguments: Namespace, lock: Lock, host: Host, python: str) -> int:
+    """Verify what was installed and print the checks; print a summary instead with --no-verify.
+
+    Args:
+        arguments: the parsed flags of `add_install_flags` and of `add_host_flags`.
+        lock: the lock that was installed.
+        host: the host.
+        python: the interpreter of the environment, "" for a conda environment without one.
+
+    Returns:
+        The exit status.
+    """
+    if arguments.no_verify:
+        if arguments.json:
+            packages = len(lock.pins)
+            if lock.wheels is not None:
+                packages += len(lock.wheels.pins)
+            print_json({"target": arguments.target, "packages": packages, "verified": False})
+        return 0
+    exit_on_signals()
+    checks = api.verify(
+        lock,
+        python or arguments.target,
+        host,
+        device=not is_described(arguments),
+        timeout=arguments.timeout,
+    )
+    return print_checks(arguments, checks)
+
+
+def print_checks(arguments: Namespace, checks: Sequence[Check]) -> int:
+    """Print checks and return the exit status."""
+    if arguments.json:
+        print_json(plans.checks_json(checks))
+    else:
+        print_lines(plans.check_lines(checks))
+    return 0 if plans.ok(checks) else 1
+
+
+def exit_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end a verification and its children as an interrupt does."""
+
+    def exit_with(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    for name in END_SIGNALS:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, exit_with)

@@ -1,0 +1,51 @@
+"""`gpuenv install`: solve, install and verify in one step."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from .. import api
+from ..errors import InputError
+from ..render import plans
+from .environment_args import add_install_flags, verify_installation
+from .output import print_lines, progress_printer
+from .parser import Parser
+from .request_args import add_solve_flags, read_output, read_solve_request
+
+HELP = "solve, sync and verify in one step"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv install`."""
+    add_solve_flags(parser)
+    add_install_flags(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Solve, write the lock, install it and verify the environment. Return 1 if a check fails."""
+    form, path = read_output(arguments)
+    if form == "requirements" or path is None:
+        message = "--format requirements is for gpuenv solve: what is installed is locked"
+        raise InputError(message)
+    request, options, host = read_solve_request(arguments)
+    prefix = arguments.target if request.conda is not None else None
+    plan = api.solve(request, host, options, prefix=prefix)
+    lock = api.lock(plan)
+
+    def print_plan(paths: Sequence[str]) -> None:
+        if not arguments.json:
+            print_lines(plans.solution_lines(plan, paths))
+
+    python = api.install(
+        lock,
+        arguments.target,
+        host=plan.host,
+        path=path,
+        form=form,
+        python=arguments.python,
+        installer=arguments.installer,
+        written=print_plan,
+        progress=progress_printer(arguments),
+    )
+    return verify_installation(arguments, lock, plan.host, python)

@@ -1,0 +1,68 @@
+"""`gpuenv sync`: install a lock into an environment, and verify it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from .. import api
+from ..errors import HostMismatchError
+from ..model import Host, Lock
+from ..render import locks as render
+from .environment_args import add_install_flags, verify_installation
+from .host_args import add_host_flags, is_described, read_host_flags
+from .output import progress_printer
+from .parser import Parser, add_common_flags
+
+HELP = "install a lock into an environment, and verify it"
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv sync`."""
+    parser.add_argument(
+        "lock",
+        metavar="LOCK",
+        nargs="?",
+        help="the lock file (default: that of the profile of pyproject.toml that fits this host,"
+        " otherwise pylock.toml)",
+    )
+    add_host_flags(parser)
+    add_install_flags(parser)
+    add_common_flags(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Install a lock and verify the environment. Return 1 if a check fails."""
+    lock, host = _lock_and_host(arguments)
+    try:
+        python = api.sync(
+            lock,
+            arguments.target,
+            host=host,
+            python=arguments.python,
+            installer=arguments.installer,
+            progress=progress_printer(arguments),
+        )
+    except HostMismatchError as error:
+        if not (lock.conda or is_described(arguments) or host.gpus):
+            error.hint = (
+                "to install for another host (an image, a login node) name it:"
+                " --gpu and --driver, or --host"
+            )
+        raise
+    return verify_installation(arguments, lock, host, python)
+
+
+def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
+    """Return the named lock, or that of the profile that fits the host; and the host."""
+    if arguments.lock is None and api.has_profiles():
+        host = read_host_flags(arguments, need_gpu=False, keep_python=False)
+        fitting = api.fitting_lock("", host)
+        lines = render.chosen_lines(fitting.project, fitting.profiles, fitting.state)
+        progress_printer(arguments)("\n".join(lines))
+        lock = fitting.lock
+    else:
+        lock = api.read_lock(arguments.lock or "pylock.toml")
+        host = read_host_flags(arguments, need_gpu=False, keep_python=False)
+    if arguments.python is None:
+        host = api.with_python_of(host, lock)
+    return lock, host
