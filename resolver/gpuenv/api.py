@@ -296,16 +296,38 @@ def host_checks(lock: Lock, host: Host, device: bool, more: tuple[Reason, ...] =
 
 
 def examine(
-    log: BinaryIO | None, host: Host, *, target: str | None = None, probe: bool = False, timeout: float = 300.0
+    log: BinaryIO | None,
+    host: Host,
+    *,
+    target: str | None = None,
+    described: bool = False,
+    probe: bool = False,
+    timeout: float = 300.0,
+    root: str = "/",
+    flags: Sequence[str] = (),
 ) -> Examination:
-    """What is wrong, by a log of bytes and by what is seen on this host and in the environment at `target`.
+    """Find the cause of a failure from a log, this host and an environment. No file is changed.
 
-    None leaves either out; without a log the devices are used, too. `probe` makes the tests
-    that tell causes apart. `Examination.diagnosis` has the verdicts, the best first. Changes no file.
+    `doctor.diagnosis.examine` describes the arguments. `Examination.diagnosis` has the verdicts, the best first.
     """
+    from functools import partial
+
     from .doctor import diagnosis
 
-    return diagnosis.examine(log, host, target=target, probe=probe, timeout=timeout)
+    stages = diagnosis.Stages(
+        data=_matrix(), verify=partial(verify, None), solve=partial(solve, options=IndexOptions(offline=True))
+    )
+    return diagnosis.examine(
+        log,
+        host,
+        stages,
+        target=target,
+        described=described,
+        probe=probe,
+        timeout=timeout,
+        root=root,
+        flags=flags,
+    )
 
 
 def matrix_catalog() -> Catalog:

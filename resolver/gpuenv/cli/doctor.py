@@ -33,8 +33,8 @@ def doctor_flags(parser: ArgumentParser) -> None:
 
 def doctor(arguments: Namespace) -> int:
     """0 if no fault was found, 1 if one was."""
+    from .. import api
     from .. import doctor as stage
-    from ..doctor import catalog, diagnosis
     from ..render import doctor as explanation
 
     target = _target(arguments)
@@ -46,7 +46,7 @@ def doctor(arguments: Namespace) -> int:
             arguments.python = interpreter(target)
         host = host_of(arguments, solving=False)
         end_by_exit()
-        found = diagnosis.examine(
+        found = api.examine(
             log,
             host,
             target=target,
@@ -55,7 +55,7 @@ def doctor(arguments: Namespace) -> int:
             timeout=arguments.timeout,
             flags=_host_words(arguments),
         )
-    causes = catalog.causes()
+    causes = stage.causes()
     if arguments.json:
         print_json(explanation.doctor_json(found, causes))
     else:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from ..compat.architectures import any_sass_runs
-from ..model import Value
 from .catalog import capability_of, compilers, releases_before
 from .facts import Case
 from .model import Fact, Finding, likely, possible, proved
@@ -28,7 +27,7 @@ _EARLY_GPU = re.compile(
 _EARLY_CAPABILITY = (3, 0)
 
 
-# ---- CPU builds -----------------------------------------------------------------------------------
+# ---- CPU builds ---------------------------------------------------------------------------------
 
 
 def cpu_builds(case: Case) -> Iterator[Finding]:
@@ -58,7 +57,7 @@ def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
             return
 
 
-# ---- the CUDA version of a build --------------------------------------------------------------------
+# ---- the CUDA version of a build ----------------------------------------------------------------
 
 
 def cuda_of_build(case: Case) -> Iterator[Finding]:

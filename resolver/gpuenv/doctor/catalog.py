@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from ..compat.data import data_folder
 from ..compat.rows import read_toml
 from ..model import Value
-from .status_codes import version_tuple
+from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
@@ -95,13 +95,9 @@ def causes() -> Mapping[str, Cause]:
     """
     by_id = {}
     for row in _read("doctor", "causes.toml")["cause"]:
-        fields = {name: _frozen(value) for name, value in row.items()}
-        by_id[row["id"]] = Cause(**fields)
+        lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+        by_id[row["id"]] = Cause(**{**row, **lists})
     return by_id
-
-
-def _frozen(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 @cache
@@ -129,12 +125,73 @@ def _message(row: Row, terms: Mapping[str, str]) -> Message:
     )
 
 
+# ---- facts of a message -------------------------------------------------------------------------
+
+_FIELD = re.compile(r"\{(\d)(?:\|(\w+))?\}")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "b": 1}
+
+
+def fill(template: str, match: re.Match[str]) -> str:
+    """Return the template of a fact with the groups of a match.
+
+    "{1}" is the first group, and "{1|cudnn}" is the group in the form "cudnn". A group that does
+    not have its form gives "".
+    """
+    if "{" not in template:
+        return template
+
+    def value(field: re.Match[str]) -> str:
+        text = (match[int(field[1])] or "").strip()
+        form = field[2]
+        if not text or form is None:
+            return text
+        return _FORMS[form](text)
+
+    return _FIELD.sub(value, template)
+
+
+def _file_name(text: str) -> str:
+    return text.rpartition("/")[2]
+
+
+def _distribution(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+def _bytes(text: str) -> str:
+    """Return a size in bytes: "2.00 GiB" -> "2147483648"; "" for other text."""
+    number, _, unit = text.partition(" ")
+    try:
+        return str(int(float(number) * _UNITS.get(unit[:1], 1)))
+    except ValueError:
+        return ""
+
+
+def _capabilities(text: str) -> str:
+    """Return the compute capabilities of targets: "sm_80 sm_120" -> "8.0 12.0"."""
+    return " ".join(map(_dotted, re.findall(r"\d{2,3}", text)))
+
+
+_FORMS: dict[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "cudnn": cudnn_version,
+    "cuda": cuda_version,
+    "name": _file_name,
+    "distribution": _distribution,
+    "bytes": _bytes,
+    "capability": _capabilities,
+    "capabilities": _capabilities,
+}
+
+
+# ---- releases and GPUs --------------------------------------------------------------------------
+
+
 @cache
 def compilers() -> tuple[Compiler, ...]:
     """Return the CUDA releases in order, with the compute capabilities they compile for."""
-    rows: list[Compiler] = []
-    for row in _releases()["compiler"]:
-        rows.append(_compiler(row["cuda"], row["first"], row["last"]))
+    old = _releases()["compiler"]
+    rows = [_compiler(row["cuda"], row["first"], row["last"]) for row in old]
     for row in _read("toolkits.toml")["compiler"]:
         # Without targets for one architecture alone, such as 90a.
         targets = [target for target in row["targets"] if target.isdigit()]

@@ -44,10 +44,10 @@ def check_facts(checks: Sequence[Check]) -> tuple[Fact, ...]:
     """
     root_test = _root_test(checks)
     library_marks = _failed_library_marks(checks)
-    facts = []
+    facts: list[Fact] = []
     for check in sorted(checks, key=_sort_key):
-        for observed in _facts_of_check(check, library_marks):
-            facts.append(_attributed(observed, root_test))
+        observed = _facts_of_check(check, library_marks)
+        facts.extend(_attributed(fact, root_test) for fact in observed)
     facts += _each_device_facts(checks)
     facts += _owner_facts(checks)
     return tuple(facts)
@@ -67,7 +67,7 @@ def _where(check: Check) -> str:
     return f"host: check {check.name} {check.subject}".rstrip()
 
 
-# ---- failures that follow from others -------------------------------------------------------------
+# ---- failures that follow from others -----------------------------------------------------------
 
 
 def _root_test(checks: Sequence[Check]) -> str | None:
@@ -107,7 +107,7 @@ def _failed_library_marks(checks: Sequence[Check]) -> tuple[Mark, ...]:
     return tuple(marks)
 
 
-# ---- facts of all checks together -----------------------------------------------------------------
+# ---- facts of all checks together ---------------------------------------------------------------
 
 
 def _each_device_facts(checks: Sequence[Check]) -> Iterator[Fact]:
@@ -132,7 +132,7 @@ def _owner_facts(checks: Sequence[Check]) -> Iterator[Fact]:
         yield fact("test", "one-cuda-major", "pass", where, text)
 
 
-# ---- facts of one check ---------------------------------------------------------------------------
+# ---- facts of one check -------------------------------------------------------------------------
 
 
 def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fact]:
@@ -251,7 +251,7 @@ def _file_facts(check: Check) -> Iterator[Fact]:
     yield from _test_facts(check, [(test, "fail")])
 
 
-# ---- facts of the checks on a device --------------------------------------------------------------
+# ---- facts of the checks on a device ------------------------------------------------------------
 
 
 def _convolution_tests(check: Check) -> list[_TestResult]:
@@ -295,7 +295,7 @@ def _result_facts(check: Check, function: str, result: int) -> Iterator[Fact]:
         yield fact(kind, subject, value, _where(check), check.evidence)
 
 
-# ---- probe tests ----------------------------------------------------------------------------------
+# ---- probe tests --------------------------------------------------------------------------------
 
 
 def test_facts(results: Iterable[tuple[str, int, str, str]]) -> tuple[Fact, ...]:

@@ -16,14 +16,14 @@ from ..compat.data import CompatibilityData
 from ..compat.evaluate import pin_reasons
 from ..compat.parts import known_builds
 from ..loader_env import Shadow, libraries, loader_variables
-from ..model import Check, Host, Plan, Request, Value
+from ..model import Check, Host, Value
 from ..verify import probe_tests
 from . import check_facts, host_facts
 from .catalog import causes
 from .facts import Case
 from .log_reader import read_log
 from .model import Diagnosis, Fact
-from .remedy import Remedy, find_remedy
+from .remedy import Remedy, Solve, find_remedy
 from .verdicts import diagnose
 
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
@@ -49,20 +49,21 @@ _TESTS_OF_DEVICES = frozenset(
 )
 
 
-class Stages(Protocol):
-    """The stages of the pipeline that a diagnosis calls."""
+class Verify(Protocol):
+    """Checks an environment without a lock."""
 
-    @property
-    def data(self) -> CompatibilityData:
-        """The compatibility data."""
-
-    def verify(
+    def __call__(
         self, target: str, host: Host, *, device: bool, timeout: float
     ) -> tuple[Check, ...]:
-        """Check the environment at `target`, without a lock; `device` allows the use of GPUs."""
+        """Return the checks of the environment at `target`; `device` allows the use of GPUs."""
 
-    def solve(self, request: Request, host: Host, *, changes: bool) -> Plan:
-        """Solve without a network. See `remedy.Solve`."""
+
+class Stages(Value):
+    """The stages of the pipeline that a diagnosis calls; `api` provides them."""
+
+    data: CompatibilityData
+    verify: Verify
+    solve: Solve
 
 
 class Examination(Value):
@@ -177,7 +178,7 @@ def _calls_for_solve(diagnosis: Diagnosis) -> bool:
     return bool(diagnosis.verdicts) and causes()[diagnosis.verdicts[0].cause].solve
 
 
-# ---- facts of the host and the environment --------------------------------------------------------
+# ---- facts of the host and the environment ------------------------------------------------------
 
 
 def _facts_of_host(host: Host, root: str, *, described: bool) -> list[Fact]:
@@ -241,17 +242,17 @@ def _shadows(
     return tuple(loader_variables(env, installed.prefix, libraries(installed.prefix))[1])
 
 
-# ---- facts of the host that say nothing about the log ---------------------------------------------
+# ---- facts of the host that say nothing about the log -------------------------------------------
 
 
 def _is_from_other_host(log_facts: Iterable[Fact], host: Host) -> bool:
     """Whether the log is of a process that had a GPU, and this machine has no GPU at all."""
     if host.gpus or [problem.code for problem in host.problems] != ["no-gpu"]:
         return False
-    for fact in log_facts:
-        if fact.kind in _KINDS_OF_GPU_LOG or (fact.kind, fact.subject) == ("status", "cudnn"):
-            return True
-    return False
+    return any(
+        fact.kind in _KINDS_OF_GPU_LOG or (fact.kind, fact.subject) == ("status", "cudnn")
+        for fact in log_facts
+    )
 
 
 def _is_about_devices(fact: Fact) -> bool:

@@ -126,14 +126,9 @@ class Case:
 
     def faults(self) -> list[Fact]:
         """Return the facts which show that something failed, whatever the cause."""
-        faults = []
-        for fact in self.of_kind(*_FAULT_KINDS, "symptom"):
-            if fact.from_log and _is_fault(fact):
-                faults.append(fact)
-        for fact in self.host:
-            if fact.kind == "test" and fact.value == "fail":
-                faults.append(fact)
-        return faults
+        faults = [fact for fact in self.of_kind(*_FAULT_KINDS, "symptom") if _is_fault(fact)]
+        failed = [fact for fact in self.host if (fact.kind, fact.value) == ("test", "fail")]
+        return faults + failed
 
     def memory(self) -> list[Memory]:
         """Return the memory at the time of the failure (from the log), or else of the host now."""
@@ -169,7 +164,9 @@ def _test_order(fact: Fact) -> int:
 
 
 def _is_fault(fact: Fact) -> bool:
-    """Whether a fact of a log is a failure: not a condition, not an optional library."""
+    """Whether a fact is a failure in a log: not a condition, not an optional library."""
+    if not fact.from_log:
+        return False
     if fact.kind == "symptom":
         return fact.subject not in _CONDITIONS
     if fact.kind == "library-missing":

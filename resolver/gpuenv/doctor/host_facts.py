@@ -113,7 +113,7 @@ def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
     return Fact(kind=kind, subject=subject, value=value, where=where, text=line)
 
 
-# ---- detection ------------------------------------------------------------------------------------
+# ---- detection ----------------------------------------------------------------------------------
 
 
 def host_facts(host: Host, *, described: bool = False) -> tuple[Fact, ...]:
@@ -130,8 +130,10 @@ def host_facts(host: Host, *, described: bool = False) -> tuple[Fact, ...]:
 
 def _driver_facts(host: Host, where: str, *, described: bool) -> Iterator[Fact]:
     if host.driver is not None:
+        driver_where = where
         source = dict(host.sources).get("driver")
-        driver_where = f"host: {source}" if source is not None and not described else where
+        if source is not None and not described:
+            driver_where = f"host: {source}"
         yield fact("driver", "", host.driver, driver_where, f"the driver is {host.driver}")
     if host.driver_cuda is not None:
         cuda = show_pair(host.driver_cuda)
@@ -224,7 +226,7 @@ def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:
     return tuple(facts)
 
 
-# ---- installed packages ---------------------------------------------------------------------------
+# ---- installed packages -------------------------------------------------------------------------
 
 
 def package_facts(
@@ -293,7 +295,7 @@ def presence_facts(
     return tuple(facts)
 
 
-# ---- compatibility rules --------------------------------------------------------------------------
+# ---- compatibility rules ------------------------------------------------------------------------
 
 
 def reason_facts(

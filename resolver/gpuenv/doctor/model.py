@@ -33,7 +33,7 @@ class Fact(Value):
 
 
 class Finding(Value):
-    """A cause that a rule found, the confidence (proved, likely, possible), and the facts for it."""
+    """A cause that a rule found, its confidence (proved, likely, possible), and the facts."""
 
     cause: str
     confidence: str
@@ -89,8 +89,8 @@ KINDS: dict[str, str] = {
     # versions
     "cudnn-loaded": "subject: '' or the framework; value: version of the loaded cuDNN, '9.1.0'",
     "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
-    "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the source "
-    "does not say which); value: the driver release, '550.54.14'",
+    "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
+    "source does not say which); value: the driver release, '550.54.14'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
     "for a CPU build",
@@ -119,7 +119,7 @@ KINDS: dict[str, str] = {
     "total-bytes": "subject: index or ''; value: memory of the GPU",
     "smi-memory": "value: 'used total' in MiB, a row of nvidia-smi's table, taken at any time",
     "wanted-bytes": "subject: index or ''; value: the size of the allocation that failed",
-    "out-of-memory": "subject: the source of the message (cuda, torch, xla, bfc, kernel); value: ''",
+    "out-of-memory": "subject: source of the message (cuda, torch, xla, bfc, kernel); value: ''",
     # statuses
     "status": "subject: cudnn, cuda, nvml, cublas, nccl, cusolver, cufft, curand or nvrtc; value: "
     "the full name of the status",
@@ -130,14 +130,14 @@ KINDS: dict[str, str] = {
     "nccl), or a condition that may explain one (cuda-unavailable, cuda-asked, took-cpu, "
     "compat-path, uvm-reloaded, suspended, growth); value: ''",
     # libraries
-    "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: the file that needs it or ''",
+    "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",
     "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
     "libraries do not match",
-    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is needed "
-    "and missing",
+    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "
+    "needed and missing",
     # surroundings
     "container": "value: 'yes' or 'no'",
     "wsl": "value: 'yes' or 'no'",
@@ -150,7 +150,7 @@ KINDS: dict[str, str] = {
     # messages that name a cause by themselves
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
-    "maybe": "subject: a cause; value: the name of the message, which has that meaning among others",
+    "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
     # tests on the host
     "test": "subject: a key of TESTS; value: pass, fail or unknown; text: the observation",
 }
@@ -178,12 +178,12 @@ TESTS: dict[str, str] = {
     "forward-compatibility library",
     "cuda-build": "the framework is a CUDA build",
     "companions": "torchvision, torchaudio and similar packages match their torch",
-    "cudnn-version": "the loaded cuDNN has the build's major version and is not older than the build",
+    "cudnn-version": "the loaded cuDNN has the major version of the build's and is not older",
     "cudnn-present": "a libcudnn of the needed major version is found",
     "cudnn-complete": "all libraries of cuDNN are present and pass its version checks",
     "loader-path": "libraries are loaded from the environment and not from another place",
-    "one-cuda-major": "the nvidia-* packages of the environment are for one CUDA major version, and "
-    "their files match their records",
+    "one-cuda-major": "the nvidia-* packages of the environment are for one CUDA major version, "
+    "and their files match their records",
     "libraries-resolve": "every library that the framework needs is found",
     "architecture": "the framework and cuDNN have code for every GPU",
     "libc": "glibc and libstdc++ are new enough for the environment",

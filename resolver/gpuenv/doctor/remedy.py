@@ -90,11 +90,11 @@ def find_remedy(
 
 
 def _failed(asked: tuple[str, ...], error: GpuEnvError) -> Remedy:
-    changes: list[tuple[str, str]] = []
+    remedy = Remedy(asked=asked, failure=error.message)
     if isinstance(error, NoSolutionError):
-        for change in error.explanation.changes:
-            changes.append((change.change, change.gives))
-    return Remedy(asked=asked, failure=error.message, changes=tuple(changes))
+        changes = [(change.change, change.gives) for change in error.explanation.changes]
+        return remedy.replace(changes=tuple(changes))
+    return remedy
 
 
 def _installed_frameworks(

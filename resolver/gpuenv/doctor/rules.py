@@ -23,7 +23,9 @@ _CUDA_FILE = re.compile(
 )
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
-_DRIVER_FILE = re.compile(r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll")
+_DRIVER_FILE = re.compile(
+    r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll"
+)
 _SYMBOL_OF_CUDA = re.compile(
     r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
 )
@@ -45,7 +47,7 @@ def findings(case: Case) -> Iterator[Finding]:
         yield from rule(case)
 
 
-# ---- libraries of cuDNN and CUDA ------------------------------------------------------------------
+# ---- libraries of cuDNN and CUDA ----------------------------------------------------------------
 
 
 def cudnn_versions(case: Case) -> Iterator[Finding]:
@@ -228,15 +230,12 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
     return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
 
 
-# ---- the driver -----------------------------------------------------------------------------------
+# ---- the driver ---------------------------------------------------------------------------------
 
 
 def driver_versions(case: Case) -> Iterator[Finding]:
     """Compare the release of the kernel module with the release of the driver's libraries."""
-    statuses = []
-    for fact in case.about("status", "cuda"):
-        if fact.value in _DRIVER_MISMATCH:
-            statuses.append(fact)
+    statuses = [fact for fact in case.about("status", "cuda") if fact.value in _DRIVER_MISMATCH]
     failed = case.failed("driver-versions")
     differing = _differing_releases(case)
     if not (failed or statuses or differing):
@@ -272,14 +271,16 @@ def driver_presence(case: Case) -> Iterator[Finding]:
     """Explain from the host's facts why the driver does not answer."""
     lost = case.failed("libcuda") or case.failed("nvml")
     container = case.first("container", value="yes")
-    module = [fact for fact in case.about("module", "nvidia") if fact.value in ("absent", "missing")]
-    nodes = [fact for fact in case.about("device-node", "/dev/nvidiactl") if fact.value == "missing"]
+    modules = case.about("module", "nvidia")
+    unloaded = [module for module in modules if module.value in ("absent", "missing")]
+    nodes = case.about("device-node", "/dev/nvidiactl")
+    missing_nodes = [node for node in nodes if node.value == "missing"]
     gpus = [fact for fact in case.preferred("pci-gpu") if not fact.from_log]
     has_gpu = any(fact.value != "0" for fact in gpus)
-    if container and not container.from_log and (lost or nodes):
-        yield proved("container_gpu_not_injected", container, lost, *nodes)
-    elif module and (lost or has_gpu):
-        yield proved("driver_not_loaded", *module, lost)
+    if container and not container.from_log and (lost or missing_nodes):
+        yield proved("container_gpu_not_injected", container, lost, *missing_nodes)
+    elif unloaded and (lost or has_gpu):
+        yield proved("driver_not_loaded", *unloaded, lost)
     elif gpus and not has_gpu and (case.log or lost):
         yield proved("driver_not_found", *gpus)
 
@@ -361,7 +362,7 @@ def hardware_errors(case: Case) -> Iterator[Finding]:
             yield likely("gpu_hardware_fault", ecc)
 
 
-# ---- memory ---------------------------------------------------------------------------------------
+# ---- memory -------------------------------------------------------------------------------------
 
 
 def memory(case: Case) -> Iterator[Finding]:
@@ -415,7 +416,7 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
         yield possible("out_of_memory_masked", failure, growth)
 
 
-# ---- the program and the rest ---------------------------------------------------------------------
+# ---- the program and the rest -------------------------------------------------------------------
 
 
 def handles(case: Case) -> Iterator[Finding]:

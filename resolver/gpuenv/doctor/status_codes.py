@@ -39,7 +39,7 @@ def cudnn_version(text: str) -> str:
     Known forms: "9.1.0", "(8, 3, 2)", and the number of cudnnGetVersion: "7605", "8907", "90100".
     """
     parts = [part for part in re.sub("[() ]", "", text).replace(",", ".").split(".") if part]
-    if not parts or not all(_is_short_number(part) for part in parts):
+    if not parts or not all(_is_number(part, 6) for part in parts):
         return ""
     if len(parts) > 1:
         return ".".join(str(int(part)) for part in parts[:3])
@@ -51,8 +51,8 @@ def cudnn_version(text: str) -> str:
     return ""
 
 
-def _is_short_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 6
+def _is_number(text: str, max_digits: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= max_digits
 
 
 def cuda_version(text: str) -> str:
@@ -64,5 +64,4 @@ def cuda_version(text: str) -> str:
 
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return the numbers of a dotted version, for comparison: "12.4" -> (12, 4); () for none."""
-    parts = text.split(".")
-    return tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10)
+    return tuple(int(part) for part in text.split(".") if _is_number(part, 9))

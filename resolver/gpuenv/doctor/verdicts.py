@@ -154,7 +154,7 @@ def _confidence_of_failure(cause: str) -> str:
     return "proved"
 
 
-# ---- what the host rules out ----------------------------------------------------------------------
+# ---- what the host rules out --------------------------------------------------------------------
 
 
 def refutation(case: Case, cause: str) -> Fact | None:
@@ -202,7 +202,7 @@ def _host_fact(case: Case, kind: str, subject: str = "", value: str = "") -> Fac
     return None
 
 
-# ---- order and text -------------------------------------------------------------------------------
+# ---- order and text -----------------------------------------------------------------------------
 
 
 def _merge(merged: dict[str, Finding], finding: Finding) -> None:
