@@ -16,8 +16,8 @@ import sys
 import time
 
 from gpuenv.doctor.catalog import messages
-from gpuenv.doctor.cudnn_calls import Handles
-from gpuenv.doctor.log_reader import Reader
+from gpuenv.doctor.cudnn_calls import HandleTracker
+from gpuenv.doctor.log_reader import LogReader
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.stream import blocks
 from gpuenv.doctor.verdicts import diagnose
@@ -89,13 +89,13 @@ class Maker:
 
 def run(log: bytes, chance: random.Random) -> None:
     """Reads a log as the doctor does, and as verification does."""
-    reader = Reader(small=0 if chance.random() < 0.5 else 1 << 15)
+    reader = LogReader(small=0 if chance.random() < 0.5 else 1 << 15)
     size = chance.choice((len(log) or 1, len(log) or 1, chance.randrange(1, 200) + len(log) // 500))
-    handles = Handles()
+    handles = HandleTracker()
     for block, more, begin, end in blocks(log[at : at + size] for at in range(0, len(log), size)):
         handles.read(block[begin:end], reader.line)
         reader.read(block, more, begin, end)
-    facts: tuple[Fact, ...] = (*reader.found.values(), *handles.found.values())
+    facts: tuple[Fact, ...] = (*reader.facts.values(), *handles.facts.values())
     diagnose(facts, ())
     text = log.decode("utf-8", "replace")
     reasons(text)
