@@ -81,12 +81,12 @@ def test_the_gpu_with_the_smallest_free_share_decides() -> None:
         facts = host_facts.host_facts(host_with(*order))
         (test,) = [fact for fact in facts if fact.subject == "free-memory"]
         assert test.value == "unknown"
-        assert test.text == f"GPU {order.index(large_but_full)} has 16384 MiB free of 81920 MiB (20 %)"
+        assert (
+            test.text == f"GPU {order.index(large_but_full)} has 16384 MiB free of 81920 MiB (20 %)"
+        )
 
 
-@pytest.mark.parametrize(
-    ("free", "total"), [(None, 80 * GIB), (GIB, None), (GIB, 0), (None, None)]
-)
+@pytest.mark.parametrize(("free", "total"), [(None, 80 * GIB), (GIB, None), (GIB, 0), (None, None)])
 def test_unknown_memory_gives_no_fact(free: int | None, total: int | None) -> None:
     facts = host_facts.host_facts(host_with(gpu(memory_free=free, memory_total=total)))
     assert not {"free-bytes", "total-bytes"} & {fact.kind for fact in facts}
@@ -430,16 +430,26 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     (
         "a symbol, for a missing library",
         [
-            check("cudnn", "libraries", "fail", ("symbol", "libcudnn_cnn.so.9", "f"),
-                  ("missing", "libcudnn_ops.so.9", "")),
+            check(
+                "cudnn",
+                "libraries",
+                "fail",
+                ("symbol", "libcudnn_cnn.so.9", "f"),
+                ("missing", "libcudnn_ops.so.9", ""),
+            ),
         ],
         [("test", "cudnn-complete", "fail")],
     ),
     (
         "a symbol, and a missing library of another kind",
         [
-            check("cudnn", "libraries", "fail", ("symbol", "libcudnn_cnn.so.9", "f"),
-                  ("missing", "libcublas.so.12", "")),
+            check(
+                "cudnn",
+                "libraries",
+                "fail",
+                ("symbol", "libcudnn_cnn.so.9", "f"),
+                ("missing", "libcublas.so.12", ""),
+            ),
         ],
         [("test", "one-folder", "fail")],
     ),
@@ -497,8 +507,14 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     (
         "missing libraries",
         [
-            check("closure", "", "fail", ("missing", "libcublas.so.12", "torch, jax"),
-                  ("missing", "libcufft.so.11", "jax"), ("missing", "libcudnn_ops.so.9", "torch")),
+            check(
+                "closure",
+                "",
+                "fail",
+                ("missing", "libcublas.so.12", "torch, jax"),
+                ("missing", "libcufft.so.11", "jax"),
+                ("missing", "libcudnn_ops.so.9", "torch"),
+            ),
         ],
         [
             ("library-missing", "libcublas.so.12", "torch"),
@@ -516,8 +532,15 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     (
         "mixed, broken and outside",
         [
-            check("closure", "", "fail", ("mixed", "x", ""), ("broken", "y", ""),
-                  ("outside", "libcudnn.so.9", ""), ("outside", "libcublas.so.12", "")),
+            check(
+                "closure",
+                "",
+                "fail",
+                ("mixed", "x", ""),
+                ("broken", "y", ""),
+                ("outside", "libcudnn.so.9", ""),
+                ("outside", "libcublas.so.12", ""),
+            ),
         ],
         [
             ("test", "one-cuda-major", "fail"),
@@ -539,7 +562,11 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
     ("files", [check("files", "torch", "fail")], [("test", "environment", "fail")]),
     (
         "a handle",
-        [check("cudnn handle", "GPU 0", "fail", ("status", "cudnn", "CUDNN_STATUS_NOT_INITIALIZED"))],
+        [
+            check(
+                "cudnn handle", "GPU 0", "fail", ("status", "cudnn", "CUDNN_STATUS_NOT_INITIALIZED")
+            )
+        ],
         [
             ("status", "cudnn", "CUDNN_STATUS_NOT_INITIALIZED"),
             ("test", "fresh-process", "fail"),
@@ -587,7 +614,9 @@ CHECKS: list[tuple[str, list[Check], list[Row]]] = [
 ]
 
 
-@pytest.mark.parametrize(("checks", "expected"), [row[1:] for row in CHECKS], ids=[r[0] for r in CHECKS])
+@pytest.mark.parametrize(
+    ("checks", "expected"), [row[1:] for row in CHECKS], ids=[r[0] for r in CHECKS]
+)
 def test_a_check_gives_its_facts(checks: list[Check], expected: list[Row]) -> None:
     facts = check_facts.check_facts(checks)
     assert rows(facts) == expected
@@ -641,6 +670,16 @@ def test_a_failure_that_follows_from_another_is_reported_as_that_one(
         assert results(facts)["libc"] == "fail"
 
 
+def test_a_pass_and_an_unrelated_failure_are_not_attributed() -> None:
+    root = check("loader", "variables", "fail")
+    checks = [root, check("cudnn", "origin", "pass"), check("build", "torch", "fail")]
+    assert results(check_facts.check_facts(checks)) == {
+        "loader-path": "fail",
+        "one-folder": "pass",
+        "cuda-build": "fail",
+    }
+
+
 CONSEQUENCES = {
     "cudnn-present": check("cudnn", "libraries", "fail", ("none", "", "")),
     "cudnn-complete": check("cudnn", "libraries", "fail"),
@@ -659,7 +698,10 @@ def test_each_consequence_is_attributed(test: str, follower: Check) -> None:
 
 def test_every_device_must_pass_the_convolution() -> None:
     devices = [check("device", f"GPU {number}", "pass") for number in (0, 1)]
-    good, bad = check("cudnn convolution", "GPU 0", "pass"), check("cudnn convolution", "GPU 1", "fail")
+    good, bad = (
+        check("cudnn convolution", "GPU 0", "pass"),
+        check("cudnn convolution", "GPU 1", "fail"),
+    )
 
     def each(checks: list[Check]) -> str | None:
         return results(check_facts.check_facts(checks)).get("each-device")
@@ -699,7 +741,9 @@ def test_the_worst_device_decides_a_probe_test() -> None:
     passed = check_facts.test_facts([("fresh-process", 0, "pass", "good")])
     assert results(passed) == {"fresh-process": "pass", "each-device": "pass"}
     assert check_facts.test_facts([("one-folder", 0, "pass", "good")])[0].value == "pass"
-    assert results(check_facts.test_facts([("one-folder", 0, "pass", "x")])) == {"one-folder": "pass"}
+    assert results(check_facts.test_facts([("one-folder", 0, "pass", "x")])) == {
+        "one-folder": "pass"
+    }
 
 
 def test_the_probe_tests_are_those_of_verification() -> None:

@@ -130,10 +130,11 @@ def examine(
         device = not described and (probe or log is None)
         checks = stages.verify(target, host, device=device, timeout=timeout)
         facts += _facts_of_environment(installed, host, checks, stages.data)
-    from_other_host = log is not None and not described and _is_from_other_host(log_facts, host)
+    from_other_host = not described and _is_from_other_host(log_facts, host)
     if from_other_host:
         facts = [fact for fact in facts if not _is_about_devices(fact)]
-    facts = _without_doubtful(facts, log_facts, has_log=log is not None)
+    if log is not None:
+        facts = _without_doubtful(facts, log_facts)
     results: tuple[probe_tests.Shown, ...] = ()
     if probe and installed is not None and not described:
         results = probe_tests.tests(installed, host, timeout=timeout)
@@ -142,11 +143,11 @@ def examine(
         )
     diagnosis = diagnose(log_facts, facts)
     remedy = None
-    if installed is not None and host.gpus and _calls_for_solve(diagnosis):
+    if installed is not None and target is not None and _calls_for_solve(diagnosis, host):
         remedy = find_remedy(
             installed.distributions,
             host,
-            target or "",
+            target,
             flags,
             data=stages.data,
             solve=stages.solve,
@@ -173,9 +174,11 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _calls_for_solve(diagnosis: Diagnosis) -> bool:
-    """Whether a new solve may help against the first verdict."""
-    return bool(diagnosis.verdicts) and causes()[diagnosis.verdicts[0].cause].solve
+def _calls_for_solve(diagnosis: Diagnosis, host: Host) -> bool:
+    """Whether a new solve for the host's GPUs may help against the first verdict."""
+    if not host.gpus or not diagnosis.verdicts:
+        return False
+    return causes()[diagnosis.verdicts[0].cause].solve
 
 
 # ---- facts of the host and the environment ------------------------------------------------------
@@ -261,9 +264,7 @@ def _is_about_devices(fact: Fact) -> bool:
     return fact.kind in _KINDS_OF_DEVICES
 
 
-def _without_doubtful(
-    facts: Iterable[Fact], log_facts: Sequence[Fact], *, has_log: bool
-) -> list[Fact]:
+def _without_doubtful(facts: Iterable[Fact], log_facts: Sequence[Fact]) -> list[Fact]:
     """Return the host's facts without the tests that say nothing about the log's failure.
 
     The program of the log may need a library for a package that no check reads. If the log misses
@@ -271,7 +272,7 @@ def _without_doubtful(
     nothing if the log shows no failure.
     """
     doubted_passes = _doubted_tests(log_facts)
-    log_shows_no_fault = has_log and not Case(log_facts, ()).faults()
+    log_shows_no_fault = not Case(log_facts, ()).faults()
     kept = []
     for fact in facts:
         if fact.kind == "test":

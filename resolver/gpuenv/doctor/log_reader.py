@@ -12,7 +12,7 @@ so is what was read often without a new fact.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from .catalog import DIGITS, Message, fill, messages
@@ -72,6 +72,13 @@ def _prefilter(*, exact: bool) -> Prefilter:
 def _line_key(line: bytes) -> int:
     """Return the same number for lines that differ only in digits."""
     return hash(line.translate(None, DIGITS))
+
+
+def _lines_with(lines: list[bytes], needles: Iterable[bytes]) -> Iterator[int]:
+    """Yield the numbers of the lines that hold a needle."""
+    for number, line in enumerate(lines):
+        if any(needle in line for needle in needles):
+            yield number
 
 
 def _readable(window: bytes) -> str:
@@ -145,16 +152,17 @@ class LogReader:
             return set()
         keys = list(map(hash, self._text.translate(None, DIGITS).split(b"\n")))
         fresh = set(keys) - self._finished_lines
-        numbered = prefilter.numbered_in(self._text)
-        lines = self._text.split(b"\n") if fresh or numbered else []
-        kept = [number for number, key in enumerate(keys) if key in fresh] if fresh else []
+        kept: list[int] = []
+        if fresh:
+            kept = [number for number, key in enumerate(keys) if key in fresh]
         self._lines_repeat = len(kept) * 2 < len(keys)
+        numbered = prefilter.numbered_in(self._text)
+        lines: list[bytes] = []
+        if fresh or numbered:
+            lines = self._text.split(b"\n")
         if numbered:
-            kept = [
-                number
-                for number, key in enumerate(keys)
-                if key in fresh or any(needle in lines[number] for needle in numbered)
-            ]
+            with_needle = _lines_with(lines, numbered)
+            kept = sorted({*kept, *with_needle})
         if not kept or kept[0]:  # the continued first line is not among them
             self._begin = 0
         if len(kept) < len(keys):

@@ -178,7 +178,7 @@ TESTS: dict[str, str] = {
     "forward-compatibility library",
     "cuda-build": "the framework is a CUDA build",
     "companions": "torchvision, torchaudio and similar packages match their torch",
-    "cudnn-version": "the loaded cuDNN is not older than the build's, and of the same major version",
+    "cudnn-version": "the loaded cuDNN has the build's major version, and is not older",
     "cudnn-present": "a libcudnn of the needed major version is found",
     "cudnn-complete": "all libraries of cuDNN are present and pass its version checks",
     "loader-path": "libraries are loaded from the environment and not from another place",

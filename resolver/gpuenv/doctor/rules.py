@@ -235,7 +235,7 @@ def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None
 
 def driver_versions(case: Case) -> Iterator[Finding]:
     """Compare the release of the kernel module with the release of the driver's libraries."""
-    statuses = [fact for fact in case.about("status", "cuda") if fact.value in _DRIVER_MISMATCH]
+    statuses = _with_values(case.about("status", "cuda"), *_DRIVER_MISMATCH)
     failed = case.failed("driver-versions")
     differing = _differing_releases(case)
     if not (failed or statuses or differing):
@@ -271,13 +271,13 @@ def driver_presence(case: Case) -> Iterator[Finding]:
     """Explain from the host's facts why the driver does not answer."""
     lost = case.failed("libcuda") or case.failed("nvml")
     container = case.first("container", value="yes")
-    modules = case.about("module", "nvidia")
-    unloaded = [module for module in modules if module.value in ("absent", "missing")]
-    nodes = case.about("device-node", "/dev/nvidiactl")
-    missing_nodes = [node for node in nodes if node.value == "missing"]
+    unloaded = _with_values(case.about("module", "nvidia"), "absent", "missing")
+    missing_nodes = _with_values(case.about("device-node", "/dev/nvidiactl"), "missing")
     gpus = [fact for fact in case.preferred("pci-gpu") if not fact.from_log]
     has_gpu = any(fact.value != "0" for fact in gpus)
-    if container and not container.from_log and (lost or missing_nodes):
+    if container and container.from_log:
+        container = None  # the log may be of another machine
+    if container and (lost or missing_nodes):
         yield proved("container_gpu_not_injected", container, lost, *missing_nodes)
     elif unloaded and (lost or has_gpu):
         yield proved("driver_not_loaded", *unloaded, lost)
@@ -459,6 +459,10 @@ def absent_cudnn(case: Case) -> Iterator[Finding]:
         yield proved("cudnn_major_mismatch", absent)
     else:
         yield proved("cudnn_missing", absent)
+
+
+def _with_values(facts: list[Fact], *values: str) -> list[Fact]:
+    return [fact for fact in facts if fact.value in values]
 
 
 def _first(facts: list[Fact]) -> Fact | None:
