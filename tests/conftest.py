@@ -30,7 +30,7 @@ GRACE = 5.0
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
-    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "suite", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
 
