@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import gpuenv
 from gpuenv import api
+from gpuenv.index.protocol import Index
 from gpuenv.model import Host, Request, Requirement, Wheel
-from gpuenv.protocols import Environment
 from gpuenv.requirements.target import TargetEnvironment, parse_requirement, version_key
 from gpuenv.resolve import solver
 
@@ -28,8 +28,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 VERSIONS = (10, 30, 100, 300, 1000)
 
 
-class Made:
-    """model.Index of made packages."""
+class Made(Index):
+    """An index of made packages."""
 
     def __init__(self, packages: Packages) -> None:
         self.packages = packages
@@ -38,7 +38,7 @@ class Made:
         """Whether it was made."""
         return name in self.packages
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """One pure wheel a version, newest first."""
         versions = sorted(self.packages.get(name, ()), key=version_key, reverse=True)
         files = ((version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl") for version in versions)

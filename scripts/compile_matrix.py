@@ -24,9 +24,9 @@ MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
 sys.path.insert(0, str(ROOT / "resolver"))
 
+from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.compat.data import framework_fields, gpu_key  # noqa: E402
 from gpuenv.compat.known_bad import clauses  # noqa: E402
-from gpuenv.compat.rules import parse_target  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
 

@@ -24,7 +24,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
-from gpuenv.compat.rules import least, parse_target  # noqa: E402
+from gpuenv.compat.architectures import common_code, parse_target  # noqa: E402
 from gpuenv.model import Code, parse_pair, show_pair  # noqa: E402  - the path must be set first
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
@@ -76,7 +76,7 @@ def devices(folder: Path) -> list[tuple[int, int]]:
 def facts(record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits: dict[str, str]) -> dict[str, Any]:
     """The fields of a row that the scan of a wheel gives."""
     members = codes(record, scope, toolkits)
-    code = least([code for _, code in members], devices(folder)) if members else Code(sass=(), ptx=())
+    code = common_code([code for _, code in members], devices(folder)) if members else Code(sass=(), ptx=())
     paths = {path for path, _ in members}
     carried = {target for row in record["libraries"] if paths & {*row["paths"]} for target in row["sass"]}
     some = sorted(carried - {*(code.sass or ())}, key=parse_target)

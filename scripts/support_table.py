@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 import gpuenv  # noqa: E402  - the path must be set first
 from gpuenv.compat import data as matrix  # noqa: E402
-from gpuenv.compat.rules import parse_target  # noqa: E402
+from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.errors import NoSolutionError  # noqa: E402
 from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # noqa: E402
 from registry import write  # noqa: E402
@@ -56,7 +56,7 @@ Written by `python scripts/support_table.py` from the data of {date}; a test kee
 """
 
 
-def serving(data: matrix.DataMatrix, capability: ComputeCapability) -> list[int]:
+def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
     """The driver branches that serve a compute capability."""
     able = [cuda for cuda, targets in data.compilers.items() if capability in {parse_target(one)[0] for one in targets}]
     last = data.last_branch(capability)
@@ -84,7 +84,7 @@ def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     return "-"
 
 
-def lines(data: matrix.DataMatrix) -> Iterator[str]:
+def lines(data: matrix.CompatibilityData) -> Iterator[str]:
     """The table, a section a group of GPUs, branches with equal answers in one row."""
     yield HEAD.format(date=data.version.partition(".")[0])
     for platform, gpus in GPUS:

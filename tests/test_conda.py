@@ -24,7 +24,8 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.cli.conda import plan_for, sync_prefix
 from gpuenv.cli.conda_env import active_prefix
-from gpuenv.compat import conda_records, conda_rules, evaluate, rules
+from gpuenv.compat import conda_parts, conda_records, evaluate
+from gpuenv.compat.architectures import parse_target
 from gpuenv.errors import (
     HostMismatchError,
     InputError,
@@ -434,7 +435,7 @@ def test_overrides_stand_for_the_host() -> None:
     assert other.driver is None and other.driver_cuda == (11, 8)
     assert [gpu.compute_capability for gpu in other.gpus] == [(7, 5)]
     assert virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
-    (reason,) = conda_rules.driver_reasons("pytorch", (12, 9), other, DATA)
+    (reason,) = evaluate.driver_reasons("pytorch", (12, 9), other, DATA)
     assert reason.code == "driver-cuda" and reason.have == "a driver for CUDA 11.8"
     with pytest.raises(InputError, match="CONDA_OVERRIDE_CUDA"):
         virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
@@ -500,7 +501,7 @@ def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, cod
 def test_records_of_carriers_name_their_cuda() -> None:
     carriers = conda_records.Carriers(DATA.folder)
     found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip  # noqa: E501
-    assert {conda_rules.variant(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
+    assert {conda_parts.variant_name(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
     dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
               "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
     row = carriers.row(dotted, "torch")
@@ -517,9 +518,9 @@ RECIPE = re.compile(r"(conda-forge/[a-z-]+-feedstock recipe|pytorch/builder cond
 @pytest.mark.parametrize("row", CODE, ids=[f"{one['carrier']} {one['versions']} cuda {one['cuda']}" for one in CODE])
 def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
     assert RECIPE.search(row["source"])
-    assert row["sass"] and sorted({*row["sass"]}, key=rules.parse_target) == row["sass"]
+    assert row["sass"] and sorted({*row["sass"]}, key=parse_target) == row["sass"]
     for target in (*row["sass"], *row["ptx"]):
-        assert TARGET.fullmatch(target) and rules.parse_target(target)
+        assert TARGET.fullmatch(target) and parse_target(target)
     assert row["carrier"] in CARRIERS.carriers.values()
     assert set(row["subdirs"]) <= {"linux-64", "linux-aarch64", "win-64"}
     for ranged in (row["versions"], row["cuda"]):
@@ -579,7 +580,7 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
         assert row.code.sass is None
     for gpu, codes in case["against"].items():
         host = host_of({"gpu": [gpu], "driver": "580.65.06"})
-        assert [reason.code for reason in conda_rules.row_reasons(row, host, DATA)] == codes, gpu
+        assert [reason.code for reason in conda_parts.row_reasons(row, host, DATA)] == codes, gpu
 
 
 def test_a_number_of_a_build_chooses_its_row() -> None:

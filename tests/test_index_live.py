@@ -20,6 +20,7 @@ from gpuenv.index.http import Transport, shown, split_credentials
 from gpuenv.index.live import SimpleIndex, parse_cutoff
 from gpuenv.index.metadata import requirements
 from gpuenv.index.multi_index import CombinedIndex, Later, open_index
+from gpuenv.index.protocol import Index
 from gpuenv.index.simple_api import Row, newest_first, parse
 from gpuenv.model import Requirement, Wheel
 from index_server import IndexServer, make_wheel
@@ -621,7 +622,7 @@ def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) 
 # ---- several indexes -------------------------------------------------------------------------------------------
 
 
-class Shipped:
+class Shipped(Index):
     """Stands for the snapshot: an index that costs nothing to ask."""
 
     label = "shipped"

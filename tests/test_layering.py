@@ -71,6 +71,12 @@ def test_imports_go_to_lower_layers(path: Path) -> None:
     assert {name for name in imported_packages(path) if LEVEL[name] >= LEVEL[package]} == set()
 
 
+def test_only_evaluate_calls_the_rules() -> None:
+    rules, caller = PACKAGE / "compat" / "rules.py", PACKAGE / "compat" / "evaluate.py"
+    importers = {path for path in modules() if "gpuenv.compat.rules" in imports(path)}
+    assert importers - {rules} == {caller}
+
+
 def test_modules_have_no_import_cycle() -> None:
     names = {
         ".".join(["gpuenv", *path.relative_to(PACKAGE).with_suffix("").parts]): path

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gpuenv.compat import data as matrix
+from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.audit import PLATFORMS, check
-from gpuenv.compat.rules import parse_target
 from gpuenv.errors import DataError
 from gpuenv.model import parse_pair, parse_release
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-import gpuenv
-from gpuenv import cli
+from gpuenv import api, cli
 from gpuenv.compat import data as matrix
 from gpuenv.compat.audit import Audit, check
 from gpuenv.errors import DataError
@@ -185,7 +184,7 @@ def test_the_command_says_so_by_its_exit_status(
     changes, status, says = expected
     damage(made, {"set": changes})
     (made / "snapshot").symlink_to(FOLDER / "snapshot")
-    monkeypatch.setattr(gpuenv, "_loaded", matrix.load(str(made)))
+    monkeypatch.setattr(api, "_loaded", matrix.load(str(made)))
     try:
         assert cli.main(["matrix", "check"]) == status
         assert says in capsys.readouterr().out
@@ -199,5 +198,5 @@ def test_the_command_says_so_by_its_exit_status(
 
 def test_a_damaged_record_is_named(made: Path) -> None:
     put(made / "scans" / "flint.json", {"scans": [{"version": "1.0"}]})
-    with pytest.raises(DataError, match=r"flint\.json: scans is no list of records"):
+    with pytest.raises(DataError, match=r"flint\.json: scans is not a list of records"):
         audit(made)

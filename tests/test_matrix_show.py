@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv import cli
+from gpuenv import api, cli
 from gpuenv.compat.catalog import PLATFORMS, pick, platform_of, short_name
 from gpuenv.requirements.target import version_key
 
@@ -52,7 +52,7 @@ def test_show(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_known_is_listed_and_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     listed = ask(capsys, "list", "--platform", "linux-x86_64")
-    assert {one["name"] for one in listed["frameworks"]} == {*gpuenv.matrix_catalog().matrix.frameworks()}
+    assert {one["name"] for one in listed["frameworks"]} == {*api.compatibility_data().frameworks()}
     assert {"nvidia-cudnn-cu12", "torchvision"} <= {one["name"] for one in listed["libraries"]}
     for one in [*listed["frameworks"], *listed["libraries"]]:
         shown = ask(capsys, "show", one["name"], "--platform", "linux-x86_64")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuenv.compat import data as matrix
-from gpuenv.compat import rules
+from gpuenv.compat import evaluate, rules
+from gpuenv.compat.architectures import (
+    common_code,
+    driver_branch,
+    parse_target,
+    ptx_runs,
+    sass_runs,
+)
 from gpuenv.errors import Reason
 from gpuenv.model import Code, Gpu, Host, Python, parse_pair, parse_release
 
@@ -49,13 +57,36 @@ def codes(reasons: tuple[Reason, ...]) -> list[str]:
     return [reason.code for reason in reasons]
 
 
+def host(driver: str | None, gpus: tuple[Gpu, ...] = ()) -> Host:
+    return Host(python=Python(version=(3, 12)), driver=driver, gpus=gpus)
+
+
 def driver_reasons(case: dict[str, Any]) -> list[str]:
     cuda = parse_pair(case["cuda"])
-    return codes(rules.driver_reasons("x", cuda, case["driver"], DATA.driver_floor(cuda, case["os"])))
+    return codes(rules.driver_reasons("x", cuda, host(case["driver"]), DATA.driver_floor(cuda, case["os"])))
 
 
 def host_reasons(case: dict[str, Any]) -> list[str]:
-    return codes(rules.host_reasons(Host(python=Python(version=(3, 12)), driver=case["driver"], gpus=gpus(case)), DATA))
+    return codes(evaluate.host_reasons(host(case["driver"], gpus(case)), DATA))
+
+
+def slot_reasons(case: dict[str, Any]) -> list[str]:
+    owners: dict[str, list[str]] = {}
+    for name in case["distributions"]:
+        for folder in DATA.slots(name):
+            owners.setdefault(folder, []).append(name)
+    return codes(rules.owner_reasons(owners))
+
+
+def targets_serving(
+    code: Code, gpus: Sequence[Gpu], driver_cuda: tuple[int, int] | None
+) -> tuple[str, ...]:
+    """Return the targets of `code` that run on a device of `gpus`, SASS first."""
+    devices = [gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None]
+    compiled = driver_cuda is not None and code.made_by is not None and driver_cuda >= code.made_by
+    sass = [f"sm_{target}" for target in code.sass or () if any(sass_runs(target, one) for one in devices)]
+    ptx = [f"compute_{t}" for t in code.ptx or () if compiled and any(ptx_runs(t, one) for one in devices)]
+    return (*sass, *ptx)
 
 
 CALLS = {
@@ -63,12 +94,12 @@ CALLS = {
     "serves_all": lambda case: rules.serves_all(
         map(plain_code, case["codes"]), pair(case["capability"]), pair(case["driver_cuda"])
     ),
-    "serving": lambda case: list(rules.serving(code(case), gpus(case), pair(case["driver_cuda"]))),
+    "serving": lambda case: list(targets_serving(code(case), gpus(case), pair(case["driver_cuda"]))),
     "device_reasons": lambda case: codes(rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))),
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
-    "slot_reasons": lambda case: codes(rules.slot_reasons(case["distributions"], DATA)),
+    "slot_reasons": slot_reasons,
 }
 
 
@@ -86,7 +117,7 @@ def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("text", ["", "9", "a", "sm_90", "90b", "1000", "9 0", "90af"])
 def test_what_is_no_target_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a target"):
-        rules.parse_target(text)
+        parse_target(text)
 
 
 # ---- laws
@@ -95,7 +126,7 @@ targets = st.sampled_from(sorted({target for compiler in DATA.compilers.values()
 lists = st.none() | st.lists(targets, max_size=5).map(tuple)
 cudas = st.tuples(st.integers(11, 14), st.integers(0, 9))
 built = st.builds(lambda sass, ptx, made: Code(sass=sass, ptx=ptx, made_by=made), lists, lists, st.none() | cudas)
-capabilities = targets.map(lambda target: rules.parse_target(target)[0])
+capabilities = targets.map(lambda target: parse_target(target)[0])
 
 
 @given(built, capabilities, cudas, cudas)
@@ -112,23 +143,23 @@ def test_more_code_takes_nothing_away(of: Code, capability: tuple[int, int], dri
 
 @given(targets)
 def test_code_runs_on_the_device_that_it_names(target: str) -> None:
-    device = rules.parse_target(target)[0]
-    assert rules.sass_runs(target, device)
-    assert rules.ptx_reaches(target, device)
+    device = parse_target(target)[0]
+    assert sass_runs(target, device)
+    assert ptx_runs(target, device)
 
 
 @given(targets, capabilities)
 def test_sass_never_leaves_its_major_nor_goes_back(target: str, device: tuple[int, int]) -> None:
-    made_for = rules.parse_target(target)[0]
-    if rules.sass_runs(target, device):
+    made_for = parse_target(target)[0]
+    if sass_runs(target, device):
         assert made_for[0] == device[0]
         assert made_for <= device
 
 
 @given(targets.filter(lambda target: target.endswith("a")), capabilities)
 def test_architecture_specific_code_stays_where_it_is(target: str, device: tuple[int, int]) -> None:
-    assert rules.sass_runs(target, device) == rules.ptx_reaches(target, device)
-    assert rules.sass_runs(target, device) == (rules.parse_target(target)[0] == device)
+    assert sass_runs(target, device) == ptx_runs(target, device)
+    assert sass_runs(target, device) == (parse_target(target)[0] == device)
 
 
 @given(st.lists(built, max_size=4), capabilities, cudas)
@@ -144,7 +175,7 @@ def test_a_device_has_a_reason_or_a_target(of: Code, devices: list[tuple[int, in
     for device in devices:
         gpu = (Gpu(name="one", compute_capability=device),)
         reasons = rules.device_reasons("x", of, gpu, driver)
-        assert bool(reasons) != bool(rules.serving(of, gpu, driver))
+        assert bool(reasons) != bool(targets_serving(of, gpu, driver))
         assert all(reason.source and reason.need and reason.have for reason in reasons)
 
 
@@ -156,17 +187,17 @@ releases = numbers.map("{0[0]}.{0[1]}.{0[2]:02}".format)
 def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(one: str, other: str, cuda: Any, os: str) -> None:
     older, newer = sorted((one, other), key=parse_release)
     floor = DATA.driver_floor(cuda, os)
-    if not rules.driver_reasons("x", cuda, older, floor):
-        assert not rules.driver_reasons("x", cuda, newer, floor)
+    if not rules.driver_reasons("x", cuda, host(older), floor):
+        assert not rules.driver_reasons("x", cuda, host(newer), floor)
     assert (DATA.driver_cuda(older) or (0, 0)) <= (DATA.driver_cuda(newer) or (0, 0))
 
 
 @given(releases, capabilities)
 def test_only_a_drop_speaks_against_a_known_branch(release: str, device: tuple[int, int]) -> None:
-    host = Host(python=Python(version=(3, 12)), driver=release, gpus=(Gpu(name="one", compute_capability=device),))
+    gpu = Gpu(name="one", compute_capability=device)
     last = DATA.last_branch(device)
-    dropped = last is not None and rules.driver_branch(release) > last[0]
-    assert codes(rules.host_reasons(host, DATA)) == (["gpu-dropped-by-driver"] if dropped else [])
+    dropped = last is not None and driver_branch(release) > last[0]
+    assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == (["gpu-dropped-by-driver"] if dropped else [])
 
 
 DEVICES = [(5, 0), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0)]
@@ -182,7 +213,7 @@ def test_the_least_of_codes_never_says_more_than_each_of_them(
         Code(sass=None if sass is None else tuple(sass), ptx=None if ptx is None else tuple(ptx), made_by=(12, 8))
         for sass, ptx in lists
     ]
-    least = rules.least(codes, DEVICES)
+    least = common_code(codes, DEVICES)
     for driver in ((12, 0), (13, 0)):
         one, all_of_them = rules.serves(least, device, driver), rules.serves_all(codes, device, driver)
         assert ORDER[one] <= ORDER[all_of_them] or one == "unknown"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import gpuenv
 from gpuenv.compat import data, rules
+from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Plan, Request, parse_release
 
@@ -56,9 +57,10 @@ def contradictions(plan: Plan) -> list[str]:
             if how is None or (how == "unknown" and not plan.warnings):
                 found.append(f"R2: {gpu.name}: {how}")
             last = DATA.last_branch(gpu.compute_capability or (0, 0))
-            if host.driver and last and rules.driver_branch(host.driver) > last[0]:
+            if host.driver and last and driver_branch(host.driver) > last[0]:
                 found.append(f"R7: {gpu.name}")
-    found += [f"R5: {reason.subject}" for reason in rules.slot_reasons(versions, DATA)]
+    owned = [folder for name in versions for folder in DATA.slots(name)]
+    found += [f"R5: {folder}" for folder in sorted(set(owned)) if owned.count(folder) > 1]
     majors = {name[-4:] for name in versions if name[-5:-2] == "-cu"}
     if len(majors) > 1:
         found.append(f"CUDA majors {majors}")
@@ -135,7 +137,7 @@ def test_no_plan_breaks_a_rule_and_a_lock_reads_back_the_same(case: dict[str, An
 def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str) -> None:
     older, newer = sorted((case["driver"], driver), key=parse_release)
     dropped = any(
-        (last := DATA.last_branch(gpu.compute_capability or (0, 0))) and rules.driver_branch(newer) > last[0]
+        (last := DATA.last_branch(gpu.compute_capability or (0, 0))) and driver_branch(newer) > last[0]
         for gpu in host_of(case).gpus
     )
     before, after = solved({**case, "driver": older}), solved({**case, "driver": newer})

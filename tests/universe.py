@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpuenv.errors import InputError, Reason, UnusableFileError
+from gpuenv.index.protocol import Index
 from gpuenv.model import Requirement, Wheel
-from gpuenv.protocols import Environment
-from gpuenv.requirements.target import normalize_name, parse_requirement, version_key
+from gpuenv.requirements.target import TargetEnvironment, normalize_name, parse_requirement, version_key
 from index_server import File, IndexServer, make_sdist, make_wheel
 
 BASE = "https://files.test/files/"
@@ -65,8 +65,8 @@ def serve(server: IndexServer, packages: Packages) -> None:
         server.projects.setdefault(normalize_name(row.name), []).append(row.made())
 
 
-class Universe:
-    """model.Index of a universe, without any network. `asked` are the names that it was asked for.
+class Universe(Index):
+    """An index of a universe, without any network. `asked` are the names that it was asked for.
 
     No file is made: the hash is one of its name.
     """
@@ -94,7 +94,7 @@ class Universe:
     def has(self, name: str) -> bool:
         return name in self._files
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         self.asked.append(name)
         return [wheel for wheel, row in self._files.get(name, ()) if row.tag]
 
@@ -113,12 +113,6 @@ class Universe:
         release = self._row(wheel).release
         python: str | None = release.get("inner_python", release.get("python"))
         return python
-
-    def left_out(self, name: str) -> Sequence[str]:
-        return ()
-
-    def at_hand(self, name: str) -> bool:
-        return False
 
     def direct(self, name: str, url: str) -> Wheel:
         bare, _, fragment = url.partition("#")

@@ -27,7 +27,7 @@ from .model import (
 if TYPE_CHECKING:
     from .compat.audit import Audit
     from .compat.catalog import Catalog
-    from .compat.data import DataMatrix
+    from .compat.data import CompatibilityData
     from .doctor.diagnosis import Examination
     from .index.multi_index import CombinedIndex
     from .index.snapshot import Snapshot
@@ -115,7 +115,7 @@ def solve(
             lambda one: target if one is host else TargetEnvironment(one, snapshot.answers),
             widen=asked.widen,
             changes=changes,
-            data=f"matrix {matrix.version}, index snapshot {snapshot.version}",
+            data_version=f"matrix {matrix.version}, index snapshot {snapshot.version}",
         )
     finally:
         index.look_no_more()
@@ -191,9 +191,9 @@ def data_version() -> str:
 
 def reasons_against(pins: Iterable[tuple[str, str]], host: Host) -> tuple[Reason, ...]:
     """What speaks against pinned (name, version) pairs on a host, whoever pinned them: no index and no solve."""
-    from .compat import pinned as survival
+    from .compat import evaluate
 
-    return survival.reasons(pins, host, _matrix())
+    return evaluate.pin_reasons(pins, host, _matrix())
 
 
 def sync(
@@ -322,7 +322,7 @@ def matrix_check() -> Audit:
     return check(_matrix(), _snapshot().wheels)
 
 
-def compatibility_data() -> DataMatrix:
+def compatibility_data() -> CompatibilityData:
     """The compatibility data itself: drivers, GPUs, frameworks and the code of their builds."""
     return _matrix()
 
@@ -334,7 +334,7 @@ def _snapshot() -> Snapshot:
     return Snapshot(os.path.join(_matrix().folder, "snapshot"), "")
 
 
-def _matrix() -> DataMatrix:
+def _matrix() -> CompatibilityData:
     from .compat import data as matrix
 
     global _loaded  # noqa: PLW0603  the data does not change while a process runs
@@ -343,4 +343,4 @@ def _matrix() -> DataMatrix:
     return _loaded
 
 
-_loaded: DataMatrix | None = None
+_loaded: CompatibilityData | None = None

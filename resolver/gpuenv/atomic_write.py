@@ -1,4 +1,4 @@
-"""How files that matter are written: whole or not at all."""
+"""Atomic file writes: a file that matters is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import os
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Puts `data` in place of what is at `path`: to a temporary file beside it, fsync, rename.
+    """Replace the file at `path` by `data`: write a temporary file beside it, fsync, rename.
 
-    Whatever interrupts it, the old file stays and nothing is left beside it. OSError as the system gives it.
+    If anything interrupts it, the old file stays and no temporary file is left.
+
+    Raises:
+        OSError: as the system reports it.
     """
-    beside = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
-    with open(beside, "xb") as file:
+    name = f".{os.path.basename(path)}.{os.getpid()}.tmp"
+    temporary = os.path.join(os.path.dirname(path), name)
+    with open(temporary, "xb") as file:
         try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(beside, path)
+            os.replace(temporary, path)
         except BaseException:
-            os.unlink(beside)
+            os.unlink(temporary)
             raise

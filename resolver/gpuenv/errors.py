@@ -1,7 +1,7 @@
 """The errors that reach a user, and the data that explains a refusal. Fields first, text last.
 
-Exit statuses are those of the command-line contract: 1 a check failed or a lock is stale, 2 bad usage or input,
-3 no solution, 4 the network, an index or an installer failed.
+Exit statuses are those of the command line: 1 a check failed or a lock is stale, 2 bad usage or
+input, 3 no solution, 4 the network, an index or an installer failed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from .model import Value
 class Reason(Value):
     """One fact that speaks against a build.
 
-    `code` is kebab-case and stable (driver-floor, no-code-for-device, ...); `subject` is what the fact is about
-    ("torch 2.15.0+cu132"); `need` and `have` are short texts; `source` is where the need is written down.
+    `code` is kebab-case and stable (driver-floor, no-code-for-device, ...). `subject` is what the
+    fact is about ("torch 2.15.0+cu132"). `need` and `have` are short texts. `source` is where the
+    need is documented.
     """
 
     code: str
@@ -24,14 +25,14 @@ class Reason(Value):
 
 
 class Change(Value):
-    """A change of the request or the host that makes it solvable. `gives` says what it would give."""
+    """A change of the request or of the host that makes a solution possible, and what it gives."""
 
     change: str
     gives: str
 
 
 class Explanation(Value):
-    """Why there is no solution, whole: every reason, and the smallest changes that help (each was solved)."""
+    """Why there is no solution: every reason, and the smallest changes that help, each solved."""
 
     subject: str
     reasons: tuple[Reason, ...]
@@ -39,7 +40,7 @@ class Explanation(Value):
 
 
 class GpuEnvError(Exception):
-    """Base of all errors that are shown as one line. `hint` says what to do about it."""
+    """Base of all errors that are shown as one line. `hint` says what to do."""
 
     code = "error"
     exit_status = 2
@@ -53,19 +54,19 @@ class GpuEnvError(Exception):
 
 
 class InputError(GpuEnvError):
-    """A flag, file or value that cannot be used. Nothing was written."""
+    """A flag, a file or a value cannot be used. Nothing was written."""
 
     code = "bad-input"
 
 
 class DataError(InputError):
-    """The matrix data or the snapshot is damaged."""
+    """The compatibility data or the index snapshot is damaged."""
 
     code = "bad-data"
 
 
 class TamperedError(InputError):
-    """A lock whose content is not what was locked. Nothing was written."""
+    """A lock does not hold what was locked. Nothing was written."""
 
     code = "lock-edited"
 
@@ -82,7 +83,7 @@ class NoSolutionError(GpuEnvError):
 
 
 class HostMismatchError(GpuEnvError):
-    """A lock that this host cannot run. Nothing was written."""
+    """The host cannot run a lock. Nothing was written."""
 
     code = "lock-does-not-fit"
     exit_status = 1
@@ -93,14 +94,14 @@ class HostMismatchError(GpuEnvError):
 
 
 class PackageIndexError(GpuEnvError):
-    """An index did not answer, or answered nonsense."""
+    """An index did not answer, or its answer cannot be read."""
 
     code = "index-failed"
     exit_status = 4
 
 
 class UnusableFileError(PackageIndexError):
-    """A file that cannot be chosen, whatever else is asked; another release may do. `reason` says why."""
+    """A file that can never be chosen; another release may do. `reason` says why."""
 
     code = "unusable-file"
 
@@ -110,7 +111,7 @@ class UnusableFileError(PackageIndexError):
 
 
 class OfflineError(PackageIndexError):
-    """A fact is not in the snapshot or the cache, and --offline forbids asking for it."""
+    """A fact is neither in the snapshot nor in the cache, and --offline forbids a request."""
 
     code = "offline"
 

@@ -1,12 +1,13 @@
-"""The values that the stages hand to one another: frozen, slotted, keyword-only, no I/O.
+"""The values that the stages pass to one another: frozen, slotted, keyword-only, no I/O.
 
-Words: a *compute capability* is a pair such as (8, 9); a *driver release* is a string such as "580.65.06"; a
-*CUDA version* is a pair such as (13, 0) and is used both for a toolkit and for what a driver supports, never for
-anything else. Sizes are bytes.
+A *compute capability* is a pair such as (8, 9). A *driver release* is a text such as "580.65.06". A
+*CUDA version* is a pair such as (13, 0), the version of a toolkit or the newest one that a driver
+supports. Sizes are bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self, dataclass_transform
 
 ComputeCapability = tuple[int, int]
@@ -15,47 +16,52 @@ CudaVersion = tuple[int, int]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class _ValueMeta(type):
-    """Makes the classes below what `dataclass(frozen=True, slots=True, kw_only=True)` would make them.
+    """Make classes like those of `dataclass(frozen=True, slots=True, kw_only=True)`.
 
-    The standard module is not used because importing it takes a sixth of the time that a whole solve may take
-    (it imports inspect, ast and tokenize).
+    The dataclasses module is not used because importing it (inspect, ast, tokenize) takes a sixth
+    of the time that a whole solve may take.
     """
 
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
-    _puts: tuple[Any, ...]
+    _setters: tuple[Callable[[object, object], None], ...]
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _ValueMeta:
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
+    ) -> _ValueMeta:
         fields = tuple(namespace.get("__annotations__", ()))
         defaults = {field: namespace.pop(field) for field in fields if field in namespace}
         namespace["__slots__"] = fields
         cls = super().__new__(mcs, name, bases, namespace)
         cls._fields, cls._defaults = fields, defaults
-        cls._puts = tuple(cls.__dict__[field].__set__ for field in fields)
+        cls._setters = tuple(cls.__dict__[field].__set__ for field in fields)
         return cls
 
 
 class Value(metaclass=_ValueMeta):
-    """Base of the value types: equality and hash by content, `replace` for a changed copy."""
+    """Base of the value types: equality and hash by content; `replace` makes a changed copy."""
 
     def __init__(self, **fields: object) -> None:
-        # A solve makes a thousand of these: the usual case is one loop, and the mistakes are told apart after it.
-        cls, put = type(self), object.__setattr__
-        given = fields if len(fields) == len(cls._fields) else {**cls._defaults, **fields}
+        # A solve makes thousands of values: the usual case is one loop, mistakes are found after
+        # it.
+        cls, set_field = type(self), object.__setattr__
+        if len(fields) != len(cls._fields):
+            fields = {**cls._defaults, **fields}
         try:
             for name in cls._fields:
-                put(self, name, given[name])
+                set_field(self, name, fields[name])
         except KeyError as error:
             raise TypeError(f"{cls.__name__}() needs {error.args[0]!r}") from None
-        if len(given) != len(cls._fields):
-            raise TypeError(f"{cls.__name__}() has no {', '.join(sorted({*given} - {*cls._fields}))}")
+        if len(fields) != len(cls._fields):
+            unknown = sorted({*fields} - {*cls._fields})
+            raise TypeError(f"{cls.__name__}() has no {', '.join(unknown)}")
 
     @classmethod
     def of(cls, *content: object) -> Self:
-        """Of all fields in their order: a third of the time, where thousands are made."""
+        """Make a value from all fields in their order, in a third of the constructor's time."""
         value = cls.__new__(cls)
-        for put, one in zip(cls._puts, content, strict=True):
-            put(value, one)
+        for set_field, field in zip(cls._setters, content, strict=True):
+            set_field(value, field)
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -65,7 +71,9 @@ class Value(metaclass=_ValueMeta):
         return tuple(getattr(self, name) for name in type(self)._fields)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Value) and type(self) is type(other) and self._content() == other._content()
+        if not isinstance(other, Value) or type(self) is not type(other):
+            return False
+        return self._content() == other._content()
 
     def __hash__(self) -> int:
         return hash(self._content())
@@ -75,12 +83,17 @@ class Value(metaclass=_ValueMeta):
         return f"{type(self).__name__}({inner})"
 
     def replace(self, **changes: object) -> Self:
-        """A copy with some fields changed."""
-        return type(self)(**{name: getattr(self, name) for name in type(self)._fields} | changes)
+        """Return a copy with some fields changed."""
+        fields = dict(zip(type(self)._fields, self._content(), strict=True))
+        return type(self)(**fields | changes)
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """The comparable form of a driver release: "580.65.06" -> (580, 65, 6). ValueError for anything else."""
+    """Return the comparable form of a driver release: "580.65.06" -> (580, 65, 6).
+
+    Raises:
+        ValueError: the text is not a driver release.
+    """
     parts = text.split(".")
     if not 2 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{text!r} is not a driver release such as 580.65.06")
@@ -88,25 +101,30 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 
 def parse_pair(text: str) -> tuple[int, int]:
-    """ "13.2" -> (13, 2), for CUDA versions, compute capabilities, Python and glibc versions. ValueError else."""
-    major, dot, minor = text.partition(".")
-    if not (dot and major.isascii() and major.isdigit() and minor.isascii() and minor.isdigit()):
+    """Return "13.2" as (13, 2): CUDA, Python and glibc versions, and compute capabilities.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    major, _, minor = text.partition(".")
+    if not (text.isascii() and major.isdigit() and minor.isdigit()):
         raise ValueError(f"{text!r} is not of the form X.Y")
     return int(major), int(minor)
 
 
 def show_pair(pair: tuple[int, int] | None) -> str:
-    """(13, 2) -> "13.2"; None -> "unknown"."""
+    """Return (13, 2) as "13.2", and None as "unknown"."""
     return "unknown" if pair is None else f"{pair[0]}.{pair[1]}"
 
 
-# ---- the host -------------------------------------------------------------------------------------------------
+# ---- the host ------------------------------------------------------------------------------------
 
 
 class Gpu(Value):
     """One device that the process would see, in the order of the CUDA runtime's numbering.
 
-    `compute_capability` None means unknown. A MIG instance is one Gpu with `mig` true and its own UUID and memory.
+    `compute_capability` None is unknown. A MIG instance is one Gpu with `mig` true and with its own
+    UUID and memory.
     """
 
     name: str
@@ -122,7 +140,7 @@ class Gpu(Value):
 
 
 class Problem(Value):
-    """Something that keeps a fact about the host from being known. `code` is kebab-case and stable."""
+    """Why a fact about the host is not known. `code` is kebab-case and stable."""
 
     code: str
     detail: str
@@ -130,7 +148,7 @@ class Problem(Value):
 
 
 class Python(Value):
-    """The target interpreter. `version` is (3, 12); `full_version` "3.12.3" where it is known."""
+    """The target interpreter. `version` is (3, 12); `full_version` is "3.12.3" if it is known."""
 
     version: tuple[int, int]
     full_version: str | None = None
@@ -139,10 +157,11 @@ class Python(Value):
 
 
 class Host(Value):
-    """What an environment will run on. Detected, read from a file, or described by flags.
+    """What an environment will run on: detected, read from a file, or described by flags.
 
-    `gpus` empty and `problems` empty is a host that is meant to have no GPU. `driver` None is an unknown driver;
-    `driver_cuda` is the newest CUDA version that the driver supports. `sources` says where each fact came from.
+    A host with neither `gpus` nor `problems` is meant to have no GPU. `driver` None is an unknown
+    driver. `driver_cuda` is the newest CUDA version that the driver supports. `sources` says where
+    each fact came from.
     """
 
     os: str = "linux"  # linux | windows
@@ -158,15 +177,15 @@ class Host(Value):
 
     @property
     def platform(self) -> str:
-        """linux-x86_64, linux-aarch64 or win-amd64, as the --platform flag says it."""
+        """The platform as the --platform flag takes it: linux-x86_64, linux-aarch64, win-amd64."""
         return "win-amd64" if self.os == "windows" else f"{self.os}-{self.machine}"
 
 
-# ---- packages -------------------------------------------------------------------------------------------------
+# ---- packages ------------------------------------------------------------------------------------
 
 
 class Requirement(Value):
-    """A parsed PEP 508 requirement. `name` is normalized; `specifier` is the PEP 440 text, "" for any version."""
+    """A parsed PEP 508 requirement. `name` is normalized; `specifier` "" is any version."""
 
     name: str
     extras: tuple[str, ...] = ()
@@ -176,15 +195,17 @@ class Requirement(Value):
 
     def __str__(self) -> str:
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
-        at = f" @ {self.url}" if self.url else self.specifier
-        return f"{self.name}{extras}{at}" + (f" ; {self.marker}" if self.marker else "")
+        source = f" @ {self.url}" if self.url else self.specifier
+        marker = f" ; {self.marker}" if self.marker else ""
+        return f"{self.name}{extras}{source}{marker}"
 
 
 class Wheel(Value):
-    """One wheel file of one index. `size` None is unknown; `sha256` None only on an index that gives no hash.
+    """One wheel file of one index, or a source distribution where the request allows one.
 
-    The file name of a source distribution ends in .tar.gz or .zip; one is taken only where the request allows it.
-    `index` is "" for a file of --find-links and "url" for one that a requirement names by its URL.
+    The file name of a source distribution ends in .tar.gz or .zip. `size` None is unknown; `sha256`
+    None is only possible on an index without hashes. `index` is the URL of the index, "" for a file
+    of --find-links and "url" for one that a requirement names by its URL.
     """
 
     name: str
@@ -196,19 +217,20 @@ class Wheel(Value):
     requires_python: str | None = None
     yanked: str | None = None  # None: not yanked; else the reason, which may be ""
     upload_time: str | None = None
-    index: str = ""  # the URL of the index that supplied it, "" for a find-links folder
-    metadata: Any = None  # how the index finds the dependencies; of no meaning to others
+    index: str = ""
+    metadata: Any = None  # private to the index: how it finds the dependencies
 
 
-# ---- compatibility facts ---------------------------------------------------------------------------------------
+# ---- compatibility facts -------------------------------------------------------------------------
 
 
 class Code(Value):
-    """The device code that a library or a build carries, as the compiler names it, without sm_/compute_ prefix.
+    """The device code of a library or a build.
 
-    `sass` and `ptx` hold targets such as "90", "90a" (architecture-specific), "100f" (family). None is unknown,
-    () is "none". `made_by` is the CUDA toolkit that made the PTX. `evidence` is "scanned" (read from the binary, and
-    `source` carries the wheel's file name and sha256) or "documented".
+    `sass` and `ptx` hold targets without the prefix sm_ or compute_: "90", "90a"
+    (architecture-specific), "100f" (family). None is unknown, () is none. `made_by` is the CUDA
+    toolkit that made the PTX. `evidence` is "scanned" (read from the binary; `source` has the
+    wheel's file name and sha256) or "documented".
     """
 
     sass: tuple[str, ...] | None
@@ -216,15 +238,16 @@ class Code(Value):
     made_by: CudaVersion | None = None
     evidence: str = "documented"
     source: str = ""
-    some: tuple[str, ...] = ()  # targets of some libraries or of few fat binaries only; no rule counts them
+    some: tuple[str, ...] = ()  # targets of only some libraries or few fat binaries: not counted
 
 
 class Build(Value):
-    """One build of a framework or of a companion: what one wheel (version, variant, platform) was compiled for.
+    """One build of a framework or of a companion: what one wheel was compiled for.
 
-    `variant` is "cu132", "cpu", ...; `index` the index that has it ("default" or a URL); `version` carries no local
-    part, `local` is the whole version string as that index spells it ("2.13.0+cu126", or "2.13.0" on the default
-    index). `cudnn` is the version that the build was compiled against or pins.
+    `variant` is "cu132", "cpu", ... `index` is the index that has the build: "default" or a URL.
+    `version` has no local part. `local` is the whole version as that index spells it:
+    "2.13.0+cu126", or "2.13.0" on the default index. `cudnn` is the version that the build was
+    compiled against or pins. `companions` are (name, version) pairs: (torchvision, 0.30.0).
     """
 
     name: str
@@ -236,14 +259,15 @@ class Build(Value):
     cuda: CudaVersion | None
     cudnn: str | None = None
     code: Code
-    companions: tuple[tuple[str, str], ...] = ()  # (torchvision, 0.30.0), ...
+    companions: tuple[tuple[str, str], ...] = ()
 
 
 class Library(Value):
     """One release of a CUDA library's distribution (nvidia-cudnn-cu12 9.10.2.21) on one platform.
 
-    `code` is the minimum over its member libraries (R3). `bad` is why the release is known to be bad: severity
-    "broken" (never select) or "avoid" (select only if nothing else does), text, source.
+    `code` is what all of its member libraries carry (R3). `bad` is the verdict on a release that is
+    known to be bad: severity ("broken": never select, "avoid": select if nothing else fits), text,
+    source. `cuda` and `cudnn` are what a framework's own library was built with.
     """
 
     name: str
@@ -252,16 +276,17 @@ class Library(Value):
     cuda_major: int  # 0 where it has none, such as jaxlib
     code: Code
     bad: tuple[str, str, str] | None = None
-    cuda: CudaVersion | None = None  # the toolkit that a framework's own library was built with
-    cudnn: str | None = None  # and the cuDNN
+    cuda: CudaVersion | None = None
+    cudnn: str | None = None
 
 
 class Way(Value):
     """A way to install a framework: one of its variants.
 
-    `requires` are the requirements that install it ("jax[cuda12]"); the first one's distribution has the framework's
-    version. `carriers` are the distributions whose device code a convolution runs; () is a CPU build. `variant` "*" is
-    where one distribution has every variant, told apart by the local part of its version (torch 2.13.0+cu126).
+    `requires` are the requirements that install it ("jax[cuda12]"); the first one's distribution
+    has the framework's version. `carriers` are the distributions whose device code a convolution
+    runs; () is a CPU build. `variant` "*" means that one distribution has every variant, named by
+    the local part of its version (torch 2.13.0+cu126).
     """
 
     variant: str
@@ -271,7 +296,7 @@ class Way(Value):
 
 
 class Framework(Value):
-    """How a framework is named, found and probed. One data file each."""
+    """How a framework is named, found and probed. Each has one data file."""
 
     name: str
     distribution: str
@@ -284,16 +309,17 @@ class Framework(Value):
     packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
 
 
-# ---- requests and plans ---------------------------------------------------------------------------------------
+# ---- requests and plans --------------------------------------------------------------------------
 
 
 class Request(Value):
-    """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in the order given.
+    """What the user asks for. `frameworks` and `requirements` are PEP 508 texts, in their order.
 
-    `preferences` are (name, version) pairs of an earlier lock, taken before newer releases where they still fit; they
-    are wishes, so the digest of a plan leaves them out. `hashes` are (normalized name, its allowed sha256s): no other
-    file of that name is taken; with `require_hashes` every package of a plan needs one. `allow_sdist` are the names of
-    which a source distribution may be taken where there is no wheel.
+    `preferences` are (name, version) pairs of an earlier lock. They are taken before newer releases
+    if they still fit. They are only wishes, so the digest of a plan leaves them out. `hashes` are
+    pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
+    `require_hashes` every package of a plan needs one. `allow_sdist` names the packages of which a
+    source distribution may be taken where there is no wheel.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -309,7 +335,7 @@ class Request(Value):
 
 
 class IndexOptions(Value):
-    """Where packages may come from. `index_url` replaces the default index and turns the snapshot off."""
+    """Where packages come from. `index_url` replaces the default index and disables the snapshot."""
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
@@ -334,10 +360,14 @@ class Choice(Value):
 
 
 class Needs(Value):
-    """What a lock asks of a host. Empty or None asks for nothing."""
+    """What a lock needs of a host. Empty or None needs nothing.
 
-    driver: str | None = None  # the driver floor
-    compute_capabilities: tuple[ComputeCapability, ...] = ()  # every one that all libraries on the path serve
+    `driver` is the driver floor. `compute_capabilities` are those that all libraries on the path
+    serve.
+    """
+
+    driver: str | None = None
+    compute_capabilities: tuple[ComputeCapability, ...] = ()
     cuda: CudaVersion | None = None
     glibc: tuple[int, int] | None = None
     python: tuple[int, int] | None = None
@@ -352,7 +382,7 @@ class Pin(Value):
 
 
 class Rejection(Value):
-    """A build that was passed over, with every fact that speaks against it (errors.Reason values)."""
+    """A build that was passed over, with all errors.Reason values against it."""
 
     name: str
     version: str
@@ -369,14 +399,15 @@ class Plan(Value):
     needs: Needs
     skipped: tuple[Rejection, ...] = ()
     warnings: tuple[Any, ...] = ()
-    data: str = ""  # version of the matrix data and of the snapshot
-    digest: str = ""  # sha256 of the inputs: request, host facts, data
+    data: str = ""  # the version of the compatibility data and of the snapshot
+    digest: str = ""  # the sha256 of the inputs: request, host facts, data
 
 
 class Lock(Value):
-    """What a lock file says. Read back from a file it equals the lock that was written.
+    """The content of a lock file. Read back from a file it equals the lock that was written.
 
-    `inputs` are (key, text, flag or texts) pairs: the profile of a project that it was locked for, if any.
+    `inputs` describe the profile of a project that was locked, as (key, value) pairs; a value is a
+    text, a flag or several texts.
     """
 
     pins: tuple[Pin, ...]
@@ -396,13 +427,14 @@ Mark = tuple[str, str, str]
 
 
 class Check(Value):
-    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen, in words.
+    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen.
 
-    `marks` is what programs read of it, each (code, what it is about, more): of a framework's or cuDNN's libraries
-    missing (file, who asks), outside (file, path taken), mixed, broken (path), foreign (path), symbol (file),
-    crashed, none (no libcudnn at all), version (what loads); of files and owners twice (distribution), two-owners
-    (path), no-record (distribution) and glibc (distribution, version); of a device result (call, number), status
-    (cuda or cudnn, name), no-driver and memory.
+    `marks` is the evidence for programs, each (code, what it is about, more). Of libraries of a
+    framework or of cuDNN: missing (file, who needs it), outside (file, path taken), mixed, broken
+    (path), foreign (path), symbol (file), crashed, none (no libcudnn at all), version (what loads).
+    Of files and owners: twice (distribution), two-owners (path), no-record (distribution), glibc
+    (distribution, version). Of a device: result (call, number), status (cuda or cudnn, name),
+    no-driver, memory.
     """
 
     name: str

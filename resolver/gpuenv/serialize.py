@@ -1,4 +1,4 @@
-"""Values as plain data, for JSON and TOML files, and a host back from it."""
+"""Convert values to plain data for JSON and TOML files, and plain data to a Host."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .errors import InputError
 from .model import Gpu, Host, Problem, Python, Value, parse_release
 
-Tests = Mapping[str, tuple[Callable[[object], bool], str]]
+# For each field: a test of its plain value, and what the value must be, for messages.
+FieldTests = Mapping[str, tuple[Callable[[object], bool], str]]
 
 
 def to_plain(value: object) -> Any:
-    """Values, tuples and pairs as JSON-able data; fields at their default are left out."""
+    """Return values, tuples and pairs as data for JSON; fields at their default are left out."""
     if isinstance(value, Value):
-        cls = type(value)
-        return {
-            name: to_plain(getattr(value, name))
-            for name in cls._fields
-            if not (name in cls._defaults and getattr(value, name) == cls._defaults[name])
-        }
+        return _fields_to_plain(value)
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_plain(item) for item in value]
     return value
+
+
+def _fields_to_plain(value: Value) -> dict[str, Any]:
+    cls, plain = type(value), {}
+    for name in cls._fields:
+        field = getattr(value, name)
+        if name not in cls._defaults or field != cls._defaults[name]:
+            plain[name] = to_plain(field)
+    return plain
 
 
 def canonical_json(value: object) -> str:
@@ -35,57 +41,90 @@ def canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
 
 
+def read_toml(path: str) -> dict[str, Any]:
+    """Return the content of a TOML file of the user.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML.
+    """
+    import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: is not TOML: {error}") from None
+
+
+# ---- a host --------------------------------------------------------------------------------------
+
+
 def host_from_plain(data: object) -> Host:
-    """The inverse of `to_plain` for a Host. ValueError names the field that does not fit."""
-    _check(data)
+    """Return the Host that `to_plain` made the data of.
+
+    Raises:
+        ValueError: names the field that is missing, unknown or of the wrong kind.
+    """
+    _check_host(data)
     fields = _fields(data, Host, "host")
-    fields["python"] = Python(**_paired(_fields(fields.get("python"), Python, "host.python"), "version"))
-    fields["gpus"] = tuple(
-        Gpu(**_paired(_fields(gpu, Gpu, f"host.gpus[{n}]"), "compute_capability"))
-        for n, gpu in enumerate(fields.get("gpus", []))
-    )
-    problems = enumerate(fields.get("problems", []))
-    fields["problems"] = tuple(Problem(**_fields(one, Problem, f"host.problems[{n}]")) for n, one in problems)
+    python = _fields(fields.get("python"), Python, "host.python")
+    fields["python"] = Python(**_with_tuples(python, "version"))
+    gpus = []
+    for number, item in enumerate(fields.get("gpus", [])):
+        gpu = _fields(item, Gpu, f"host.gpus[{number}]")
+        gpus.append(Gpu(**_with_tuples(gpu, "compute_capability")))
+    fields["gpus"] = tuple(gpus)
+    problems = []
+    for number, item in enumerate(fields.get("problems", [])):
+        problems.append(Problem(**_fields(item, Problem, f"host.problems[{number}]")))
+    fields["problems"] = tuple(problems)
     fields["sources"] = tuple((fact, source) for fact, source in fields.get("sources", []))
-    host = Host(**_paired(fields, "glibc", "driver_cuda"))
+    host = Host(**_with_tuples(fields, "glibc", "driver_cuda"))
     if host.driver is not None:
         parse_release(host.driver)
     return host
 
 
 def _fields(data: object, cls: type[Value], where: str) -> dict[str, Any]:
+    """Return the fields of a value's plain form; ValueError if some are unknown or missing."""
     if not isinstance(data, dict):
         raise ValueError(f"{where} must be a table")
     unknown = set(data) - set(cls._fields)
     if unknown:
-        raise ValueError(f"{where} has an unknown field {sorted(map(str, unknown))[0]!r}")
-    missing = [name for name in cls._fields if name not in data and name not in cls._defaults]
-    if missing:
-        raise ValueError(f"{where} lacks {missing[0]!r}")
+        raise ValueError(f"{where} has an unknown field {min(map(str, unknown))!r}")
+    for name in cls._fields:
+        if name not in data and name not in cls._defaults:
+            raise ValueError(f"{where} lacks {name!r}")
     return dict(data)
 
 
-def _paired(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The same fields with the lists of these names as tuples."""
-    return {name: tuple(value) if name in names and value is not None else value for name, value in fields.items()}
+def _with_tuples(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the fields with the lists of some names as tuples."""
+    changed = dict(fields)
+    for name in names:
+        if changed.get(name) is not None:
+            changed[name] = tuple(changed[name])
+    return changed
 
 
-# ---- what kind of value each field takes ------------------------------------------------------------------------
+# ---- the kind of each field of a host ------------------------------------------------------------
 
 
-def _check(host: object) -> None:
-    """Raises ValueError for a field of the wrong kind: null where a value belongs, a flag where a number does."""
-    fields = _table(host, "host", _HOST)
-    _table(fields.get("python"), "host.python", _PYTHON)
+def _check_host(host: object) -> None:
+    """Raise ValueError for a field of the wrong kind: null, or a flag where a number belongs."""
+    fields = _check_table(host, "host", _HOST)
+    _check_table(fields.get("python"), "host.python", _PYTHON)
     for key, tests in (("gpus", _GPU), ("problems", _PROBLEM)):
         items = fields.get(key, [])
         if not isinstance(items, list):
             raise ValueError(f"host.{key} must be a list")
         for number, item in enumerate(items):
-            _table(item, f"host.{key}[{number}]", tests)
+            _check_table(item, f"host.{key}[{number}]", tests)
 
 
-def _table(data: object, where: str, tests: Tests) -> dict[str, Any]:
+def _check_table(data: object, where: str, tests: FieldTests) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"{where} must be a table")
     for key, (test, kind) in tests.items():
@@ -98,56 +137,60 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(it) is int and it >= 0 for it in value)
-
-
 def _is_size(value: object) -> bool:
     return type(value) is int and value >= 0
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_size, value))
 
 
 def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_sources(value: object) -> bool:
-    pairs = value if isinstance(value, list) else [None]
-    return all(isinstance(it, list) and len(it) == 2 and all(map(_is_text, it)) for it in pairs)
+def _is_text_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
+
+
+def _are_sources(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text_pair, value))
 
 
 def _or_null(test: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: value is None or test(value)
 
 
-_TEXT, _MAYBE_TEXT = (_is_text, "a text"), (_or_null(_is_text), "a text or null")
-_PAIR, _MAYBE_PAIR = (_is_pair, "two numbers"), (_or_null(_is_pair), "two numbers or null")
-_FLAG, _MAYBE_SIZE = (_is_flag, "true or false"), (_or_null(_is_size), "a whole number or null")
+_TEXT, _TEXT_OR_NULL = (_is_text, "a text"), (_or_null(_is_text), "a text or null")
+_PAIR, _PAIR_OR_NULL = (_is_pair, "two numbers"), (_or_null(_is_pair), "two numbers or null")
+_SIZE_OR_NULL = (_or_null(_is_size), "a whole number or null")
+_FLAG, _FLAG_OR_NULL = (_is_flag, "true or false"), (_or_null(_is_flag), "true, false or null")
 
-_HOST: Tests = {
-    "os": _TEXT, "machine": _TEXT, "glibc": _MAYBE_PAIR, "driver": _MAYBE_TEXT, "driver_cuda": _MAYBE_PAIR,
-    "virtualization": _MAYBE_TEXT, "sources": (_is_sources, "a list of pairs of texts"),
-}  # fmt: skip
-_PYTHON: Tests = {
-    "version": _PAIR, "full_version": _MAYBE_TEXT, "free_threaded": _FLAG, "executable": _MAYBE_TEXT,
-}  # fmt: skip
-_GPU: Tests = {
-    "name": _TEXT, "compute_capability": _MAYBE_PAIR, "index": _MAYBE_SIZE, "uuid": _MAYBE_TEXT,
-    "pci_bus_id": _MAYBE_TEXT, "memory_total": _MAYBE_SIZE, "memory_free": _MAYBE_SIZE,
-    "compute_mode": _MAYBE_TEXT, "ecc": (_or_null(_is_flag), "true, false or null"), "mig": _FLAG,
-}  # fmt: skip
-_PROBLEM: Tests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}
-
-
-def read_toml(path: str) -> dict[str, Any]:
-    """The content of a TOML file of the user's. InputError says why it cannot be read."""
-    import tomllib
-
-    from .errors import InputError
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
+_HOST: FieldTests = {
+    "os": _TEXT,
+    "machine": _TEXT,
+    "glibc": _PAIR_OR_NULL,
+    "driver": _TEXT_OR_NULL,
+    "driver_cuda": _PAIR_OR_NULL,
+    "virtualization": _TEXT_OR_NULL,
+    "sources": (_are_sources, "a list of pairs of texts"),
+}
+_PYTHON: FieldTests = {
+    "version": _PAIR,
+    "full_version": _TEXT_OR_NULL,
+    "free_threaded": _FLAG,
+    "executable": _TEXT_OR_NULL,
+}
+_GPU: FieldTests = {
+    "name": _TEXT,
+    "compute_capability": _PAIR_OR_NULL,
+    "index": _SIZE_OR_NULL,
+    "uuid": _TEXT_OR_NULL,
+    "pci_bus_id": _TEXT_OR_NULL,
+    "memory_total": _SIZE_OR_NULL,
+    "memory_free": _SIZE_OR_NULL,
+    "compute_mode": _TEXT_OR_NULL,
+    "ecc": _FLAG_OR_NULL,
+    "mig": _FLAG,
+}
+_PROBLEM: FieldTests = {"code": _TEXT, "detail": _TEXT, "hint": _TEXT}

@@ -170,10 +170,10 @@ def _changes(path: str, host: Host, reasons: Sequence[Reason]) -> list[Change]:
 
     matrix = api.compatibility_data()
 
-    def works(one: what_if.Elsewhere) -> bool:
+    def works(one: what_if.ChangedHost) -> bool:
         return all(is_doubt(reason) for reason in against_lock(path, one.host)[2])
 
-    def first(kind: Iterable[what_if.Elsewhere]) -> what_if.Elsewhere | None:
+    def first(kind: Iterable[what_if.ChangedHost]) -> what_if.ChangedHost | None:
         return next((one for one in kind if works(one)), None)
 
     found = [

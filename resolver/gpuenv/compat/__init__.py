@@ -1,1 +1,16 @@
-"""TODO compat."""
+"""Compatibility: can this build, library or environment run on this host?
+
+rules          the rules R1 to R7 as pure functions
+evaluate       the only caller of the rules: a release or an environment on a host
+parts          what an environment consists of, from names and versions
+conda_parts    the same from conda records
+conda_records  what a conda record says about CUDA, cuDNN and device code
+architectures  targets of device code, driver branches
+data           the compatibility data: frameworks, builds, libraries, GPUs, drivers
+rows           reads the data's JSON files
+known_bad      releases and pairs of releases that are known to be bad
+catalog        looks the data up by name
+what_if        hosts that differ from a given one in one thing
+audit          checks the data against itself and against the scans
+scans          what was read from wheels
+"""

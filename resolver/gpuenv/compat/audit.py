@@ -1,31 +1,37 @@
-"""Whether the compatibility data agrees with itself and with what was scanned, and how much of it is known."""
+"""Check the compatibility data against itself and against the scans, and count what is known."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
 from ..requirements.target import PLATFORMS, version_key
+from .architectures import parse_target
 from .catalog import Wheels
-from .data import DataMatrix
-from .rows import read, read_toml
-from .rules import parse_target, serves
+from .data import CompatibilityData
+from .evaluate import serves
+from .rows import Row, read, read_toml
 from .scans import Scans
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
+_KEY_FIELDS = (
+    "name", "local", "version", "platform", "cuda", "branch", "folder", "versions", "capability",
+)  # fmt: skip
 
 
 class Audit(Value):
     """What `check` found.
 
-    `counts` is (kind, rows of device code) for scanned, documented and unknown; `contradictions` are facts that cannot
-    all be true; `narrowed` are builds whose cuDNN lacks code for a target that they carry; `unsourced` are rows of any
-    file without a source. In a checkout, which has the scans, `records` is (distribution, wheels scanned), `unscanned`
-    are releases that the scope names and nobody scanned, `unlisted` distributions of the scope that the index snapshot
-    does not have, so that nobody can tell.
+    `counts` is (kind, rows of device code) for scanned, documented and unknown. `contradictions`
+    are facts that cannot all be true. `narrowed` are builds whose cuDNN lacks code for a target
+    that they carry. `unsourced` are rows of any file without a source.
+
+    In a checkout, which has the scans: `records` is (distribution, wheels scanned); `unscanned` are
+    releases in scope without a scan; `unlisted` are distributions in scope that the index snapshot
+    does not have, so that their releases are not known.
     """
 
     counts: tuple[tuple[str, int], ...]
@@ -37,191 +43,266 @@ class Audit(Value):
     unlisted: tuple[str, ...] = ()
 
 
-def check(matrix: DataMatrix, wheels: Wheels | None = None) -> Audit:
-    """Reads every row of the matrix and compares it with the others. DataError if a row is damaged.
+def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
+    """Read every row of the data and compare it with the others.
 
-    `wheels` gives the wheels of a distribution that the index snapshot has; without it `unscanned` stays empty.
     Rows without a source cannot be read as values: while there are some, the rest is not compared.
+
+    Args:
+        data: the compatibility data.
+        wheels: gives the wheels of a distribution in the index snapshot; without it `unscanned` and
+            `unlisted` stay empty.
+
+    Raises:
+        DataError: a row is damaged.
     """
-    rows = [*_rows(matrix.folder)]
-    counts = {"scanned": 0, "documented": 0, "unknown": 0}
-    for _, row in rows:
-        if "platform" in row:
-            kind = "unknown" if row.get("sass") is None else row.get("evidence")
-            counts[kind if kind in counts else "unknown"] += 1
-    unsourced = tuple(f"{where}: {_named(row)}" for where, row in rows if not row.get("source"))
+    rows = list(_all_rows(data.folder))
+    counts = _count_evidence(row for _, row in rows)
+    unsourced = [f"{where}: {_row_name(row)}" for where, row in rows if not row.get("source")]
     if unsourced:
-        return Audit(counts=tuple(counts.items()), contradictions=(), narrowed=(), unsourced=unsourced)
-    wrong = [*_check_tables(matrix), *_check_libraries(matrix)]
+        return Audit(
+            counts=counts, contradictions=(), narrowed=(), unsourced=tuple(unsourced)
+        )
+    contradictions = [*_check_tables(data), *_check_libraries(data)]
     narrowed: list[str] = []
-    builds, by_rows = [*_builds(matrix)], _by_rows(matrix)
+    builds, pinning = list(_all_builds(data)), _distributions_with_rows(data)
     for build in builds:
-        wrong += _check_build(matrix, build)
-        against, less = _check_cudnn(matrix, build, pinned=build.name in by_rows)
-        wrong += against
+        contradictions += _check_build(data, build)
+        wrong, less = _check_cudnn(data, build, pinned=build.name in pinning)
+        contradictions += wrong
         narrowed += less
-    wrong += _check_documents(builds)
-    scans = Scans.beside(matrix)
-    if scans is not None:
-        wrong += scans.contradictions(wheels)
+    contradictions += _check_documents(builds)
+    scans = Scans.beside(data)
+    if scans is None:
+        return Audit(
+            counts=counts, contradictions=tuple(contradictions), narrowed=tuple(narrowed)
+        )
+    contradictions += scans.contradictions(wheels)
     return Audit(
-        counts=tuple(counts.items()),
-        contradictions=tuple(wrong),
+        counts=counts,
+        contradictions=tuple(contradictions),
         narrowed=tuple(narrowed),
-        records=scans.counts() if scans else (),
-        unscanned=tuple(scans.missing(wheels)) if scans and wheels else (),
-        unlisted=tuple(scans.unlisted(wheels)) if scans and wheels else (),
+        records=scans.counts(),
+        unscanned=tuple(scans.missing(wheels)) if wheels else (),
+        unlisted=tuple(scans.unlisted(wheels)) if wheels else (),
     )
 
 
-def _rows(folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every row of every file that says a fact, with the file and the table where it stands."""
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def _count_evidence(rows: Iterable[Row]) -> tuple[tuple[str, int], ...]:
+    counts = {"scanned": 0, "documented": 0, "unknown": 0}
+    for row in rows:
+        if "platform" not in row:
+            continue
+        kind = row.get("evidence")
+        if row.get("sass") is None or kind not in counts:
+            kind = "unknown"
+        counts[kind] += 1
+    return tuple(counts.items())
+
+
+def _all_rows(folder: str) -> Iterator[tuple[str, Row]]:
+    """Yield every row of every file that states a fact, with its file and table."""
     for kind in ("frameworks", "libraries"):
         path = os.path.join(folder, kind)
-        for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
-            whole = os.path.join(path, name)
-            data = read(whole) if name.endswith(".json") else read_toml(whole) if name.endswith(".toml") else {}
-            if name.endswith(".toml"):
-                yield f"{kind}/{name}", data
-                data = {key: data.get(key) for key in ("build", "companion")}
-            yield from _tables(f"{kind}/{name}", data)
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+        for name in names:
+            where, file = f"{kind}/{name}", os.path.join(path, name)
+            if name.endswith(".json"):
+                yield from _rows_of_tables(where, read(file))
+            elif name.endswith(".toml"):
+                content = read_toml(file)
+                yield where, content
+                tables = {key: content.get(key) for key in ("build", "companion")}
+                yield from _rows_of_tables(where, tables)
     for name in HAND_WRITTEN:
-        yield from _tables(name, read_toml(os.path.join(folder, name)))
+        yield from _rows_of_tables(name, read_toml(os.path.join(folder, name)))
 
 
-def _tables(name: str, data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for table, rows in data.items():
-        if isinstance(rows, list):
-            yield from ((f"{name} {table}", row) for row in rows if isinstance(row, dict))
+def _rows_of_tables(where: str, tables: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
+    for table, rows in tables.items():
+        for row in rows if isinstance(rows, list) else ():
+            if isinstance(row, dict):
+                yield f"{where} {table}", row
 
 
-def _named(row: Mapping[str, Any]) -> str:
-    """What tells a row from the others of its table."""
-    keys = ("name", "local", "version", "platform", "cuda", "branch", "folder", "versions", "capability")
-    return " ".join(str(row[key]) for key in keys if key in row) or "a row"
+def _row_name(row: Row) -> str:
+    """Return what distinguishes a row from the others of its table."""
+    return " ".join(str(row[key]) for key in _KEY_FIELDS if key in row) or "a row"
 
 
-# ---- tables
+# ---- tables --------------------------------------------------------------------------------------
 
 
-def _check_tables(matrix: DataMatrix) -> Iterator[str]:
-    drivers = [matrix.branches[branch] for branch in sorted(matrix.branches)]
-    if drivers != sorted(drivers):
+def _check_tables(data: CompatibilityData) -> Iterator[str]:
+    cudas = [data.branches[branch] for branch in sorted(data.branches)]
+    if cudas != sorted(cudas):
         yield "a newer driver branch supports an older CUDA"
-    lines = sorted(matrix.compilers)
-    for old, new in pairwise(lines):
-        lost = {*map(parse_target, matrix.compilers[old])} - {*map(parse_target, matrix.compilers[new])}
+    yield from _check_compilers(data)
+    yield from _check_toolkits(data)
+    compiled: set[tuple[int, int]] = set()
+    for targets in data.compilers.values():
+        compiled.update(parse_target(target)[0] for target in targets)
+    for capability in data.capabilities():
+        if capability not in compiled:
+            pair = show_pair(capability)
+            yield f"there are GPUs of compute capability {pair}, which no toolkit compiles for"
+
+
+def _check_compilers(data: CompatibilityData) -> Iterator[str]:
+    """Within a major, a newer toolkit compiles for all targets of an older one."""
+    for old, new in pairwise(sorted(data.compilers)):
+        new_targets = set(map(parse_target, data.compilers[new]))
+        lost = set(map(parse_target, data.compilers[old])) - new_targets
         if lost and old[0] == new[0]:
-            (pair, suffix), *_ = sorted(lost)
-            yield f"CUDA {show_pair(new)} cannot compile sm_{pair[0]}{pair[1]}{suffix}, which {show_pair(old)} can"
-    for version, row in matrix.toolkits.items():
-        line = parse_pair(".".join(version.split(".")[:2]))
-        if line not in matrix.compilers:
+            pair, suffix = min(lost)
+            target = f"sm_{pair[0]}{pair[1]}{suffix}"
+            yield f"CUDA {show_pair(new)} cannot compile {target}, which {show_pair(old)} can"
+
+
+def _check_toolkits(data: CompatibilityData) -> Iterator[str]:
+    """The driver that came with a toolkit supports it."""
+    for version, row in data.toolkits.items():
+        cuda = parse_pair(".".join(version.split(".")[:2]))
+        if cuda not in data.compilers:
             yield f"CUDA {version} has a driver and no compiler row"
         driver = row.get("driver_linux")
-        supported = matrix.driver_cuda(driver) if driver else None
-        if supported is not None and supported < line:
-            yield f"CUDA {version} came with driver {driver}, which supports CUDA {show_pair(supported)} only"
-    known = {parse_target(target)[0] for targets in matrix.compilers.values() for target in targets}
-    for capability in matrix.capabilities():
-        if capability not in known:
-            yield f"there are GPUs of compute capability {show_pair(capability)}, which no toolkit compiles for"
+        supported = data.driver_cuda(driver) if driver else None
+        if supported is not None and supported < cuda:
+            newest = show_pair(supported)
+            yield f"CUDA {version} came with driver {driver}, which supports CUDA {newest} only"
 
 
-# ---- libraries
+# ---- libraries -----------------------------------------------------------------------------------
 
 
-def _check_libraries(matrix: DataMatrix) -> Iterator[str]:
-    for name in matrix.libraries():
-        for library in matrix.releases(name):
+def _check_libraries(data: CompatibilityData) -> Iterator[str]:
+    for name in data.libraries():
+        for library in data.releases(name):
             subject = f"{name} {library.version} on {library.platform}"
-            if library.cuda is not None and library.cuda[0] != library.cuda_major:
-                yield f"{subject} is of CUDA {library.cuda_major} and was built with {show_pair(library.cuda)}"
-            yield from _check_code(matrix, subject, library.code, _toolkits(matrix, library))
+            major, cuda = library.cuda_major, library.cuda
+            if cuda is not None and cuda[0] != major:
+                yield f"{subject} is of CUDA {major} and was built with {show_pair(cuda)}"
+            yield from _check_code(data, subject, library.code, _possible_toolkits(data, library))
 
 
-def _toolkits(matrix: DataMatrix, library: Library) -> list[CudaVersion]:
-    """Those that may have built it: of a library of which the toolkit is not known, all of its major."""
+def _possible_toolkits(data: CompatibilityData, library: Library) -> list[CudaVersion]:
+    """Return the toolkits that may have built a library: all of its major if it is not known."""
     if library.cuda is not None:
         return [library.cuda]
-    return [line for line in sorted(matrix.compilers) if line[0] == library.cuda_major]
+    return [cuda for cuda in sorted(data.compilers) if cuda[0] == library.cuda_major]
 
 
-def _check_code(matrix: DataMatrix, subject: str, code: Code, toolkits: list[CudaVersion]) -> Iterator[str]:
-    """Whether one of the toolkits could have made the code. Toolkits without a row say nothing."""
-    known = [matrix.compilers[line] for line in toolkits if line in matrix.compilers]
-    # Not what few fat binaries have: nvidia-cudnn-cu13 brings two engines for sm_70 of an older compiler.
-    targets = (*(code.sass or ()), *(code.ptx or ()))
-    strange = [target for target in targets if not any(target in one for one in known)]
-    if strange and known:
-        which = f"CUDA {show_pair(toolkits[0])}" if len(toolkits) == 1 else f"no CUDA {toolkits[0][0]}"
-        yield f"{subject} has {strange[0]}, which {which} can{'not' if len(toolkits) == 1 else ''} compile"
+def _check_code(
+    data: CompatibilityData, subject: str, code: Code, toolkits: Sequence[CudaVersion]
+) -> Iterator[str]:
+    """Check that one of the toolkits can have made the code. Toolkits without a row say nothing."""
+    compilers = [data.compilers[cuda] for cuda in toolkits if cuda in data.compilers]
+    # Targets of few fat binaries do not count: nvidia-cudnn-cu13 has two engines for sm_70 that an
+    # older compiler made.
+    for target in (*(code.sass or ()), *(code.ptx or ())):
+        if compilers and not any(target in compiler for compiler in compilers):
+            which = f"no CUDA {toolkits[0][0]} can"
+            if len(toolkits) == 1:
+                which = f"CUDA {show_pair(toolkits[0])} cannot"
+            yield f"{subject} has {target}, which {which} compile"
+            break
     if code.made_by is not None and toolkits and code.made_by > max(toolkits):
-        yield f"{subject} has PTX of CUDA {show_pair(code.made_by)} and was built with {show_pair(max(toolkits))}"
+        made_by, newest = show_pair(code.made_by), show_pair(max(toolkits))
+        yield f"{subject} has PTX of CUDA {made_by} and was built with {newest}"
 
 
-# ---- builds
+# ---- builds --------------------------------------------------------------------------------------
 
 
-def _builds(matrix: DataMatrix) -> Iterator[Build]:
-    """Every build of every framework: its rows, and each way to install each release of its carriers."""
-    for framework in filter(None, map(matrix.framework, matrix.frameworks())):
+def _all_builds(data: CompatibilityData) -> Iterator[Build]:
+    """Yield every build of every framework: its rows, and each way to install each release."""
+    for framework in data.all_frameworks():
         for platform in PLATFORMS:
             for way in framework.ways:
                 if way.variant == "*":
-                    yield from matrix.builds(framework.distribution, platform)
+                    yield from data.builds(framework.distribution, platform)
                     continue
-                rows = [row for name in way.carriers for row in matrix.releases(name) if row.platform == platform]
-                found = (matrix.variant(framework, way, one, platform) for one in {row.version: 0 for row in rows})
-                yield from filter(None, found)
+                for version in _versions(data, way.carriers, platform):
+                    build = data.variant(framework, way, version, platform)
+                    if build is not None:
+                        yield build
 
 
-def _by_rows(matrix: DataMatrix) -> set[str]:
-    """The distributions whose builds are rows of their own; the code of other variants is that of their carriers."""
-    known = filter(None, map(matrix.framework, matrix.frameworks()))
-    return {one.distribution for one in known if any(way.variant == "*" for way in one.ways)}
+def _versions(
+    data: CompatibilityData, distributions: Iterable[str], platform: str
+) -> Iterable[str]:
+    """Return the versions of libraries on a platform, each once."""
+    versions: dict[str, None] = {}
+    for name in distributions:
+        for library in data.releases(name, platform):
+            versions[library.version] = None
+    return versions
 
 
-def _check_build(matrix: DataMatrix, build: Build) -> Iterator[str]:
+def _distributions_with_rows(data: CompatibilityData) -> set[str]:
+    """Return the distributions whose builds are rows; other variants have their carriers' code."""
+    names = set()
+    for framework in data.all_frameworks():
+        if any(way.variant == "*" for way in framework.ways):
+            names.add(framework.distribution)
+    return names
+
+
+def _check_build(data: CompatibilityData, build: Build) -> Iterator[str]:
     subject = _subject(build)
-    if build.cuda is None and (build.code.sass or build.code.ptx):
+    if build.cuda is not None:
+        yield from _check_code(data, subject, build.code, [build.cuda])
+    elif build.code.sass or build.code.ptx:
         yield f"{subject} is a CPU build with device code"
-    elif build.cuda is not None:
-        yield from _check_code(matrix, subject, build.code, [build.cuda])
 
 
-def _check_cudnn(matrix: DataMatrix, build: Build, *, pinned: bool) -> tuple[list[str], list[str]]:
-    """(contradictions, narrowed): a cuDNN of which nothing is known, and a target that none admitted has code for.
+def _check_cudnn(
+    data: CompatibilityData, build: Build, *, pinned: bool
+) -> tuple[list[str], list[str]]:
+    """Check the cuDNN releases that a build admits: the one that it pins, or those since that one.
 
-    A build admits the release that it pins, or those since the one that it asks for.
+    Returns:
+        Contradictions (nothing is known of the cuDNN), and narrowed builds (no admitted release has
+        code for a target of the build).
     """
     if build.cuda is None or build.cudnn is None:
         return [], []
     name, since = f"nvidia-cudnn-cu{build.cuda[0]}", version_key(build.cudnn)
-    releases = [one for one in matrix.releases(name) if one.platform == build.platform]
-    newer = [] if pinned else [one for one in releases if version_key(one.version) > since]
-    admitted = [one for one in releases if one.version == build.cudnn] + newer
+    admitted = []
+    for release in data.releases(name, build.platform):
+        newer = not pinned and version_key(release.version) > since
+        if newer or release.version == build.cudnn:
+            admitted.append(release)
     if not admitted:
         verb = "pins" if pinned else "asks for"
         return [f"{_subject(build)} {verb} {name} {build.cudnn}, of which nothing is known"], []
     for target in build.code.sass or ():
-        if all(serves(one.code, parse_target(target)[0], None) is None for one in admitted):
-            which = f"{build.cudnn} has" if pinned else f"since {build.cudnn} has"
-            return [], [f"{_subject(build)} has sm_{target}, {name} {which} no code for it"]
+        capability = parse_target(target)[0]
+        if not any(serves(release.code, capability) for release in admitted):
+            which = build.cudnn if pinned else f"since {build.cudnn}"
+            return [], [f"{_subject(build)} has sm_{target}, {name} {which} has no code for it"]
     return [], []
 
 
-def _check_documents(builds: list[Build]) -> Iterator[str]:
-    """What documents say of a variant and what was read from it on another index."""
-    same = ("name", "version", "variant", "platform")
-    scanned = {tuple(getattr(one, key) for key in same): one for one in builds if one.code.evidence == "scanned"}
+def _check_documents(builds: Sequence[Build]) -> Iterator[str]:
+    """Compare documented builds with the same builds that were read on another index."""
+    scanned = {_identity(one): one for one in builds if one.code.evidence == "scanned"}
     for build in builds:
-        other = scanned.get(tuple(getattr(build, key) for key in same))
+        other = scanned.get(_identity(build))
         if other is None or build.code.evidence == "scanned" or build.code.sass is None:
             continue
-        if {*build.code.sass} != {*(other.code.sass or ())}:
-            said, seen = " ".join(build.code.sass), " ".join(other.code.sass or ())
-            yield f"{_subject(build)} is documented with {said}; {seen} were read from {other.local}"
+        read_targets = other.code.sass or ()
+        if set(build.code.sass) != set(read_targets):
+            documented, seen = " ".join(build.code.sass), " ".join(read_targets)
+            subject = _subject(build)
+            yield f"{subject} is documented with {documented}; {seen} were read from {other.local}"
+
+
+def _identity(build: Build) -> tuple[str, str, str, str]:
+    return build.name, build.version, build.variant, build.platform
 
 
 def _subject(build: Build) -> str:

@@ -1,4 +1,4 @@
-"""What the data knows, by name: the answers of `gpuenv matrix list` and `gpuenv matrix show`."""
+"""Look the compatibility data up by name, for `gpuenv matrix list` and `gpuenv matrix show`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Callable, Iterable, Sequence
 from ..errors import InputError
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
 from ..requirements.target import PLATFORMS, is_prerelease, normalize_name, version_key
-from .data import DataMatrix
+from .data import CompatibilityData
 
-# The wheels of a distribution that the index snapshot has, () for none: a stage does not read another one's files.
+# The wheels of a distribution in the index snapshot, () for none. The caller gives the function,
+# because this package does not read the index's files.
 Wheels = Callable[[str], Sequence[Wheel]]
 
 
 class Variant(Value):
     """One variant of a release on a platform.
 
-    `cuda` is the toolkit ("13.2"), or only its major where no more is known. `version` is the distribution's own, its
-    local part included; `indexes` are those that have it, best first. `bad` is as in model.Library.
+    `version` is the distribution's own, with its local part. `cuda` is the toolkit ("13.2"), or
+    only its major if no more is known. `indexes` are those that have the variant, best first. `bad`
+    is as in model.Library.
     """
 
     distribution: str
@@ -41,121 +43,148 @@ class Release(Value):
 
 
 class Entry(Value):
-    """A name that `show` takes. `releases` (newest first) are those on the platform asked for."""
+    """A name that `show` takes, with its releases on one platform, newest first.
+
+    `kind` is framework or library. `on_path` says that a convolution runs it, so that R2 and R3
+    apply.
+    """
 
     name: str
-    kind: str  # framework | library
+    kind: str
     distributions: tuple[str, ...]
-    on_path: bool  # whether a convolution runs it, so that R2 and R3 look at it
+    on_path: bool
     releases: tuple[Release, ...]
 
 
 class Catalog:
-    """Looks names up in a matrix. `wheels` adds what only an index knows: releases of jax, the Pythons of a wheel."""
+    """Looks names up in the data.
 
-    def __init__(self, matrix: DataMatrix, wheels: Wheels) -> None:
-        self.matrix, self.wheels = matrix, wheels
-        self._found: dict[tuple[str, str], dict[str, str | None]] = {}
+    `wheels` adds what only an index knows: releases of jax, Requires-Python of a wheel.
+    """
+
+    def __init__(self, data: CompatibilityData, wheels: Wheels) -> None:
+        self._data, self._wheels = data, wheels
+        self._pythons: dict[tuple[str, str], dict[str, str | None]] = {}
 
     def names(self) -> list[str]:
-        """Frameworks, then the distributions of which there are rows, then the short names of NVIDIA's."""
-        frameworks = [*self.matrix.frameworks()]
-        companions = [one for name in frameworks if (found := self.matrix.framework(name)) for one in found.companions]
-        libraries = sorted({*self.matrix.libraries(), *companions} - {*frameworks})
-        return [*frameworks, *libraries, *sorted({short for name in libraries if (short := short_name(name))})]
+        """Return frameworks, then distributions with rows, then the short names of NVIDIA's."""
+        frameworks = list(self._data.frameworks())
+        distributions = set(self._data.libraries())
+        for framework in self._data.all_frameworks():
+            distributions.update(framework.companions)
+        libraries = sorted(distributions.difference(frameworks))
+        short_names = {short_name(name) for name in libraries}
+        return [*frameworks, *libraries, *sorted(filter(None, short_names))]
 
     def entries(self, platform: str) -> list[Entry]:
-        """Every framework and every distribution with rows, in the order of `names`."""
-        return [self.entry(name, platform) for name in self.names() if self._members(name) in ([], [name])]
+        """Return every framework and every distribution with rows, in the order of `names`."""
+        names = [name for name in self.names() if self._members(name) in ([], [name])]
+        return [self.entry(name, platform) for name in names]
 
     def entry(self, name: str, platform: str) -> Entry:
-        """What is known of a framework, a distribution, or a short name. InputError for any other name."""
-        wanted = normalize_name(name)
-        framework = self.matrix.framework(wanted)
-        members = self._members(wanted)
+        """Return what is known of a framework, a distribution or a short name.
+
+        Raises:
+            InputError: nothing is known of the name.
+        """
+        normalized = normalize_name(name)
+        framework = self._data.framework(normalized)
+        members = self._members(normalized)
+        variants: list[Variant] = []
         if framework is not None:
-            found, members = self._of_framework(framework, platform), sorted({*_distributions(framework)})
+            variants = self._variants_of_framework(framework, platform)
+            members = sorted({way.requires[0].partition("[")[0] for way in framework.ways})
         elif members:
-            found = [variant for one in members for variant in self._of_distribution(one, platform)]
+            for member in members:
+                variants += self._variants_of_distribution(member, platform)
         else:
-            raise InputError(f"nothing is known about {name}", hint=_like(wanted, self.names()))
-        releases: dict[str, list[Variant]] = {}
-        for variant in found:
-            releases.setdefault(public(variant.version), []).append(variant)
+            raise InputError(f"nothing is known about {name}", hint=_hint(normalized, self.names()))
         return Entry(
-            name=wanted,
+            name=normalized,
             kind="library" if framework is None else "framework",
             distributions=tuple(members),
-            on_path=framework is not None or any(self.matrix.is_library(one) for one in members),
-            releases=tuple(
-                Release(version=version, variants=tuple(releases[version]))
-                for version in sorted(releases, key=version_key, reverse=True)
-            ),
+            on_path=framework is not None or any(map(self._data.is_library, members)),
+            releases=_releases(variants),
         )
 
     def release(self, name: str, version: str, platform: str) -> Release:
-        """The release of that version, else the newest whose numbers begin with it: 9.10.2 is 9.10.2.21.
+        """Return the release of a version, else the newest whose numbers begin with it.
 
-        Of a short name, the releases of every CUDA major that the version means. With a local part (2.13.0+cu126) only
-        that variant. InputError names releases like it.
+        9.10.2 means 9.10.2.21. For a short name, these are the releases of every CUDA major that
+        the version means. A version with a local part (2.13.0+cu126) means only that variant.
+
+        Raises:
+            InputError: there is no such release; the hint names releases like it.
         """
         entry = self.entry(name, platform)
-        asked, _, local = version.partition("+")
-        # The variants of a framework go by one version, the majors of a library each have their own.
-        groups: dict[str, list[Variant]] = {one: [] for one in entry.distributions} if entry.kind == "library" else {}
-        for each in entry.releases:
-            for one in each.variants:
-                groups.setdefault("" if entry.kind == "framework" else one.distribution, []).append(one)
-        variants = []
-        for group in groups.values():
-            meant = pick({public(one.version) for one in group}, asked)
-            variants += [one for one in group if public(one.version) == meant and local in ("", one.variant)]
+        prefix, _, local = version.partition("+")
+        variants: list[Variant] = []
+        for group in _groups(entry):
+            meant = pick({public(variant.version) for variant in group}, prefix)
+            same = [variant for variant in group if public(variant.version) == meant]
+            variants += [variant for variant in same if local in ("", variant.variant)]
         if not variants:
             raise self._no_release(entry, version, platform)
-        newest = max((public(one.version) for one in variants), key=version_key)
+        newest = max((public(variant.version) for variant in variants), key=version_key)
         return Release(version=newest, variants=tuple(variants))
 
     def _no_release(self, entry: Entry, version: str, platform: str) -> InputError:
-        others = [one for one in PLATFORMS if one != platform and self.entry(entry.name, one).releases]
         where = f"{entry.name} {version} on {platform}"
         if not entry.releases:
-            also = f"it is known on {' and '.join(others)}: --platform" if others else "there are no rows of it yet"
-            return InputError(f"nothing is known about {where}", hint=also)
-        known = [one.version for one in entry.releases]
-        newer = sum(version_key(one) > version_key(public(version)) for one in known)
-        near = ", ".join(known[max(0, newer - 2) : newer + 3])
-        return InputError(f"no release is known as {where}", hint=f"near it are {near}")
+            others = [other for other in PLATFORMS if self.entry(entry.name, other).releases]
+            hint = "there are no rows of it yet"
+            if others:
+                hint = f"it is known on {' and '.join(others)}: --platform"
+            return InputError(f"nothing is known about {where}", hint=hint)
+        known = [release.version for release in entry.releases]
+        newer = [one for one in known if version_key(one) > version_key(public(version))]
+        near = known[max(0, len(newer) - 2) : len(newer) + 3]
+        return InputError(f"no release is known as {where}", hint=f"near it are {', '.join(near)}")
 
     # ---- frameworks
 
-    def _of_framework(self, framework: Framework, platform: str) -> list[Variant]:
-        found = []
+    def _variants_of_framework(self, framework: Framework, platform: str) -> list[Variant]:
+        variants: list[Variant] = []
         for way in framework.ways:
             if way.platforms and platform not in way.platforms:
                 continue
             if way.variant == "*":
-                found += self._builds(framework.distribution, platform)
+                variants += self._variants_of_builds(framework.distribution, platform)
                 continue
             distribution = way.requires[0].partition("[")[0]
-            listed = [*self._wheels(distribution, platform)]
-            if not listed:  # the index was not asked: the carriers go by the framework's own version
-                rows = [row for name in way.carriers for row in self.matrix.releases(name) if row.platform == platform]
-                listed = [row.version for row in rows]
-            for version in dict.fromkeys(listed):
-                build = None if is_prerelease(version) else self.matrix.variant(framework, way, version, platform)
+            versions = list(self._pythons_of(distribution, platform))
+            if not versions:  # without an index: the carriers have the framework's own versions
+                versions = self._library_versions(way.carriers, platform)
+            for version in dict.fromkeys(versions):
+                if is_prerelease(version):
+                    continue
+                build = self._data.variant(framework, way, version, platform)
                 if build is not None:
-                    found.append(self._variant(build.replace(name=distribution), ("default",)))
-        return found
+                    build = build.replace(name=distribution)
+                    variants.append(self._variant_of_build(build, ("default",)))
+        return variants
 
-    def _builds(self, distribution: str, platform: str) -> list[Variant]:
-        """The builds of a distribution; those that several indexes have with the same facts are one variant."""
-        same: dict[tuple[object, ...], list[Build]] = {}
-        for build in self.matrix.builds(distribution, platform):
-            key = (build.version, build.variant, build.cuda, build.cudnn, build.code.sass, build.code.ptx)
-            same.setdefault(key, []).append(build)
-        return [self._variant(group[0], tuple(one.index for one in group)) for group in same.values()]
+    def _library_versions(self, distributions: Iterable[str], platform: str) -> list[str]:
+        versions: list[str] = []
+        for name in distributions:
+            releases = self._data.releases(name, platform)
+            versions += [library.version for library in releases]
+        return versions
 
-    def _variant(self, build: Build, indexes: tuple[str, ...]) -> Variant:
+    def _variants_of_builds(self, distribution: str, platform: str) -> list[Variant]:
+        """Return a distribution's builds; builds of several indexes with the same facts are one."""
+        groups: dict[tuple[object, ...], list[Build]] = {}
+        for build in self._data.builds(distribution, platform):
+            code = build.code
+            facts = (build.version, build.variant, build.cuda, build.cudnn, code.sass, code.ptx)
+            groups.setdefault(facts, []).append(build)
+        variants = []
+        for group in groups.values():
+            indexes = tuple(build.index for build in group)
+            variants.append(self._variant_of_build(group[0], indexes))
+        return variants
+
+    def _variant_of_build(self, build: Build, indexes: tuple[str, ...]) -> Variant:
         return Variant(
             distribution=build.name,
             version=build.local,
@@ -165,78 +194,110 @@ class Catalog:
             cudnn=build.cudnn,
             code=build.code,
             indexes=indexes,
-            requires_python=self._python(build.name, build.local, build.platform),
+            requires_python=self._requires_python(build.name, build.local, build.platform),
         )
 
     # ---- libraries
 
     def _members(self, name: str) -> list[str]:
-        """The distributions that a name means: itself, or nvidia-cudnn-cu11, -cu12 and -cu13 for "cudnn"."""
-        known = {*self.matrix.libraries()}
-        for framework in filter(None, map(self.matrix.framework, self.matrix.frameworks())):
+        """Return the distributions that a name means; a short name (cudnn) may mean several."""
+        known = set(self._data.libraries())
+        for framework in self._data.all_frameworks():
             known |= {framework.distribution, *framework.companions}
-        return [name] if name in known else _by_major(one for one in known if short_name(one) == name)
+        if name in known:
+            return [name]
+        return _by_major(one for one in known if short_name(one) == name)
 
-    def _of_distribution(self, name: str, platform: str) -> list[Variant]:
-        rows = {row.version: row for row in self.matrix.releases(name) if row.platform == platform}
-        found = []
-        for variant in self._builds(name, platform):
-            row = rows.pop(variant.version, None) if variant.indexes[0] == "default" else None
-            found.append(variant if row is None else variant.replace(code=row.code, bad=row.bad))  # read, not derived
-        return found + [self._library(row) for row in rows.values()]
+    def _variants_of_distribution(self, name: str, platform: str) -> list[Variant]:
+        releases = self._data.releases(name, platform)
+        by_version = {library.version: library for library in releases}
+        variants = []
+        for variant in self._variants_of_builds(name, platform):
+            library = None
+            if variant.indexes[0] == "default":
+                library = by_version.pop(variant.version, None)
+            if library is None:
+                variants.append(variant)
+            else:  # the code was read from the file, not derived from the framework
+                variants.append(variant.replace(code=library.code, bad=library.bad))
+        return variants + [self._variant_of_library(library) for library in by_version.values()]
 
-    def _library(self, row: Library) -> Variant:
-        major = str(row.cuda_major) if row.cuda_major else None
+    def _variant_of_library(self, library: Library) -> Variant:
+        major = str(library.cuda_major) if library.cuda_major else None
+        is_cudnn = short_name(library.name) == "cudnn"
         return Variant(
-            distribution=row.name,
-            version=row.version,
+            distribution=library.name,
+            version=library.version,
             variant=f"cu{major}" if major else "any",
-            platform=row.platform,
-            cuda=show_pair(row.cuda) if row.cuda else major,
-            cudnn=row.version if short_name(row.name) == "cudnn" else row.cudnn,
-            code=row.code,
+            platform=library.platform,
+            cuda=show_pair(library.cuda) if library.cuda else major,
+            cudnn=library.version if is_cudnn else library.cudnn,
+            code=library.code,
             indexes=("default",),
-            requires_python=self._python(row.name, row.version, row.platform),
-            bad=row.bad,
+            requires_python=self._requires_python(
+                library.name, library.version, library.platform
+            ),
+            bad=library.bad,
         )
 
     # ---- the index
 
-    def _wheels(self, distribution: str, platform: str) -> dict[str, str | None]:
-        """The versions that the index has for a platform, with the Pythons that each asks for."""
+    def _pythons_of(self, distribution: str, platform: str) -> dict[str, str | None]:
+        """Return the versions that the index has for a platform, each with its Requires-Python."""
         key = (distribution, platform)
-        if key not in self._found:
-            fit = [wheel for wheel in self.wheels(distribution) if platform_of(wheel.filename) in ("", platform)]
-            self._found[key] = {wheel.version: wheel.requires_python for wheel in fit}
-        return self._found[key]
+        if key not in self._pythons:
+            pythons: dict[str, str | None] = {}
+            for wheel in self._wheels(distribution):
+                if platform_of(wheel.filename) in ("", platform):
+                    pythons[wheel.version] = wheel.requires_python
+            self._pythons[key] = pythons
+        return self._pythons[key]
 
-    def _python(self, distribution: str, version: str, platform: str) -> str | None:
-        known = self._wheels(distribution, platform)
-        return known.get(version) or known.get(public(version))  # the variants of a release ask for the same
+    def _requires_python(self, distribution: str, version: str, platform: str) -> str | None:
+        pythons = self._pythons_of(distribution, platform)
+        # The variants of a release have the same Requires-Python.
+        return pythons.get(version) or pythons.get(public(version))
 
 
-def _distributions(framework: Framework) -> list[str]:
-    return [way.requires[0].partition("[")[0] for way in framework.ways]
+def _releases(variants: Iterable[Variant]) -> tuple[Release, ...]:
+    """Group variants by version, newest first."""
+    groups: dict[str, list[Variant]] = {}
+    for variant in variants:
+        groups.setdefault(public(variant.version), []).append(variant)
+    versions = sorted(groups, key=version_key, reverse=True)
+    return tuple(Release(version=one, variants=tuple(groups[one])) for one in versions)
+
+
+def _groups(entry: Entry) -> list[list[Variant]]:
+    """Group variants that share versions: a framework's all, a library's by distribution."""
+    groups: dict[str, list[Variant]] = {}
+    if entry.kind == "library":
+        groups = {name: [] for name in entry.distributions}
+    for release in entry.releases:
+        for variant in release.variants:
+            key = variant.distribution if entry.kind == "library" else ""
+            groups.setdefault(key, []).append(variant)
+    return list(groups.values())
 
 
 def _by_major(distributions: Iterable[str]) -> list[str]:
-    """nvidia-cublas-cu11, -cu12, and nvidia-cublas last: since CUDA 13 the name is without the major."""
+    """Sort nvidia-cublas-cu11, -cu12, and nvidia-cublas last: the name since CUDA 13."""
     return sorted(distributions, key=lambda name: (re.search(r"-cu\d\d$", name) is None, name))
 
 
 def public(version: str) -> str:
-    """2.13.0+cu126 -> 2.13.0."""
+    """Return a version without its local part: 2.13.0+cu126 -> 2.13.0."""
     return version.partition("+")[0]
 
 
 def short_name(distribution: str) -> str | None:
-    """nvidia-cudnn-cu12 and nvidia-cublas -> cudnn and cublas; None for a distribution that is not NVIDIA's."""
-    found = re.fullmatch(r"nvidia-([a-z0-9-]+?)(?:-cu\d\d)?", distribution)
-    return found[1] if found else None
+    """Return the short name of an NVIDIA distribution: nvidia-cudnn-cu12 -> cudnn; else None."""
+    match = re.fullmatch(r"nvidia-([a-z0-9-]+?)(?:-cu\d\d)?", distribution)
+    return match[1] if match else None
 
 
 def platform_of(filename: str) -> str:
-    """linux-x86_64, linux-aarch64 or win-amd64, by the tag of a wheel's file name; "" for any."""
+    """Return a wheel's platform (linux-x86_64, linux-aarch64, win-amd64); "" for any."""
     tag = filename.removesuffix(".whl").rpartition("-")[2]
     for machine in ("x86_64", "aarch64"):
         if machine in tag:
@@ -244,18 +305,21 @@ def platform_of(filename: str) -> str:
     return "win-amd64" if "win_amd64" in tag else ""
 
 
-def pick(versions: Iterable[str], asked: str) -> str | None:
-    """The version that is meant: that one, else the newest whose numbers begin with it; None for none."""
+def pick(versions: Iterable[str], prefix: str) -> str | None:
+    """Return the version that a text means: itself, else the newest whose numbers begin with it."""
     known = sorted(versions, key=version_key, reverse=True)
-    if asked in known:
-        return asked
-    same = [one for one in known if one.rstrip(".0") == asked.rstrip(".0")]  # 0.12 is 0.12.0, not 0.12.0.1
-    return next((one for one in (*same, *known) if one.startswith(f"{asked}.")), None)
+    if prefix in known:
+        return prefix
+    # 0.12 is 0.12.0 rather than 0.12.0.1.
+    same = [one for one in known if one.rstrip(".0") == prefix.rstrip(".0")]
+    for version in (*same, *known):
+        if version.startswith(f"{prefix}."):
+            return version
+    return None
 
 
-def _like(text: str, known: Sequence[str]) -> str:
-    """The known names like a text, for a hint."""
+def _hint(name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(text, known, n=3, cutoff=0.6)
+    close = get_close_matches(name, known, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else "`gpuenv matrix list` names all"

@@ -1,7 +1,8 @@
-"""What a conda record says about GPUs: its CUDA, its cuDNN, its device code where that is known.
+"""What a conda record says about GPUs: its CUDA, its cuDNN, and its device code if known.
 
-A record is the dict of repodata.json with "url" and "channel" beside: name, version, build, build_number, depends,
-constrains, subdir, sha256. Nothing of a record is guessed: what it does not say is None.
+A record is the dict of repodata.json with "url" and "channel" added: name, version, build,
+build_number, depends, constrains, subdir, sha256. Nothing is guessed: what a record does not say is
+None.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
@@ -17,8 +18,9 @@ from ..model import Code, CudaVersion, Value, parse_pair
 from ..requirements import conda_versions
 
 Record = Mapping[str, Any]
+Virtual = tuple[str, str, str]  # a virtual package: name, version, build
 
-# Packages whose version is the CUDA that an environment has; `cudatoolkit` is the one of before CUDA 12.
+# Packages whose version is the CUDA of an environment. `cudatoolkit` is from before CUDA 12.
 TOOLKITS = ("cuda-version", "cudatoolkit", "pytorch-cuda")
 CUDNN = ("libcudnn", "cudnn")
 _DOTTED = re.compile(r"cuda([0-9]+\.[0-9]+)(?:\.[0-9]+)?(?=_|$)")
@@ -27,9 +29,11 @@ _CUDNN = re.compile(r"cudnn([0-9]+(?:\.[0-9]+)+)(?=_|$)")
 
 
 class Row(Value):
-    """One build of a carrier. `glob` is what its build and its siblings (other Pythons) have in common.
+    """One build of a carrier.
 
-    `cuda` None is a CPU build; `bundled` says that cuDNN is inside the package, and then no cuDNN package is needed.
+    `cuda` None is a CPU build. `bundled` says that cuDNN is inside the package: then no cuDNN
+    package is needed. `glob` matches the build strings of the build and of its siblings for other
+    Pythons.
     """
 
     framework: str
@@ -48,28 +52,41 @@ class Row(Value):
 
 
 class Carriers:
-    """matrix_data/conda/carriers.json: the packages that have a framework, and the code of their builds."""
+    """matrix_data/conda/carriers.json: the packages that hold a framework, and the code of builds.
+
+    `packages` and `carriers` give, for each framework, the package that users name and the package
+    that holds the code. `distributions` gives the Python distribution that a package installs,
+    where the names differ.
+    """
 
     def __init__(self, folder: str) -> None:
-        """`folder` is that of the matrix data. DataError if the file is damaged."""
+        """Read the file. `folder` is that of the data. Raises DataError if the file is damaged."""
         path = os.path.join(folder, "conda", "carriers.json")
+        self.packages: dict[str, str] = {}
+        self.carriers: dict[str, str] = {}
+        self.distributions: dict[str, str] = {}
         try:
             with open(path, encoding="utf-8") as file:
                 data = json.load(file)
-            self.packages = {str(one["framework"]): str(one["package"]) for one in data["carriers"]}
-            self.carriers = {str(one["framework"]): str(one["carrier"]) for one in data["carriers"]}
-            # Where the names differ: {package: the Python distribution that it installs}.
-            self.distributions = {str(one["package"]): str(one["distribution"]) for one in data["distributions"]}
-            self._code: list[dict[str, Any]] = data["code"]
+            for row in data["carriers"]:
+                self.packages[str(row["framework"])] = str(row["package"])
+                self.carriers[str(row["framework"])] = str(row["carrier"])
+            for row in data["distributions"]:
+                self.distributions[str(row["package"])] = str(row["distribution"])
+            self._code_rows: list[dict[str, Any]] = data["code"]
+            self._channels = frozenset(str(row["channel"]) for row in self._code_rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: {error}") from None
 
     def framework_of(self, package: str) -> str | None:
-        """The framework that a conda package is the name of: pytorch -> torch."""
-        return next((one for one, name in self.packages.items() if package in (name, self.carriers[one])), None)
+        """Return the framework that a conda package is a name of: pytorch -> torch."""
+        for framework, name in self.packages.items():
+            if package in (name, self.carriers[framework]):
+                return framework
+        return None
 
     def row(self, record: Record, framework: str) -> Row:
-        """A record of a carrier as a row."""
+        """Return a record of a carrier as a row."""
         cuda, glob = cuda_of(record)
         cudnn, bundled = cudnn_of(record)
         return Row(
@@ -89,36 +106,53 @@ class Carriers:
         )
 
     def code(self, record: Record, cuda: CudaVersion | None) -> Code:
-        """The architectures of a build, by the recipe that made it; of a CPU build none, else unknown."""
+        """Return the device code of a build, from the recipe that made it; unknown without a row."""
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
-        text, where = f"{cuda[0]}.{cuda[1]}", channel_name(str(record.get("channel", "")))
-        for one in self._code:
-            same = one["carrier"] == record["name"] and record["subdir"] in one["subdirs"]
-            # A mirror or a local channel of the same builds has another name: the build's version and CUDA tell.
-            of_channel = where == one["channel"] or where not in {row["channel"] for row in self._code}
-            ranged = conda_versions.contains(one["versions"], record["version"]) and conda_versions.contains(one["cuda"], text)
-            numbered = conda_versions.contains(one.get("builds", "*"), str(record.get("build_number", 0)))
-            dotted = is_dotted(record) == (one["channel"] == "pytorch")
-            if same and of_channel and ranged and numbered and dotted:
-                # Builds of cupy name a CUDA's first release, whichever made them.
-                made_by = parse_pair(one["made_by"]) if "made_by" in one else cuda
-                return Code(sass=tuple(one["sass"]), ptx=tuple(one["ptx"]), made_by=made_by, source=one["source"])
-        return Code(sass=None, source=f"no row of {record['name']} {record['version']} for CUDA {text}")
+        for row in self._code_rows:
+            if _describes(row, record, cuda, self._channels):
+                # Builds of cupy name the first release of a CUDA major, whichever toolkit made
+                # them.
+                made_by = parse_pair(row["made_by"]) if "made_by" in row else cuda
+                sass, ptx = tuple(row["sass"]), tuple(row["ptx"])
+                return Code(sass=sass, ptx=ptx, made_by=made_by, source=row["source"])
+        release = f"{record['name']} {record['version']}"
+        source = f"no row of {release} for CUDA {cuda[0]}.{cuda[1]}"
+        return Code(sass=None, source=source)
+
+
+def _describes(
+    row: Mapping[str, Any], record: Record, cuda: CudaVersion, channels: Collection[str]
+) -> bool:
+    """Return whether a row of code is about a record."""
+    if row["carrier"] != record["name"] or record["subdir"] not in row["subdirs"]:
+        return False
+    # A mirror of the same builds has another name: then the version and the CUDA decide.
+    channel = channel_name(str(record.get("channel", "")))
+    if channel in channels and channel != row["channel"]:
+        return False
+    if is_dotted(record) != (row["channel"] == "pytorch"):
+        return False
+    number = str(record.get("build_number", 0))
+    return (
+        conda_versions.contains(row["versions"], record["version"])
+        and conda_versions.contains(row["cuda"], f"{cuda[0]}.{cuda[1]}")
+        and conda_versions.contains(row.get("builds", "*"), number)
+    )
 
 
 def is_dotted(record: Record) -> bool:
-    """Whether a build is named as the PyTorch channel names them: py3.9_cuda11.7_cudnn8.5.0_0."""
+    """Return whether a build is named as on the PyTorch channel: py3.9_cuda11.7_cudnn8.5.0_0."""
     return _DOTTED.search(record["build"]) is not None
 
 
 def channel_name(url: str) -> str:
-    """The last part of a channel's URL: conda-forge, pytorch; a label after it does not matter."""
+    """Return the last part of a channel's URL without its label: conda-forge, pytorch."""
     return url.partition("/label/")[0].rstrip("/").rpartition("/")[2]
 
 
 def cuda_of(record: Record) -> tuple[CudaVersion | None, str]:
-    """(the CUDA that a build is for, a glob of its build and its siblings'); (None, ...) for a CPU build."""
+    """Return a build's CUDA (None: a CPU build), and a glob for the builds of its siblings."""
     build = str(record["build"])
     dotted = _DOTTED.search(build)
     if dotted:
@@ -131,16 +165,14 @@ def cuda_of(record: Record) -> tuple[CudaVersion | None, str]:
     for dependency in record.get("depends") or ():
         name, spec, _ = conda_versions.split(dependency)
         if name in TOOLKITS:
-            least = conda_versions.lower_bound(spec)
-            try:
-                return parse_pair(".".join(f"{least}.0".split(".")[:2])), build
-            except ValueError:
-                continue
+            cuda = _major_minor(f"{conda_versions.lower_bound(spec)}.0")
+            if cuda is not None:
+                return cuda, build
     return None, build
 
 
 def cudnn_of(record: Record) -> tuple[str | None, bool]:
-    """(the oldest cuDNN that a build takes, whether it is inside the package)."""
+    """Return the oldest cuDNN that a build accepts, and whether cuDNN is inside the package."""
     for dependency in record.get("depends") or ():
         name, spec, _ = conda_versions.split(dependency)
         if name in CUDNN:
@@ -150,20 +182,19 @@ def cudnn_of(record: Record) -> tuple[str | None, bool]:
 
 
 def python_of(record: Record) -> tuple[int, int] | None:
-    """The one Python that a build is for; None if it is for several."""
+    """Return the one Python that a build is for; None if it is for several."""
     for dependency in record.get("depends") or ():
         name, spec, _ = conda_versions.split(dependency)
-        least = conda_versions.lower_bound(spec)
-        if name == "python_abi" or (name == "python" and "<" in spec and least):
-            try:
-                return parse_pair(".".join((least or "").split(".")[:2]))
-            except ValueError:
-                continue
+        bound = conda_versions.lower_bound(spec)
+        if name == "python_abi" or (name == "python" and "<" in spec and bound):
+            version = _major_minor(bound or "")
+            if version is not None:
+                return version
     return None
 
 
 def least_cuda(record: Record) -> str | None:
-    """The `__cuda` that a record asks for, by what it depends on or by what it constrains; "" is any."""
+    """Return the oldest `__cuda` of a record's depends and constrains; "" is any, None is none."""
     for dependency in (*(record.get("depends") or ()), *(record.get("constrains") or ())):
         name, spec, _ = conda_versions.split(dependency)
         if name == "__cuda":
@@ -172,20 +203,35 @@ def least_cuda(record: Record) -> str | None:
 
 
 def toolkit_of(record: Record) -> CudaVersion | None:
-    """The CUDA of a record of TOOLKITS; None for another."""
+    """Return the CUDA version that a record of TOOLKITS stands for; None for other records."""
     if record["name"] not in TOOLKITS:
         return None
+    return _major_minor(str(record["version"]))
+
+
+def cuda_dependency(record: Record) -> CudaVersion | None:
+    """Return the CUDA of the toolkit that a library depends on; None if it depends on none."""
+    for dependency in record.get("depends") or ():
+        name, spec, _ = conda_versions.split(dependency)
+        if name in TOOLKITS:
+            bound = conda_versions.lower_bound(spec)
+            if bound is not None:
+                return _major_minor(f"{bound}.0")
+    return None
+
+
+def _major_minor(version: str) -> tuple[int, int] | None:
     try:
-        return parse_pair(".".join(str(record["version"]).split(".")[:2]))
+        return parse_pair(".".join(version.split(".")[:2]))
     except ValueError:
         return None
 
 
 def newest(records: Sequence[Record]) -> list[Record]:
-    """Newest version first, then the highest build number, then by the build's name."""
+    """Sort records: newest version first, then the highest build number, then the build's name."""
 
-    def place(one: Record) -> tuple[conda_versions.Version, int]:
-        return conda_versions.version(one["version"]), int(one.get("build_number", 0))
+    def version_and_number(record: Record) -> tuple[conda_versions.Version, int]:
+        return conda_versions.version(record["version"]), int(record.get("build_number", 0))
 
-    by_name = sorted(records, key=lambda one: (str(one["build"]), str(one.get("url", ""))))
-    return sorted(by_name, key=place, reverse=True)
+    by_name = sorted(records, key=lambda record: (str(record["build"]), str(record.get("url", ""))))
+    return sorted(by_name, key=version_and_number, reverse=True)

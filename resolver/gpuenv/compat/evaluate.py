@@ -1,99 +1,426 @@
-"""What speaks against one release on one host: the rules asked of what the data knows of it.
+"""Can this run on this host? The only module that calls the rules (compat.rules).
 
-The solver asks it of every candidate, `survival` of pins that anybody chose. The answers are by the host fact that they
-are about ("__driver", "__sm", "__data"), which are nodes of the solver's graph; complete, never just the first.
+- `build_reasons`, `library_reasons`, `known_bad_reasons`, `host_reasons`, `device_tier`: one
+release on
+  a host. The resolver asks these of every candidate. Answers are complete, never just the first
+  reason, and are keyed by the host fact that they are about: "__driver", "__sm" and "__data" are
+  nodes of the resolver's graph.
+- `environment_findings`, `environment_reasons`: a whole environment on a host, from its parts
+  (compat.parts). Locks, installed environments, conda closures and the doctor ask these.
+- `needs_of_gpus`: what a plan needs of a host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import Reason
-from ..model import Build, Code, CudaVersion, Host, Library, Needs, parse_release
-from ..protocols import Matrix
+from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
 from . import rules
+from .data import CompatibilityData
+from .parts import FrameworkBuild, Package, Parts, parts_of_pins
 
 Facts = dict[str, tuple[Reason, ...]]
 
+OWNER_SOURCE = rules.OWNER_SOURCE
+_CUDNN = "nvidia-cudnn-cu"
 
-def of_build(subject: str, build: Build | None, host: Host, matrix: Matrix, *, on_path: bool) -> Facts:
-    """R1 and R2 for a framework's build or a companion's; `on_path` says that a convolution runs its code.
 
-    None is a release that the data does not know. Codes: those of the rules, build-unknown, cpu-build. A host without a
-    GPU has nothing against any build.
+class Finding(Value):
+    """A reason, and the packages that it is about, the one to replace first; () for the host."""
+
+    reason: Reason
+    packages: tuple[str, ...] = ()
+
+
+# ---- one release on a host ---------------------------------------------------------------------
+
+
+def build_reasons(
+    subject: str, build: Build | None, host: Host, data: CompatibilityData, *, on_path: bool
+) -> Facts:
+    """R1 and R2 for the build of a framework or of a companion.
+
+    Args:
+        subject: how the reasons name the build.
+        build: None is a release that the data does not know.
+        host: a host without a GPU gives no reasons.
+        data: the compatibility data.
+        on_path: whether a convolution runs the build's own code.
+
+    Returns:
+        Reasons by host fact. Codes: those of the rules, build-unknown, cpu-build.
     """
     if not host.gpus:
         return {}
     if build is None:
-        return unknown("build-unknown", subject)
+        return _not_in_data("build-unknown", subject)
     if build.cuda is None:
-        source = build.code.source
-        reason = Reason(code="cpu-build", subject=subject, need="a CUDA build", have="a CPU build", source=source)
+        reason = Reason(
+            code="cpu-build",
+            subject=subject,
+            need="a CUDA build",
+            have="a CPU build",
+            source=build.code.source,
+        )
         return {"__sm": (reason,)}
-    floor = matrix.driver_floor(build.cuda, host.os)
-    return {
-        "__driver": rules.driver_reasons(subject, build.cuda, host.driver, floor),
-        "__sm": rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda) if on_path else (),
-    }
+    device: tuple[Reason, ...] = ()
+    if on_path:
+        device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
+    return {"__driver": driver_reasons(subject, build.cuda, host, data), "__sm": device}
 
 
-def of_library(subject: str, library: Library | None, host: Host, matrix: Matrix) -> Facts:
-    """R2 for a CUDA library, and R1 where it is a framework's own, whose toolkit is known. Codes: library-unknown too.
+def library_reasons(
+    subject: str, library: Library | None, host: Host, data: CompatibilityData
+) -> Facts:
+    """R2 for a CUDA library, and R1 for a framework's own library, whose toolkit is known.
 
-    Of other libraries the environment's driver floor is that of the frameworks' builds.
+    For other libraries the builds of the frameworks decide which driver the environment needs.
+
+    Returns:
+        Reasons by host fact. Codes: those of the rules, library-unknown.
     """
     if library is None:
-        return unknown("library-unknown", subject)
+        return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
-    facts: Facts = {"__sm": rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)}
+    facts = {"__sm": rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)}
     if library.cuda is not None:
-        floor = matrix.driver_floor(library.cuda, host.os)
-        facts["__driver"] = rules.driver_reasons(subject, library.cuda, host.driver, floor)
+        facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
     return facts
 
 
-def unknown(code: str, subject: str) -> Facts:
-    """That the data has no row of a release."""
+def _not_in_data(code: str, subject: str) -> Facts:
     need, have = "a release that the data knows", "not in the compatibility data"
     return {"__data": (Reason(code=code, subject=subject, need=need, have=have),)}
 
 
-def known_bad(name: str, version: str, host: Host, matrix: Matrix) -> tuple[Reason, ...]:
-    """Whether a release is known to be bad, everywhere or on the host's devices. Codes: known-broken, known-avoid."""
-    found = matrix.bad(name, version, (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability))
-    if found is None:
-        return ()
-    severity, text, source = found
-    subject, need = f"{name} {version}", "a release that is not known to be bad"
-    return (Reason(code=f"known-{severity}", subject=subject, need=need, have=text, source=source),)
+def driver_reasons(
+    subject: str, cuda: CudaVersion, host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """R1 for a toolkit. Codes: driver-floor, driver-floor-unknown, driver-cuda."""
+    return rules.driver_reasons(subject, cuda, host, data.driver_floor(cuda, host.os))
+
+
+def host_reasons(host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
+    """R7 for the driver and the GPUs. Codes: gpu-dropped-by-driver, driver-branch-unknown."""
+    return rules.branch_reasons(host, data.last_branches, data.newest_branch())
+
+
+def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:
+    """R4 for a cuDNN release beside a build. Codes: cudnn-version, cudnn-version-unknown."""
+    return rules.cudnn_reasons(subject, build_cudnn, runtime_cudnn)
+
+
+def known_bad_reasons(
+    distribution: str, version: str, host: Host, data: CompatibilityData, subject: str = ""
+) -> tuple[Reason, ...]:
+    """R4: whether a release is known to be bad everywhere or on the host's devices.
+
+    Args:
+        distribution: the wheel distribution under which the data has the release.
+        version: its version.
+        host: its GPUs count.
+        data: the compatibility data.
+        subject: how the reason names the release; by default "distribution version".
+
+    Returns:
+        Codes: known-broken, known-avoid.
+    """
+    # A generator: for most distributions the data has no verdict and does not look at the GPUs.
+    capabilities = (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability)
+    verdict = data.bad(distribution, version, capabilities)
+    return rules.bad_release_reasons(subject or f"{distribution} {version}", verdict)
+
+
+def device_tier(code: Code, host: Host) -> int:
+    """Rank a build for the devices: 0 if all have SASS, 1 if all have SASS or PTX, 2 otherwise."""
+    tier = 0
+    for gpu in host.gpus:
+        answer = rules.serves(code, gpu.compute_capability, host.driver_cuda)
+        if answer == "ptx":
+            tier = 1
+        elif answer != "sass":
+            return 2
+    return tier
+
+
+def serves(code: Code, capability: tuple[int, int]) -> bool:
+    """R2 without a driver: whether the code may run on a device; unknown code may."""
+    return rules.serves(code, capability, None) is not None
+
+
+def is_doubt(reason: Reason) -> bool:
+    """Return whether a reason is a doubt or a warning rather than a failure."""
+    return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
+
+
+# ---- what a plan needs of a host ---------------------------------------------------------------
 
 
 def needs_of_gpus(
-    needs: Needs, toolkits: Sequence[CudaVersion], codes: Sequence[Code], host: Host, matrix: Matrix
+    needs: Needs,
+    toolkits: Sequence[CudaVersion],
+    codes: Sequence[Code],
+    host: Host,
+    data: CompatibilityData,
 ) -> Needs:
-    """What a plan needs of a GPU host beside `needs`: the driver floor of its newest toolkit (R1), the devices that all
-    of its libraries serve (R2, R3). `toolkits` are the CUDA versions in it, one at least.
+    """Add what a plan needs of a GPU host: the driver floor (R1) and the devices (R2, R3).
+
+    Args:
+        needs: the needs that are no matter of GPUs.
+        toolkits: the CUDA versions in the plan, at least one. The newest decides.
+        codes: the device code of every library on the path.
+        host: the host that the plan was made for.
+        data: the compatibility data.
     """
-    rows = [matrix.driver_floor(cuda, host.os) for cuda in toolkits]
-    floors = [row[0] for row in rows if row is not None]
-    # A lock may go to any host with a driver of the floor: PTX counts only where a device here lives by it, and then
-    # the driver that compiles it here becomes the floor.
-    mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    by_ptx = any(rules.serves_all(codes, one, host.driver_cuda) == "ptx" for one in mine)
-    good = ("sass", "ptx") if by_ptx else ("sass",)
-    if by_ptx and host.driver is not None:
-        floors.append(host.driver)
-    served = [one for one in matrix.capabilities() if rules.serves_all(codes, one, host.driver_cuda) in good]
-    # Devices that were let pass with a warning, their code being unknown, are what the lock was made for.
-    served += [one for one in mine if one not in served]
+    floors = []
+    for cuda in toolkits:
+        floor = data.driver_floor(cuda, host.os)
+        if floor is not None:
+            floors.append(floor[0])
+    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability]
+    answers = [rules.serves_all(codes, one, host.driver_cuda) for one in capabilities]
+    accepted: tuple[str, ...] = ("sass",)
+    # The lock may go to any host with a driver of the floor. So PTX counts only if a device of this
+    # host depends on it; then the driver that compiles it here becomes the floor.
+    if "ptx" in answers:
+        accepted = ("sass", "ptx")
+        if host.driver is not None:
+            floors.append(host.driver)
+    # Devices that passed with a warning, their code being unknown, are what the lock was made for.
+    served = set(capabilities)
+    for capability in data.capabilities():
+        if rules.serves_all(codes, capability, host.driver_cuda) in accepted:
+            served.add(capability)
     return needs.replace(
         driver=max(floors, key=parse_release, default=None),
-        compute_capabilities=tuple(sorted(set(served))),
+        compute_capabilities=tuple(sorted(served)),
         cuda=max(toolkits),
     )
 
 
-def is_doubt(reason: Reason) -> bool:
-    """Whether a reason says that the facts do not decide, or is a warning, rather than that something fails."""
-    return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
+# ---- a whole environment -----------------------------------------------------------------------
+
+
+def pin_reasons(
+    pins: Iterable[tuple[str, str]], host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """Return everything that speaks against (name, version) pairs on a host.
+
+    The pairs are those of a lock of any tool or of an installed environment. Neither an index nor
+    a solve is needed, so it also answers "would these pins work with another driver or GPU?".
+    """
+    return environment_reasons(parts_of_pins(pins, host.platform, data), host, data)
+
+
+def environment_reasons(
+    parts: Parts, host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """Return everything that speaks against an environment on a host; each reason once.
+
+    Codes: see `environment_findings`. `is_doubt` tells doubts from failures.
+    """
+    reasons: dict[tuple[str, str, str, str], Reason] = {}
+    for finding in environment_findings(parts, host, data):
+        reason = finding.reason
+        reasons[reason.code, reason.subject, reason.need, reason.have] = reason
+    return tuple(reasons.values())
+
+
+def environment_findings(
+    parts: Parts, host: Host, data: CompatibilityData
+) -> Iterator[Finding]:
+    """Yield everything that speaks against an environment on a host, with the packages concerned.
+
+    Codes: those of the rules, cpu-build, build-unknown, library-unknown, cuda-major, cuda-variant,
+    driver-unknown, cudnn-unknown, gpu-unused (a CUDA build without a GPU: it runs on the CPU).
+    """
+    if host.gpus:
+        yield from _device_findings(parts, host, data)
+    else:
+        yield from _unused_builds(parts)
+    yield from _known_bad(parts, host, data)
+    yield from _bad_pairs(parts, host, data)
+    for part in parts.builds:
+        if part.on_path:
+            yield from _cudnn_of_build(part, parts, host)
+    yield from _companion_variants(parts)
+    yield from _owners(parts, data)
+
+
+def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    """R1, R2, R3, R6 and R7 on a host with a GPU."""
+    if parts.builds or parts.libraries or parts.toolkits:
+        yield from _about((), host_reasons(host, data))
+    for part in parts.builds:
+        facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
+        for reasons in facts.values():
+            yield from _about((part.package,), reasons)
+    for toolkit in parts.toolkits:
+        reasons = driver_reasons(toolkit.package.subject, toolkit.cuda, host, data)
+        yield from _about((toolkit.package.name,), reasons)
+    if not parts.toolkits and not _build_toolkits(parts):
+        yield from _library_floors(parts, host, data)
+    for library in parts.libraries:
+        package = library.package
+        facts = library_reasons(package.subject, library.library, host, data)
+        for reasons in facts.values():
+            yield from _about((package.name,), reasons)
+    yield from _about((), _unknown_driver(parts, host, data))
+
+
+def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
+    for reason in reasons:
+        yield Finding(reason=reason, packages=packages)
+
+
+def _build_toolkits(parts: Parts) -> list[CudaVersion]:
+    builds = (part.build for part in parts.builds)
+    return [build.cuda for build in builds if build is not None and build.cuda is not None]
+
+
+def _library_floors(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    """R1 by the CUDA major of the libraries, for an environment without a CUDA framework."""
+    for part in parts.libraries:
+        if part.library is not None and part.library.cuda_major:
+            cuda = (part.library.cuda_major, 0)
+            reasons = driver_reasons(part.package.subject, cuda, host, data)
+            yield from _about((part.package.name,), reasons)
+
+
+def _unknown_driver(
+    parts: Parts, host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """R1 on a host whose driver release is not known: the floor that it must meet."""
+    if host.driver is not None:
+        return ()
+    toolkits = _build_toolkits(parts) + [toolkit.cuda for toolkit in parts.toolkits]
+    if not toolkits:
+        majors = [part.library.cuda_major for part in parts.libraries if part.library is not None]
+        toolkits = [(major, 0) for major in majors if major]
+    floors = []
+    for cuda in toolkits:
+        floor = data.driver_floor(cuda, host.os)
+        if floor is not None:
+            floors.append(floor)
+    if not floors:
+        return ()
+    release, source = max(floors, key=lambda floor: parse_release(floor[0]))
+    need, have = f"driver {release} or newer", "a driver release that is not known"
+    reason = Reason(code="driver-unknown", subject="driver", need=need, have=have, source=source)
+    return (reason,)
+
+
+def _unused_builds(parts: Parts) -> Iterator[Finding]:
+    for part in parts.builds:
+        if part.build is not None and part.build.cuda is not None and part.on_path:
+            reason = Reason(
+                code="gpu-unused",
+                subject=part.subject,
+                need="a GPU to be of use",
+                have="a host without a GPU: it runs on the CPU",
+                source=part.build.code.source,
+            )
+            yield Finding(reason=reason, packages=(part.package,))
+
+
+def _known_bad(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    for package in parts.packages:
+        reasons = known_bad_reasons(
+            package.distribution, package.version, host, data, package.subject
+        )
+        yield from _about((package.name,), reasons)
+
+
+def _bad_pairs(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
+    """R4 for releases that must not meet."""
+    sides: dict[str, dict[str, Package]] = {}
+    verdicts: dict[str, tuple[str, str, str]] = {}
+    for package in parts.packages:
+        for row in data.bad_pairs(package.distribution, package.version):
+            pair, side, several_gpus, text, source, severity = row
+            if pair_counts(host, several_gpus=several_gpus):
+                sides.setdefault(pair, {})[side] = package
+                verdicts[pair] = (severity, text, source)
+    for pair, members in sides.items():
+        if len(members) > 1:
+            first, second = members["a"], members["b"]
+            severity, text, source = verdicts[pair]
+            reason = rules.bad_pair_reason(
+                first.subject,
+                second.subject,
+                pair=pair,
+                severity=severity,
+                text=text,
+                source=source,
+            )
+            yield Finding(reason=reason, packages=(first.name, second.name))
+
+
+def pair_counts(host: Host, *, several_gpus: bool) -> bool:
+    """Return whether a bad pair counts on a host: some count only with several GPUs."""
+    return len(host.gpus) > (1 if several_gpus else 0)
+
+
+def _cudnn_of_build(part: FrameworkBuild, parts: Parts, host: Host) -> Iterator[Finding]:
+    """R4 for the cuDNN of the build's CUDA major. Without one the system's would be loaded."""
+    build = part.build
+    if build is None or build.cudnn is None or build.cuda is None:
+        return
+    required = f"{_CUDNN}{build.cuda[0]}"
+    releases = [one for one in parts.packages if one.distribution.startswith(_CUDNN)]
+    fitting = [one for one in releases if one.distribution == required]
+    if fitting:
+        reasons = rules.cudnn_reasons(part.subject, build.cudnn, fitting[0].version)
+        yield from _about((fitting[0].name, part.package), reasons)
+    elif releases:
+        reason = Reason(
+            code="cuda-major",
+            subject=part.subject,
+            need=required,
+            have=" and ".join(one.subject for one in releases),
+            source=rules.OWNER_SOURCE,
+        )
+        yield Finding(reason=reason, packages=(releases[0].name, part.package))
+    elif host.os == "linux" and host.gpus:  # on Windows the framework's own wheel holds cuDNN
+        reason = Reason(
+            code="cudnn-unknown",
+            subject=part.subject,
+            need=f"cuDNN {build.cudnn} or a newer release of its major",
+            have="none in the environment: the system's is loaded if there is one",
+            source=rules.CUDNN_SOURCE,
+        )
+        yield Finding(reason=reason, packages=(part.package,))
+
+
+def _companion_variants(parts: Parts) -> Iterator[Finding]:
+    """A companion must be built for the same CUDA as its framework."""
+    own = {part.framework: part.build for part in parts.builds if part.on_path}
+    for part in parts.builds:
+        base, build = own.get(part.framework), part.build
+        if part.on_path or base is None or build is None:
+            continue
+        # A companion that fits several releases of its framework links the CUDA runtime only.
+        if len(build.companions) == 1 and build.variant != base.variant:
+            reason = Reason(
+                code="cuda-variant",
+                subject=part.subject,
+                need=f"the CUDA build of {base.name} {base.local}, {base.variant}",
+                have=build.variant,
+                source=build.code.source,
+            )
+            yield Finding(reason=reason, packages=(part.package,))
+
+
+def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
+    """R5: two distributions that install the same files."""
+    owners: dict[str, dict[str, Package]] = {}  # folder -> distribution -> a package of it
+    for package in parts.packages:
+        for folder in data.slots(package.distribution):
+            owners.setdefault(folder, {}).setdefault(package.distribution, package)
+    names: dict[str, list[str]] = {}
+    for folder, members in owners.items():
+        names[folder] = [package.name for package in members.values()]
+    for reason in rules.owner_reasons(names):
+        yield Finding(reason=reason, packages=tuple(sorted(names[reason.subject])))

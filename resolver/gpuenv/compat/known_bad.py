@@ -1,89 +1,127 @@
-"""Releases, and pairs of releases, that are known to be bad: which of them count on a host."""
+"""Releases, and pairs of releases, that are known to be bad, and which of them count on a host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from ..model import ComputeCapability
 
-_SIGNS: dict[str, Callable[[list[int], list[int]], bool]] = {
-    "==": list.__eq__, "<=": list.__le__, ">=": list.__ge__, "<": list.__lt__, ">": list.__gt__
-}  # fmt: skip
+# (severity, text, source). Severity "broken": never choose. "avoid": choose if nothing else fits.
+Verdict = tuple[str, str, str]
+# (pair, side, several_gpus, text, source, severity) for a release on side "a" or "b" of a pair.
+# Releases of both sides must not meet; with `several_gpus` only on a host with several GPUs.
+BadPair = tuple[str, str, bool, str, str, str]
+
+# (distributions, versions, severity, text, source, capabilities); no capability means all.
+BadRow = tuple[Sequence[str], str, str, str, str, Sequence[Sequence[int]]]
+# The side of a pair: (distributions, versions).
+Side = tuple[Sequence[str], str]
+# (pair, side a, side b, several_gpus, severity, text, source)
+BadPairRow = tuple[str, Side, Side, bool, str, str, str]
+
+_COMPARISONS: dict[str, Callable[[list[int], list[int]], bool]] = {
+    "==": list.__eq__,
+    "<=": list.__le__,
+    ">=": list.__ge__,
+    "<": list.__lt__,
+    ">": list.__gt__,
+}
 
 
 class KnownBad:
-    """The tables `bad` and `bad_pairs`, rows of distributions, versions and the verdict."""
+    """The tables `bad` and `bad_pairs` by distribution.
 
-    def __init__(self, rows: Iterable[Sequence[Any]], pairs: Iterable[Sequence[Any]]) -> None:
-        """ValueError and TypeError for rows of another shape; versions are looked at when they are asked for."""
-        self._rows: dict[str, list[tuple[str, tuple[str, str, str], frozenset[ComputeCapability]]]] = {}
-        self._pairs: dict[str, list[tuple[str, tuple[str, str, bool, str, str, str]]]] = {}
+    Raises ValueError or TypeError for rows of another shape. Version ranges are parsed when they
+    are needed.
+    """
+
+    def __init__(self, rows: Iterable[BadRow], pairs: Iterable[BadPairRow]) -> None:
+        self._rows: dict[str, list[tuple[str, Verdict, frozenset[ComputeCapability]]]] = {}
+        self._pairs: dict[str, list[tuple[str, BadPair]]] = {}
         for names, versions, severity, text, source, capabilities in rows:
-            row = (versions, (severity, text, source), frozenset((x, y) for x, y in capabilities))
+            verdict = (severity, text, source)
+            row = (versions, verdict, frozenset((major, minor) for major, minor in capabilities))
             for name in names:
                 self._rows.setdefault(name, []).append(row)
         for pair, first, second, several_gpus, severity, text, source in pairs:
             for side, (names, versions) in (("a", first), ("b", second)):
+                member = (pair, side, several_gpus, text, source, severity)
                 for name in names:
-                    found = (pair, side, several_gpus, text, source, severity)
-                    self._pairs.setdefault(name, []).append((versions, found))
+                    self._pairs.setdefault(name, []).append((versions, member))
 
     def of(
         self, distribution: str, version: str, capabilities: Iterable[ComputeCapability] = ()
-    ) -> tuple[str, str, str] | None:
-        """(severity, text, source), the worst one, of the rows that count on devices of these capabilities."""
+    ) -> Verdict | None:
+        """Return the worst verdict on a release, of the rows that count on these devices."""
         rows = self._rows.get(distribution)
         if rows is None:
             return None
-        here = frozenset(capabilities)
-        worst: tuple[str, str, str] | None = None
-        for versions, verdict, only in rows:
-            if (not only or only & here) and (worst is None or worst[0] == "avoid") and within(version, versions):
-                worst = verdict if worst is None or verdict[0] == "broken" else worst
+        devices = frozenset(capabilities)
+        worst: Verdict | None = None
+        for versions, verdict, only_on in rows:
+            if only_on and not only_on & devices:
+                continue
+            worse = worst is None or (worst[0] == "avoid" and verdict[0] == "broken")
+            if worse and within(version, versions):
+                worst = verdict
         return worst
 
-    def pairs(self, distribution: str, version: str) -> Sequence[tuple[str, str, bool, str, str, str]]:
-        """(pair, side, several_gpus, text, source, severity) of each bad pair that the release is one side of."""
+    def pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
+        """Return the bad pairs of which a release is a member."""
         rows = self._pairs.get(distribution)
-        return [found for versions, found in rows if within(version, versions)] if rows else ()
+        if rows is None:
+            return ()
+        return [member for versions, member in rows if within(version, versions)]
 
 
 def within(version: str, versions: str) -> bool:
-    """Whether "9.10.0.56" is meant by "9.10.0.*", by ">=9.8,<9.10.1" or by its own name.
+    """Return whether a version is one of `versions`: "9.10.0.*", ">=9.8,<9.10.1" or a version.
 
-    Ranges compare dotted numbers, as PEP 440 does for final releases; what follows the numbers is not looked at.
-    ValueError for a range of another form.
+    Ranges compare dotted numbers, as PEP 440 does for final releases. What follows the numbers does
+    not count.
+
+    Raises:
+        ValueError: the range has another form.
     """
     if versions.endswith(".*"):
         return f"{version}.".startswith(versions[:-1])
-    if versions[:1] not in _SIGNS and versions[:2] not in _SIGNS:
+    if versions[:1] not in _COMPARISONS and versions[:2] not in _COMPARISONS:
         return version == versions
     release = _release(version)
-    return all(_SIGNS[sign](release, _release(bound)) for sign, bound in clauses(versions))
+    return all(_COMPARISONS[sign](release, _release(bound)) for sign, bound in clauses(versions))
 
 
 def clauses(versions: str) -> list[tuple[str, str]]:
-    """">=12.8,<13.2" -> [(">=", "12.8"), ("<", "13.2")]; "13.4.0.1" and "9.10.0.*" -> one clause without a sign.
+    """Split a range: ">=12.8,<13.2" -> [(">=", "12.8"), ("<", "13.2")].
 
-    ValueError for anything else.
+    "13.4.0.1" and "9.10.0.*" give one clause with an empty sign.
+
+    Raises:
+        ValueError: the text is not a range, not a prefix and not a version.
     """
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for clause in versions.split(","):
-        sign = next((one for one in (clause[:2], clause[:1]) if one in _SIGNS), "")
+        sign = ""
+        for candidate in (clause[:2], clause[:1]):
+            if candidate in _COMPARISONS:
+                sign = candidate
+                break
         bound = clause[len(sign) :]
-        numbers = (bound if sign else bound.removesuffix(".*")).split(".")
-        if not all(part.isascii() and part.isdigit() for part in numbers) or (not sign and clause != versions):
-            raise ValueError(f"{versions!r} is no range such as >=12.8,<13.2, no 9.10.0.* and no version")
-        found.append((sign, bound))
-    return found
+        numbers = bound if sign else bound.removesuffix(".*")
+        numeric = all(part.isascii() and part.isdigit() for part in numbers.split("."))
+        if not numeric or (not sign and clause != versions):
+            raise ValueError(
+                f"{versions!r} is not a range such as >=12.8,<13.2, not 9.10.0.* and not a version"
+            )
+        pairs.append((sign, bound))
+    return pairs
 
 
 def _release(version: str) -> list[int]:
-    """"13.2.0rc1" -> [13, 2]: zeros at the end make no other release."""
+    """Return the numbers of a version without zeros at the end: "13.2.0rc1" -> [13, 2]."""
     numbers: list[int] = []
     for part in version.split("."):
-        digits = part[: next((place for place, letter in enumerate(part) if not letter.isdigit()), len(part))]
+        digits = _leading_digits(part)
         if digits:
             numbers.append(int(digits))
         if digits != part:
@@ -91,3 +129,10 @@ def _release(version: str) -> list[int]:
     while numbers and not numbers[-1]:
         numbers.pop()
     return numbers
+
+
+def _leading_digits(text: str) -> str:
+    for position, letter in enumerate(text):
+        if not letter.isdigit():
+            return text[:position]
+    return text

@@ -1,4 +1,4 @@
-"""The rows of matrix_data's JSON files as values: builds of a framework, releases of a library."""
+"""The rows of matrix_data's JSON files as values: builds of frameworks, releases of libraries."""
 
 from __future__ import annotations
 
@@ -8,71 +8,98 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
-from ..model import Build, Code, Framework, Library, parse_pair
+from ..model import Build, Code, CudaVersion, Framework, Library, parse_pair
+from .architectures import parse_target
 from .known_bad import KnownBad
-from .rules import parse_target
+
+Row = Mapping[str, Any]
 
 
 class Builds:
-    """The builds of one framework and of its companions, from frameworks/<name>.json."""
+    """The builds of one framework and of its companions, from frameworks/<name>.json.
+
+    A framework with few builds has them as [[build]] in its TOML file. A framework whose variants
+    are distributions of their own has none.
+    """
 
     def __init__(self, path: str, framework: Framework) -> None:
-        """DataError names the file and the row that is damaged; the rest of a row is looked at when it is asked for.
+        """Read the names of the rows; the rest of a row is read when it is needed.
 
-        A framework of few builds has them as [[build]] in its TOML file; one whose variants are distributions of
-        their own has none at all.
+        Raises:
+            DataError: names the file and the row that is damaged.
         """
         self.path, self.framework = path, framework
+        lines: list[str] | None = None
         if os.path.exists(path):
-            data, lines = _in_lines(path, "builds")
+            content, lines = _read_in_lines(path, "builds")
         else:
-            data, lines = _inline(path.removesuffix(".json") + ".toml"), None
-        # A row of a file as derive_rows.py writes it stays a line until it is asked for.
-        self.rows: dict[tuple[str, str], dict[str, Any] | str] = {}
-        for row in _rows(data, "builds", path) if lines is None else lines:
+            content = _inline_builds(path.removesuffix(".json") + ".toml")
+        # A row of a file that derive_rows.py wrote stays a line of text until it is needed.
+        self._rows: dict[tuple[str, str], Row | str] = {}
+        for row in _rows(content, "builds", path) if lines is None else lines:
             key = (_text(row, "local", path), _text(row, "platform", path))
-            if key in self.rows:
+            if key in self._rows:
                 raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
-            self.rows[key] = row
-        # torchvision 0.28.0 -> the releases of the framework that it goes with, the one it was built with first
-        self.partners: dict[tuple[str, str], list[str]] = {}
-        self.companions: dict[str, list[tuple[str, str]]] = {}
-        for row in _rows(data, "companions", path):
+            self._rows[key] = row
+        # torchvision 0.28.0 -> the framework releases that it fits, the one it was built with
+        # first.
+        self._partners: dict[tuple[str, str], list[str]] = {}
+        # A framework release -> the companions that fit it.
+        self._companions: dict[str, list[tuple[str, str]]] = {}
+        for row in _rows(content, "companions", path):
             name, version = _text(row, "name", path), _text(row, "version", path)
-            self.partners[name, version] = partners = _texts(row, framework.name, path)
+            partners = _texts(row, framework.name, path)
+            self._partners[name, version] = partners
             for partner in partners:
-                self.companions.setdefault(partner, []).append((name, version))
-        self.found: dict[tuple[str, str, str], Build | None] = {}
+                self._companions.setdefault(partner, []).append((name, version))
+        self._found: dict[tuple[str, str, str], Build | None] = {}
 
     def find(self, distribution: str, version: str, platform: str) -> Build | None:
-        """The build of the framework or of a companion that a version string names."""
+        """Return the build of the framework or of a companion that a version names."""
         key = (distribution, version, platform)
-        if key not in self.found:
-            own = distribution == self.framework.distribution
-            self.found[key] = self._own(version, platform) if own else self._companion(*key)
-        return self.found[key]
+        if key not in self._found:
+            if distribution == self.framework.distribution:
+                self._found[key] = self._own(version, platform)
+            else:
+                self._found[key] = self._companion(distribution, version, platform)
+        return self._found[key]
 
     def all(self, distribution: str, platform: str, above: str = "") -> Sequence[Build]:
-        """Every build on a platform (above a version), newest first, the default index first within a version."""
-        versions = [local for local, where in self.rows if where == platform]
+        """Return the builds on a platform, newest first, in a version the default index first.
+
+        `above` leaves out that version and older ones.
+        """
+        versions = [local for local, row_platform in self._rows if row_platform == platform]
         if distribution != self.framework.distribution:
-            ways = sorted({local.partition("+")[1] + local.partition("+")[2] for local in versions})
-            known = [version for name, version in self.partners if name == distribution]
-            versions = [version + way for version in known for way in ways]
-        if above:
-            limit = _numbers(above)
-            versions = [version for version in versions if _numbers(version.partition("+")[0]) > limit]
-        found = [build for version in versions if (build := self.find(distribution, version, platform))]
-        found.sort(key=lambda build: build.index != "default")
-        return sorted(found, key=lambda build: [int(part) for part in build.version.split(".")], reverse=True)
+            versions = self._companion_versions(distribution, versions)
+        limit = _numbers(above) if above else []
+        builds = []
+        for version in versions:
+            if limit and _numbers(version.partition("+")[0]) <= limit:
+                continue
+            build = self.find(distribution, version, platform)
+            if build is not None:
+                builds.append(build)
+        builds.sort(key=lambda build: build.index != "default")
+        builds.sort(key=_release_numbers, reverse=True)
+        return builds
+
+    def _companion_versions(self, distribution: str, own_versions: Sequence[str]) -> list[str]:
+        """Return every version of a companion with every local part that the framework has."""
+        local_parts = sorted({"".join(local.partition("+")[1:]) for local in own_versions})
+        versions = []
+        for name, version in self._partners:
+            if name == distribution:
+                versions += [version + local for local in local_parts]
+        return versions
 
     def _own(self, local: str, platform: str) -> Build | None:
-        row = self.rows.get((local, platform))
+        row = self._rows.get((local, platform))
         if isinstance(row, str):
-            row = self.rows[local, platform] = _parsed(row, self.path)
+            row = self._rows[local, platform] = _parse_line(row, self.path)
         if row is None:
             return None
-        version, cuda = _text(row, "version", self.path), row.get("cuda")
+        version = _text(row, "version", self.path)
         return Build(
             name=self.framework.distribution,
             version=version,
@@ -80,23 +107,27 @@ class Builds:
             variant=_text(row, "variant", self.path),
             index=_text(row, "index", self.path),
             platform=platform,
-            cuda=_pair(row, "cuda", self.path) if cuda is not None else None,
+            cuda=_pair_or_none(row, "cuda", self.path),
             cudnn=row.get("cudnn"),
             code=_code(row, self.path),
-            companions=tuple(self.companions.get(version, ())),
+            companions=tuple(self._companions.get(version, ())),
         )
 
     def _companion(self, distribution: str, local: str, platform: str) -> Build | None:
-        version, _, variant = local.partition("+")
-        partners = self.partners.get((distribution, version), ())
+        """Return a companion's build: it has the CUDA of the framework that it was built with."""
+        version, plus, variant = local.partition("+")
+        partners = self._partners.get((distribution, version), ())
         for partner in partners:
-            base = self.find(self.framework.distribution, partner + ("+" + variant if variant else ""), platform)
+            base = self.find(self.framework.distribution, partner + plus + variant, platform)
             if base is not None:
                 source = f"built with {base.name} {base.local}: {base.code.source}"
-                names = tuple((self.framework.distribution, name) for name in partners)
-                code = base.code.replace(evidence="documented", source=source)
                 return base.replace(
-                    name=distribution, version=version, local=local, cudnn=None, code=code, companions=names
+                    name=distribution,
+                    version=version,
+                    local=local,
+                    cudnn=None,
+                    code=base.code.replace(evidence="documented", source=source),
+                    companions=tuple((self.framework.distribution, name) for name in partners),
                 )
         return None
 
@@ -105,67 +136,98 @@ class Releases:
     """The releases of one CUDA library, from libraries/<distribution>.json."""
 
     def __init__(self, path: str, distribution: str, bad: KnownBad) -> None:
-        """`bad` says which releases are known to be bad. DataError as for builds."""
-        self.path, self.distribution, self.bad = path, distribution, bad
-        data = read(path)
-        major = data.get("cuda_major", "")
+        """Read the rows.
+
+        Args:
+            path: the file.
+            distribution: the library's distribution.
+            bad: the releases that are known to be bad.
+
+        Raises:
+            DataError: names the file and the row that is damaged.
+        """
+        self._path, self._distribution, self._bad = path, distribution, bad
+        content = read(path)
+        major = content.get("cuda_major", "")
         if major is not None and not isinstance(major, int):
-            raise DataError(f"{path}: cuda_major is missing or no number")
-        self.major: int | None = major  # None: it differs by release, and is that of the release's toolkit
-        self.rows = {
-            (_text(row, "version", path), _text(row, "platform", path)): row for row in _rows(data, "releases", path)
-        }
-        self.found: dict[tuple[str, str], Library] = {}
+            raise DataError(f"{path}: cuda_major is missing or is not a number")
+        # None: it is that of each release's toolkit.
+        self.major: int | None = major
+        self._rows: dict[tuple[str, str], Row] = {}
+        for row in _rows(content, "releases", path):
+            self._rows[_text(row, "version", path), _text(row, "platform", path)] = row
+        self._found: dict[tuple[str, str], Library] = {}
 
     def find(self, version: str, platform: str) -> Library | None:
-        """What is known about a release on a platform."""
+        """Return what is known about a release on a platform."""
         key = (version, platform)
-        if key not in self.rows:
+        if key not in self._rows:
             return None
-        if key not in self.found:
-            bad = self.bad.of(self.distribution, version)
-            cuda = self._cuda(key)
-            self.found[key] = Library(
-                name=self.distribution, version=version, platform=platform,
-                cuda_major=self.major if self.major is not None else cuda[0] if cuda else 0,
-                code=_code(self.rows[key], self.path), bad=bad, cuda=cuda, cudnn=self.rows[key].get("cudnn"),
-            )  # fmt: skip
-        return self.found[key]
+        if key not in self._found:
+            self._found[key] = self._library(version, platform)
+        return self._found[key]
 
-    def _cuda(self, key: tuple[str, str]) -> tuple[int, int] | None:
-        return _pair(self.rows[key], "cuda", self.path) if self.rows[key].get("cuda") is not None else None
+    def _library(self, version: str, platform: str) -> Library:
+        row = self._rows[version, platform]
+        cuda, major = _pair_or_none(row, "cuda", self._path), self.major
+        if major is None:
+            major = cuda[0] if cuda else 0
+        return Library(
+            name=self._distribution,
+            version=version,
+            platform=platform,
+            cuda_major=major,
+            code=_code(row, self._path),
+            bad=self._bad.of(self._distribution, version),
+            cuda=cuda,
+            cudnn=row.get("cudnn"),
+        )
 
     def reaches(self, version: str) -> bool:
-        """Whether there is a release of that version or an older one, on whatever platform."""
+        """Return whether there is a release of that version or an older one, on any platform."""
         limit = _numbers(version)
-        return any(_numbers(one) <= limit for one, _ in self.rows)
+        return any(_numbers(known) <= limit for known, _ in self._rows)
 
     def upto(self, version: str, platform: str) -> Library | None:
-        """The release of this version, else the newest older one: what a plug-in's version range admits."""
-        if (version, platform) not in self.rows:
+        """Return the release of a version, else the newest older one.
+
+        That is the release that the version range of a plug-in admits.
+        """
+        if (version, platform) not in self._rows:
             limit = _numbers(version)
-            older = [one for one, where in self.rows if where == platform and _numbers(one) < limit]
+            older = []
+            for known, known_platform in self._rows:
+                if known_platform == platform and _numbers(known) < limit:
+                    older.append(known)
             version = max(older, key=_numbers, default=version)
         return self.find(version, platform)
 
     def all(self) -> Sequence[Library]:
-        """Every release and platform, in the order of the file."""
-        return [library for key in self.rows if (library := self.find(*key))]
+        """Return every release on every platform, in the order of the file."""
+        libraries = (self.find(version, platform) for version, platform in self._rows)
+        return [library for library in libraries if library is not None]
 
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdigit()]
 
 
+def _release_numbers(build: Build) -> list[int]:
+    return [int(part) for part in build.version.split(".")]
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
 def read(path: str) -> dict[str, Any]:
-    """The object in a JSON file. DataError if there is none."""
+    """Return the object in a JSON file. Raises DataError if there is none."""
     try:
-        data = json.loads(_content(path))
+        content = json.loads(_content(path))
     except ValueError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{path} must hold an object")
-    return data
+    return content
 
 
 def _content(path: str) -> bytes:
@@ -173,14 +235,15 @@ def _content(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing", hint="reinstall gpuenv, or run scripts/compile_matrix.py") from error
+        hint = "reinstall gpuenv, or run scripts/compile_matrix.py"
+        raise DataError(f"{path} is missing", hint=hint) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
 def read_toml(path: str) -> dict[str, Any]:
-    """The content of a TOML file. DataError if there is none. Slow to import: for what is not in tables.json."""
-    import tomllib
+    """Return the content of a TOML file. Raises DataError if it cannot be read."""
+    import tomllib  # compiles patterns for 2 ms, and a solve reads tables.json instead
 
     try:
         with open(path, "rb") as file:
@@ -189,17 +252,50 @@ def read_toml(path: str) -> dict[str, Any]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def _inline(path: str) -> dict[str, Any]:
-    data = read_toml(path)
-    if "build" not in data and [way["variant"] for way in data.get("way", [])] in ([], ["*"]):
+def _inline_builds(path: str) -> dict[str, Any]:
+    """Return the builds of a framework's TOML file in the form of the JSON file."""
+    content = read_toml(path)
+    variants = [way["variant"] for way in content.get("way", [])]
+    if "build" not in content and variants in ([], ["*"]):
         missing = path.removesuffix(".toml") + ".json"
-        raise DataError(f"{missing} is missing", hint="reinstall gpuenv, or give the framework's file a [[build]]")
-    rows = [{"local": row.get("version"), "index": "default", **row} for row in data.get("build", [])]
-    return {"builds": rows, "companions": data.get("companion", [])}
+        hint = "reinstall gpuenv, or give the framework's file a [[build]]"
+        raise DataError(f"{missing} is missing", hint=hint)
+    rows = content.get("build", [])
+    builds = [{"local": row.get("version"), "index": "default", **row} for row in rows]
+    return {"builds": builds, "companions": content.get("companion", [])}
 
 
-def _rows(data: Mapping[str, Any], name: str, path: str) -> Iterator[dict[str, Any]]:
-    rows = data.get(name)
+def _read_in_lines(path: str, name: str) -> tuple[dict[str, Any], list[str] | None]:
+    """Return the object in a JSON file without its last list, and the rows of that list as text.
+
+    The rows are None if the file is not laid out with one row on each line; then the object is
+    complete.
+    """
+    text = _content(path).decode(errors="replace")
+    end = "}\n ]\n}\n"
+    head, separator, body = text.partition(f',\n "{name}": [\n  {{')
+    lines = body.removesuffix(end).split("},\n  {")
+    if not separator or not body.endswith(end) or any("\n" in line for line in lines):
+        return read(path), None
+    try:
+        return json.loads(head + "}"), lines
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _parse_line(line: str, path: str) -> Row:
+    try:
+        row = json.loads(f"{{{line}}}")
+    except ValueError as error:
+        raise DataError(f"{path} cannot be read: {error} in the row {line[:80]}") from error
+    return dict(row)
+
+
+# ---- fields of a row -----------------------------------------------------------------------------
+
+
+def _rows(content: Mapping[str, Any], name: str, path: str) -> Iterator[Row]:
+    rows = content.get(name)
     if not isinstance(rows, list):
         raise DataError(f"{path}: {name} must be a list")
     for number, row in enumerate(rows):
@@ -208,74 +304,64 @@ def _rows(data: Mapping[str, Any], name: str, path: str) -> Iterator[dict[str, A
         yield row
 
 
-def _in_lines(path: str, name: str) -> tuple[dict[str, Any], list[str] | None]:
-    """The object in a JSON file without its last list, and that one's rows as texts, one a line.
-
-    None in place of these if the file is not laid out like that; then the object is whole.
-    """
-    text = _content(path).decode(errors="replace")
-    head, found, body = text.partition(f',\n "{name}": [\n  {{')
-    lines = body.removesuffix("}\n ]\n}\n").split("},\n  {")
-    if not found or not body.endswith("}\n ]\n}\n") or any("\n" in line for line in lines):
-        return read(path), None
-    try:
-        return json.loads(head + "}"), lines
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _parsed(line: str, path: str) -> dict[str, Any]:
-    try:
-        row = json.loads(f"{{{line}}}")
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read: {error} in the row {line[:80]}") from error
-    return dict(row)
-
-
-def _text(row: Mapping[str, Any] | str, field: str, path: str) -> str:
+def _text(row: Row | str, field: str, path: str) -> str:
+    """Return a text field of a row; of a row that is still a line, without parsing all of it."""
     if isinstance(row, str):
-        found = row.partition(f'"{field}": "')[2].partition('"')[0]
-        return found or _text(_parsed(row, path), field, path)
+        text = row.partition(f'"{field}": "')[2].partition('"')[0]
+        return text or _text(_parse_line(row, path), field, path)
     value = row.get(field)
     if not isinstance(value, str) or not value:
-        raise DataError(f"{path}: {field} is missing or no text in {_name(row)}")
+        raise DataError(f"{path}: {field} is missing or is not a text in {_row_name(row)}")
     return value
 
 
-def _texts(row: Mapping[str, Any], field: str, path: str) -> list[str]:
+def _texts(row: Row, field: str, path: str) -> list[str]:
     value = row.get(field)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"{path}: {field} is no list of texts in {_name(row)}")
+        raise DataError(f"{path}: {field} is not a list of texts in {_row_name(row)}")
     return value
 
 
-def _pair(row: Mapping[str, Any], field: str, path: str) -> tuple[int, int]:
+def _pair_or_none(row: Row, field: str, path: str) -> CudaVersion | None:
+    if row.get(field) is None:
+        return None
     try:
         return parse_pair(_text(row, field, path))
     except ValueError as error:
-        raise DataError(f"{path}: {field} in {_name(row)}: {error}") from error
+        raise DataError(f"{path}: {field} in {_row_name(row)}: {error}") from error
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    """How a message names a row."""
-    return f"the row {row.get('local') or row.get('version') or '?'} on {row.get('platform') or '?'}"
+def _targets(row: Row, field: str, path: str) -> tuple[str, ...] | None:
+    if row.get(field) is None:
+        return None
+    targets = tuple(_texts(row, field, path))
+    try:
+        for target in targets:
+            parse_target(target)
+    except ValueError as error:
+        raise DataError(f"{path}: {field} in {_row_name(row)}: {error}") from error
+    return targets
 
 
-def _code(row: Mapping[str, Any], path: str) -> Code:
-    lists: list[tuple[str, ...] | None] = []
-    for field in ("sass", "ptx"):
-        targets = None if row.get(field) is None else tuple(_texts(row, field, path))
-        try:
-            for target in targets or ():
-                parse_target(target)
-        except ValueError as error:
-            raise DataError(f"{path}: {field} in {_name(row)}: {error}") from error
-        lists.append(targets)
+def _code(row: Row, path: str) -> Code:
+    sass, ptx = _targets(row, "sass", path), _targets(row, "ptx", path)
     evidence, source = _text(row, "evidence", path), _text(row, "source", path)
     if evidence not in ("scanned", "documented"):
-        raise DataError(f"{path}: evidence in {_name(row)} is neither scanned nor documented")
+        name = _row_name(row)
+        raise DataError(f"{path}: evidence in {name} is neither scanned nor documented")
     if evidence == "scanned":
         source += f" of {_text(row, 'file', path)} (sha256 {_text(row, 'sha256', path)})"
-    made_by = _pair(row, "made_by", path) if row.get("made_by") is not None else None
-    some = tuple(_texts(row, "some", path)) if "some" in row else ()
-    return Code(sass=lists[0], ptx=lists[1], made_by=made_by, evidence=evidence, source=source, some=some)
+    return Code(
+        sass=sass,
+        ptx=ptx,
+        made_by=_pair_or_none(row, "made_by", path),
+        evidence=evidence,
+        source=source,
+        some=tuple(_texts(row, "some", path)) if "some" in row else (),
+    )
+
+
+def _row_name(row: Row) -> str:
+    """Return how messages name a row."""
+    version = row.get("local") or row.get("version") or "?"
+    return f"the row {version} on {row.get('platform') or '?'}"

@@ -1,10 +1,10 @@
-"""What was read from wheels (scans/*.json, in a checkout only), held against the rows and against the index."""
+"""Compare scans of wheels (scans/*.json, in a checkout only) with the rows and with the index."""
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,139 +12,182 @@ from ..errors import DataError
 from ..model import Wheel
 from ..requirements.target import is_prerelease, version_key
 from .catalog import Wheels, platform_of
-from .data import DataMatrix
+from .data import CompatibilityData
 from .rows import read, read_toml
 
 DEFAULT = "default"  # the index whose wheels are scanned
+_RECORD_FIELDS = frozenset({"version", "file", "sha256", "libraries"})
+
+Document = Mapping[str, Any]  # a row or a record of a JSON or TOML file
 
 
 class Scans:
-    """The records of scans/ and the [[scan]] rows that say which wheels should have one. DataError if damaged."""
+    """The records of scans/, and the [[scan]] rows (scopes) that say which wheels need one.
 
-    def __init__(self, matrix: DataMatrix) -> None:
-        self.matrix, self.folder = matrix, matrix.folder
-        self.records = {name: self._records(name) for name in _listed(os.path.join(self.folder, "scans"), ".json")}
+    Raises DataError for a damaged file.
+    """
+
+    def __init__(self, data: CompatibilityData) -> None:
+        self._data, self._folder = data, data.folder
+        self.records: dict[str, list[dict[str, Any]]] = {}
+        for name in _names_in(os.path.join(self._folder, "scans"), ".json"):
+            self.records[name] = self._read_records(name)
 
     @classmethod
-    def beside(cls, matrix: DataMatrix) -> Scans | None:
-        """The scans of a checkout; None for an installed package, which does not carry them."""
-        paths = [os.path.join(matrix.folder, name) for name in ("scans", "scans.toml")]
-        return cls(matrix) if all(map(os.path.exists, paths)) else None
+    def beside(cls, data: CompatibilityData) -> Scans | None:
+        """Return the scans of a checkout; None for an installed package, which has none."""
+        for name in ("scans", "scans.toml"):
+            if not os.path.exists(os.path.join(data.folder, name)):
+                return None
+        return cls(data)
 
-    def _records(self, name: str) -> list[dict[str, Any]]:
-        path = os.path.join(self.folder, "scans", f"{name}.json")
+    def _read_records(self, name: str) -> list[dict[str, Any]]:
+        path = os.path.join(self._folder, "scans", f"{name}.json")
         records = read(path).get("scans")
-        fields = {"version", "file", "sha256", "libraries"}
-        if not isinstance(records, list) or not all(isinstance(one, dict) and fields <= {*one} for one in records):
-            raise DataError(f"{path}: scans is no list of records with {', '.join(sorted(fields))}")
+        if not isinstance(records, list) or not all(map(_is_record, records)):
+            fields = ", ".join(sorted(_RECORD_FIELDS))
+            raise DataError(f"{path}: scans is not a list of records with {fields}")
         return records
 
     @cached_property
     def scopes(self) -> list[dict[str, Any]]:
-        """Every [[scan]] row of scans.toml and frameworks/*.toml."""
-        folder = os.path.join(self.folder, "frameworks")
-        files = [os.path.join(folder, name + ".toml") for name in _listed(folder, ".toml")]
-        files.insert(0, os.path.join(self.folder, "scans.toml"))
-        return [row for path in files for row in read_toml(path).get("scan", [])]
+        """Every [[scan]] row of scans.toml and of frameworks/*.toml."""
+        folder = os.path.join(self._folder, "frameworks")
+        paths = [os.path.join(self._folder, "scans.toml")]
+        paths += [os.path.join(folder, f"{name}.toml") for name in _names_in(folder, ".toml")]
+        scopes: list[dict[str, Any]] = []
+        for path in paths:
+            scopes += read_toml(path).get("scan", [])
+        return scopes
 
     def counts(self) -> tuple[tuple[str, int], ...]:
-        """(distribution, wheels scanned), in alphabetical order."""
+        """Return (distribution, number of scanned wheels), in alphabetical order."""
         return tuple((name, len(records)) for name, records in sorted(self.records.items()))
 
     # ---- against the rows
 
     def contradictions(self, wheels: Wheels | None) -> Iterator[str]:
-        """Where a row does not say what the record of its wheel says, or the index has another file of that name."""
-        frameworks = filter(None, map(self.matrix.framework, self.matrix.frameworks()))
-        tables = {one.distribution: self._rows("frameworks", one.name, "builds") for one in frameworks}
-        tables |= {name: self._rows("libraries", name, "releases") for name in self.matrix.libraries()}
+        """Yield where a row differs from the record of its wheel, or the index has another file."""
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for framework in self._data.all_frameworks():
+            rows = self._rows("frameworks", framework.name, "builds")
+            tables[framework.distribution] = rows
+        for name in self._data.libraries():
+            tables[name] = self._rows("libraries", name, "releases")
         for name, rows in tables.items():
-            files = {one["file"]: one for one in self.records.get(name, [])}
+            records = {record["file"]: record for record in self.records.get(name, [])}
             for row in rows:
                 if row["evidence"] == "scanned":
-                    yield from self._against(name, row, files.get(row["file"]))
-        for name, records in self.records.items():
-            yield from self._unused(name, records, tables.get(name, []))
-            yield from _against_index(records, wheels(name) if wheels else ())
+                    yield from self._differences(name, row, records.get(row["file"]))
+        for name, records_of_name in self.records.items():
+            yield from self._without_row(name, records_of_name, tables.get(name, []))
+            yield from _against_index(records_of_name, wheels(name) if wheels else ())
 
     def _rows(self, folder: str, name: str, table: str) -> list[dict[str, Any]]:
-        path = os.path.join(self.folder, folder, f"{name}.json")
+        path = os.path.join(self._folder, folder, f"{name}.json")
         return read(path)[table] if os.path.exists(path) else []
 
-    def _against(self, name: str, row: Mapping[str, Any], record: Mapping[str, Any] | None) -> Iterator[str]:
-        subject = f"{name} {row['version']} on {row['platform']}"
+    def _differences(self, name: str, row: Document, record: Document | None) -> Iterator[str]:
+        subject, file = f"{name} {row['version']} on {row['platform']}", row["file"]
         if record is None:
-            yield f"{subject} was scanned from {row['file']}, of which there is no record"
+            yield f"{subject} was scanned from {file}, which has no record"
             return
         if row["sha256"] != record["sha256"]:
-            yield f"{subject} has another sha256 than the record of {row['file']}"
+            yield f"{subject} has another sha256 than the record of {file}"
         if row["version"] != record["version"]:
-            yield f"{subject} was scanned from {row['file']}, which is {record['version']}"
-        sass, ptx = self._carried(name, record)
-        said = {*(row["sass"] or ()), *row.get("some", ())}
-        for target in sorted(said - sass):
-            yield f"{subject} has sm_{target}, which the record of {row['file']} lacks"
-        for target in sorted(sass - said):
-            yield f"{subject} lacks sm_{target}, which the record of {row['file']} has"
+            yield f"{subject} was scanned from {file}, which is {record['version']}"
+        sass, ptx = self._targets(name, record)
+        row_sass = {*(row["sass"] or ()), *row.get("some", ())}
+        for target in sorted(row_sass - sass):
+            yield f"{subject} has sm_{target}, which the record of {file} lacks"
+        for target in sorted(sass - row_sass):
+            yield f"{subject} lacks sm_{target}, which the record of {file} has"
         for target in sorted({*(row["ptx"] or ())} - ptx):
-            yield f"{subject} has compute_{target}, which the record of {row['file']} lacks"
+            yield f"{subject} has compute_{target}, which the record of {file} lacks"
 
-    def _carried(self, name: str, record: Mapping[str, Any]) -> tuple[set[str], set[str]]:
-        """The SASS and PTX targets of the libraries that count, be they in few fat binaries or in all."""
-        platform = platform_of(record["file"])
-        scope = next((one for one in self.scopes if name in one["distributions"] and one["platform"] == platform), {})
-        patterns = scope.get("files", ["*"])
-        count = [
-            row for row in record["libraries"]
-            if any(fnmatch.fnmatchcase(path, pattern) for path in row["paths"] for pattern in patterns)
-        ]  # fmt: skip
-        return {target for row in count for target in row["sass"]}, {one[0] for row in count for one in row["ptx"]}
+    def _targets(self, name: str, record: Document) -> tuple[set[str], set[str]]:
+        """Return the SASS and PTX targets in any fat binary of the libraries in scope."""
+        patterns = self._patterns(name, platform_of(record["file"]))
+        sass: set[str] = set()
+        ptx: set[str] = set()
+        for library in record["libraries"]:
+            if _any_matches(library["paths"], patterns):
+                sass.update(library["sass"])
+                ptx.update(entry[0] for entry in library["ptx"])
+        return sass, ptx
 
-    def _unused(self, name: str, records: list[dict[str, Any]], rows: list[dict[str, Any]]) -> Iterator[str]:
-        """Records of device code without a row, and rows that a document made although there is a record."""
-        own = [row for row in rows if row.get("index", DEFAULT) == DEFAULT]
-        kinds = {(row["version"], row["platform"]): row["evidence"] for row in own}
+    def _patterns(self, name: str, platform: str) -> Sequence[str]:
+        """Return the patterns of the files that count for a distribution on a platform."""
+        for scope in self.scopes:
+            if name in scope["distributions"] and scope["platform"] == platform:
+                patterns: Sequence[str] = scope.get("files", ["*"])
+                return patterns
+        return ["*"]
+
+    def _without_row(
+        self, name: str, records: Sequence[Document], rows: Sequence[Document]
+    ) -> Iterator[str]:
+        """Yield records of device code without a row, or with a row that a document made."""
+        evidence: dict[tuple[str, str], str] = {}
+        for row in rows:
+            if row.get("index", DEFAULT) == DEFAULT:
+                evidence[row["version"], row["platform"]] = row["evidence"]
         for record in records:
-            kind = kinds.get((record["version"], platform_of(record["file"])))
-            if kind != "scanned" and any(self._carried(name, record)):
+            kind = evidence.get((record["version"], platform_of(record["file"])))
+            if kind != "scanned" and any(self._targets(name, record)):
                 what = "has no row" if kind is None else "has a documented row"
                 yield f"{record['file']} was scanned and {what}: run scripts/derive_rows.py"
 
     # ---- against the index
 
     def missing(self, wheels: Wheels) -> Iterator[str]:
-        """The releases of the index that a [[scan]] row names and that have no record: "torch 2.15.0 on ..."."""
+        """Yield the releases of the index in scope without a record: "torch 2.15.0 on ..."."""
         for scope in self.scopes:
+            platform = scope["platform"]
             for name in scope["distributions"]:
-                have = {(one["version"], platform_of(one["file"])) for one in self.records.get(name, [])}
-                for version in _wanted(scope, wheels(name)):
-                    # Of a line the index may have a newer release by now than this list of wheels.
-                    newer = scope.get("lines") and any(
-                        _line(one) == _line(version) and version_key(one) > version_key(version)
-                        for one, platform in have
-                        if platform == scope["platform"]
-                    )
-                    if (version, scope["platform"]) not in have and not newer:
-                        yield f"{name} {version} on {scope['platform']}"
+                scanned = self._scanned_versions(name, platform)
+                for version in _versions_in_scope(scope, wheels(name)):
+                    # The index may have a newer release of the line than this list of wheels.
+                    superseded = scope.get("lines") and _has_newer_of_line(scanned, version)
+                    if version not in scanned and not superseded:
+                        yield f"{name} {version} on {platform}"
+
+    def _scanned_versions(self, name: str, platform: str) -> set[str]:
+        records = self.records.get(name, [])
+        return {one["version"] for one in records if platform_of(one["file"]) == platform}
 
     def unlisted(self, wheels: Wheels) -> list[str]:
-        """The distributions that a [[scan]] row names and that the index does not have."""
-        names = {name for scope in self.scopes for name in scope["distributions"]}
+        """Return the distributions in scope that the index does not have."""
+        names: set[str] = set()
+        for scope in self.scopes:
+            names.update(scope["distributions"])
         return sorted(name for name in names if not wheels(name))
 
 
-def _wanted(scope: Mapping[str, Any], wheels: Iterable[Wheel]) -> list[str]:
-    """The versions to have a record of, newest first."""
+def _is_record(record: object) -> bool:
+    return isinstance(record, dict) and record.keys() >= _RECORD_FIELDS
+
+
+def _any_matches(paths: Iterable[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for path in paths for pattern in patterns)
+
+
+def _versions_in_scope(scope: Document, wheels: Iterable[Wheel]) -> list[str]:
+    """Return the versions that need a record, newest first."""
     since = version_key(scope["since"])
-    found = {
-        wheel.version for wheel in wheels
-        if wheel.index == DEFAULT and platform_of(wheel.filename) == scope["platform"]
-        and version_key(wheel.version) >= since and not is_prerelease(wheel.version)
-    }  # fmt: skip
+    found: set[str] = set()
+    for wheel in wheels:
+        right_file = wheel.index == DEFAULT and platform_of(wheel.filename) == scope["platform"]
+        if not right_file or is_prerelease(wheel.version):
+            continue
+        if version_key(wheel.version) >= since:
+            found.add(wheel.version)
     versions = sorted(found, key=version_key, reverse=True)
     if scope.get("lines"):  # only the newest of each major.minor
-        lines = {_line(version): version for version in reversed(versions)}
-        versions = [version for version in versions if version in lines.values()]
+        newest: dict[tuple[str, ...], str] = {}
+        for version in versions:
+            newest.setdefault(_line(version), version)
+        versions = list(newest.values())
     return versions
 
 
@@ -152,12 +195,18 @@ def _line(version: str) -> tuple[str, ...]:
     return tuple(version.split(".")[:2])
 
 
-def _against_index(records: list[dict[str, Any]], wheels: Iterable[Wheel]) -> Iterator[str]:
-    known = {wheel.filename: wheel.sha256 for wheel in wheels if wheel.index == DEFAULT}
+def _has_newer_of_line(versions: Iterable[str], version: str) -> bool:
+    same_line = [one for one in versions if _line(one) == _line(version)]
+    return any(version_key(one) > version_key(version) for one in same_line)
+
+
+def _against_index(records: Iterable[Document], wheels: Iterable[Wheel]) -> Iterator[str]:
+    hashes = {wheel.filename: wheel.sha256 for wheel in wheels if wheel.index == DEFAULT}
     for record in records:
-        if known.get(record["file"], record["sha256"]) != record["sha256"]:
+        if hashes.get(record["file"], record["sha256"]) != record["sha256"]:
             yield f"{record['file']} was scanned with another sha256 than the index has"
 
 
-def _listed(folder: str, suffix: str) -> list[str]:
-    return sorted(name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix))
+def _names_in(folder: str, suffix: str) -> list[str]:
+    names = sorted(os.listdir(folder))
+    return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]

@@ -1,96 +1,135 @@
-"""Hosts that differ from a given one in one thing, nearest first: what "which change would help" is asked of."""
+"""Hosts that differ from a given host in one thing, nearest first, to find what would help."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import Gpu, Host, Python, Value, parse_release, show_pair
-from ..protocols import Matrix
-from . import rules
+from ..model import ComputeCapability, Gpu, Host, Python, Value, parse_release, show_pair
+from ..requirements.target import PYTHONS
+from .architectures import TEGRA, driver_branch
+from .data import CompatibilityData
 
-PYTHONS = ((3, 9), (3, 10), (3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
-NAMED = 3  # GPUs that stand for a compute capability
+EXAMPLES = 3  # GPU names that a change gives for a compute capability
 
 
-class Elsewhere(Value):
-    """One change of a host: what it is called, and the host then."""
+class ChangedHost(Value):
+    """A host after one change, and the text of that change."""
 
     change: str
     host: Host
 
 
-def drivers(host: Host, matrix: Matrix) -> tuple[Elsewhere, ...]:
-    """Newer driver releases that allow more than the host's, oldest first; of a GPU that the driver dropped its last.
+def drivers(host: Host, data: CompatibilityData) -> tuple[ChangedHost, ...]:
+    """Return the newer driver releases that allow more than the host's, oldest first.
 
-    Each allows all that an earlier one does: the last tells whether any helps. () where no driver is known.
+    Each release allows all that an earlier one does, so the last one tells whether any helps. If
+    the driver dropped the GPU, the only answer is the last branch that supports it. () if the
+    driver is not known.
     """
     if not host.gpus or host.driver is None:
         return ()
-    capabilities = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    drops = [drop[0] for one in capabilities if (drop := matrix.last_branch(one)) is not None]
-    last = min(drops, default=matrix.newest_branch())
-    releases = [release for release in matrix.driver_steps(host.os) if rules.driver_branch(release) <= last]
-    now = parse_release(host.driver)
-    if drops and rules.driver_branch(host.driver) > last:
-        what = f"a driver of branch R{last}, the last one for this GPU"
-        return (Elsewhere(change=what, host=_with_driver(host, releases[-1], matrix)),) if releases else ()
-    newer = [release for release in releases if parse_release(release) > now]
-    return tuple(Elsewhere(change=_newer(release), host=_with_driver(host, release, matrix)) for release in newer)
+    last_branch = _last_branch(host, data)
+    newest = data.newest_branch() if last_branch is None else last_branch
+    releases = [
+        release for release in data.driver_steps(host.os) if driver_branch(release) <= newest
+    ]
+    if last_branch is not None and driver_branch(host.driver) > last_branch:
+        if not releases:
+            return ()
+        change = f"a driver of branch R{last_branch}, the last one for this GPU"
+        return (ChangedHost(change=change, host=_with_driver(host, releases[-1], data)),)
+    changed = []
+    for release in releases:
+        if parse_release(release) > parse_release(host.driver):
+            newer = _with_driver(host, release, data)
+            changed.append(ChangedHost(change=_or_newer(release), host=newer))
+    return tuple(changed)
 
 
-def _newer(release: str) -> str:
+def _last_branch(host: Host, data: CompatibilityData) -> int | None:
+    """Return the newest branch that supports all GPUs of a host; None if no branch dropped any."""
+    capabilities = {gpu.compute_capability for gpu in host.gpus if gpu.compute_capability}
+    dropped = capabilities & data.last_branches.keys()
+    return min((data.last_branches[capability][0] for capability in dropped), default=None)
+
+
+def _or_newer(release: str) -> str:
     if release.endswith(".00"):
-        return f"a driver of branch R{rules.driver_branch(release)} or newer"
+        return f"a driver of branch R{driver_branch(release)} or newer"
     return f"driver {release} or newer"
 
 
-def _with_driver(host: Host, release: str, matrix: Matrix) -> Host:
-    return host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
+def _with_driver(host: Host, release: str, data: CompatibilityData) -> Host:
+    return host.replace(driver=release, driver_cuda=data.driver_cuda(release))
 
 
-def pythons(host: Host) -> Iterator[Elsewhere]:
-    """Other interpreters: the same without free threading, then the nearest minor releases."""
-    mine = host.python
-    if mine.free_threaded:
-        text = f"Python {show_pair(mine.version)}, not free-threaded"
-        yield Elsewhere(change=text, host=host.replace(python=Python(version=mine.version)))
-    for version in sorted(PYTHONS, key=lambda version: (abs(version[1] - mine.version[1]), version)):
-        if version != mine.version:
+def pythons(host: Host) -> Iterator[ChangedHost]:
+    """Yield other interpreters: without free threading, then the nearest minor releases."""
+    current = host.python
+    if current.free_threaded:
+        change = f"Python {show_pair(current.version)}, not free-threaded"
+        yield ChangedHost(change=change, host=host.replace(python=Python(version=current.version)))
+
+    def distance(version: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+        return abs(version[1] - current.version[1]), version
+
+    for version in sorted(PYTHONS, key=distance):
+        if version != current.version:
             changed = host.replace(python=Python(version=version))
-            yield Elsewhere(change=f"Python {show_pair(version)}", host=changed)
+            yield ChangedHost(change=f"Python {show_pair(version)}", host=changed)
 
 
-def fewer_gpus(host: Host) -> Iterator[Elsewhere]:
-    """Of a host with different GPUs those of one compute capability alone."""
-    kinds = dict.fromkeys(gpu.compute_capability for gpu in host.gpus)
-    for kind in kinds if len(kinds) > 1 else ():
-        gpus = tuple(gpu for gpu in host.gpus if gpu.compute_capability == kind)
-        names = " and ".join(dict.fromkeys(gpu.name for gpu in gpus))
-        yield Elsewhere(change=f"only the {names} (CUDA_VISIBLE_DEVICES)", host=host.replace(gpus=gpus))
+def fewer_gpus(host: Host) -> Iterator[ChangedHost]:
+    """Yield, for a host with different GPUs, the GPUs of one compute capability alone."""
+    capabilities = dict.fromkeys(gpu.compute_capability for gpu in host.gpus)
+    if len(capabilities) < 2:
+        return
+    for capability in capabilities:
+        kept = tuple(gpu for gpu in host.gpus if gpu.compute_capability == capability)
+        names = " and ".join(dict.fromkeys(gpu.name for gpu in kept))
+        change = f"only the {names} (CUDA_VISIBLE_DEVICES)"
+        yield ChangedHost(change=change, host=host.replace(gpus=kept))
 
 
-def gpus(host: Host, matrix: Matrix) -> Iterator[Elsewhere]:
-    """One GPU of another compute capability that the driver drives: the next newer ones, then the next older ones."""
-    mine = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
-    known = [one for one in matrix.capabilities() if one not in rules.TEGRA and _drives(host, one, matrix)]
-    newer = [one for one in known if not mine or one > max(mine)]
-    older = [one for one in known if mine and one < min(mine)]
+def gpus(host: Host, data: CompatibilityData) -> Iterator[ChangedHost]:
+    """Yield one GPU of another compute capability that the driver supports.
+
+    Newer capabilities come first, then older ones; the nearest of each first.
+    """
+    current = [gpu.compute_capability for gpu in host.gpus if gpu.compute_capability is not None]
+    newer: list[ComputeCapability] = []
+    older: list[ComputeCapability] = []
+    for capability in data.capabilities():
+        if capability in TEGRA or not _driver_supports(host, capability, data):
+            continue
+        if not current or capability > max(current):
+            newer.append(capability)
+        elif capability < min(current):
+            older.append(capability)
     for capability in (*newer, *reversed(older)):
-        names = [name for name in matrix.gpu_names() if matrix.compute_capability(name) == capability][:NAMED]
+        names = _gpu_names(capability, data)
         if names:
-            text = f"a GPU of compute capability {show_pair(capability)} ({', '.join(names)})"
+            change = f"a GPU of compute capability {show_pair(capability)} ({', '.join(names)})"
             gpu = Gpu(name=names[0], compute_capability=capability)
-            yield Elsewhere(change=text, host=host.replace(gpus=(gpu,), problems=()))
+            yield ChangedHost(change=change, host=host.replace(gpus=(gpu,), problems=()))
 
 
-def _drives(host: Host, capability: tuple[int, int], matrix: Matrix) -> bool:
-    last, first = matrix.last_branch(capability), matrix.first_cuda(capability)
+def _gpu_names(capability: ComputeCapability, data: CompatibilityData) -> list[str]:
+    names = (name for name in data.gpu_names() if data.compute_capability(name) == capability)
+    return list(names)[:EXAMPLES]
+
+
+def _driver_supports(host: Host, capability: ComputeCapability, data: CompatibilityData) -> bool:
+    last = data.last_branch(capability)
     if host.driver is None:
-        return last is None  # nobody buys a GPU that today's drivers have dropped
-    known = first is None or host.driver_cuda is None or first <= host.driver_cuda
-    return known and (last is None or rules.driver_branch(host.driver) <= last[0])
+        return last is None  # do not suggest a GPU that today's drivers have dropped
+    first = data.first_cuda(capability)
+    if first is not None and host.driver_cuda is not None and host.driver_cuda < first:
+        return False
+    return last is None or driver_branch(host.driver) <= last[0]
 
 
-def without_gpu(host: Host) -> Elsewhere:
-    """The same host, its GPU left alone."""
-    return Elsewhere(change="without the GPU (--gpu none)", host=host.replace(gpus=(), driver=None, driver_cuda=None))
+def without_gpu(host: Host) -> ChangedHost:
+    """Return the same host with its GPU not used."""
+    changed = host.replace(gpus=(), driver=None, driver_cuda=None)
+    return ChangedHost(change="without the GPU (--gpu none)", host=changed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..compat.rules import sass_runs
+from ..compat.architectures import sass_runs
 from .catalog import capability_of, compilers, releases_before
 from .facts import Case, Finding
 from .model import Fact

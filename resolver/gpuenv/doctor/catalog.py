@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+from ..compat.data import data_folder
 from ..errors import DataError
 from ..model import Value
 from .status_codes import pair
@@ -63,17 +64,11 @@ class Message(Value):
         return found
 
 
-def _folder() -> str:
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    inside = os.path.join(package, "matrix_data")
-    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
-
-
 def _read(*path: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        with open(os.path.join(_folder(), *path), "rb") as stream:
+        with open(os.path.join(data_folder(), *path), "rb") as stream:
             return tomllib.load(stream)
     except (OSError, ValueError) as error:
         raise DataError(f"the doctor's data cannot be read: {'/'.join(path)}: {error}") from None

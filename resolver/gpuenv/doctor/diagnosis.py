@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from .. import api, doctor
-from ..compat import pinned
+from ..compat.parts import known_builds as builds_of_pins
 from ..errors import GpuEnvError, NoSolutionError
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Build, Check, Choice, Framework, Host, IndexOptions, Request, Value
@@ -160,7 +160,7 @@ def _environment(installed: probe_tests.Installed, host: Host, checks: Sequence[
 
 def known_builds(distributions: Iterable[tuple[str, str]], host: Host) -> tuple[Build, ...]:
     """What the data knows of the installed frameworks' builds."""
-    return pinned.builds(distributions, host, api.compatibility_data())
+    return builds_of_pins(distributions, host.platform, api.compatibility_data())
 
 
 def _nodes(root: str) -> dict[str, str]:

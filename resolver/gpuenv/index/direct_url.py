@@ -33,7 +33,7 @@ class DirectFiles:
         return found
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As protocols.Index says."""
+        """As protocol.Index says."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ..model import IndexOptions
-from ..protocols import Source
 from .cache import Cache, cache_folder
 from .default_index import default_index
 from .multi_index import CombinedIndex, Later, open_index
+from .protocol import Source
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
-from ..protocols import Environment
+from ..requirements.target import TargetEnvironment
 from .cache import Cache
 from .filenames import SDISTS, identify
 from .http import Transport, shown
 from .metadata import MetadataReader, local_metadata, local_path, requires_python
+from .protocol import Source
 from .simple_api import Fetcher, Row, is_sdist, linked, newest_first, parse, wheel
 
 
-class FindLinks:
+class FindLinks(Source):
     """The wheels of some places, in the order given: of two files with one name the first place's counts.
 
     A place is a path or a file:// URL of a folder of wheels, of a folder with one folder a package (the layout of
@@ -49,11 +50,11 @@ class FindLinks:
         self._known: dict[str, Wheel] = {}
 
     def has(self, name: str) -> bool:
-        """As protocols.Index says."""
+        """As protocol.Index says."""
         return bool(self._of(name))
 
-    def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
-        """As protocols.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
+        """As protocol.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
         # A wheel that does not fit is not worth hashing.
         fits = None if environment is None else environment.rank
         rows = [row for row in self._of(name) if not is_sdist(row)]
@@ -69,7 +70,7 @@ class FindLinks:
         return self._known[row.filename]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As protocols.Index says."""
+        """As protocol.Index says."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:

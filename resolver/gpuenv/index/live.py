@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from ..errors import InputError, PackageIndexError
 from ..model import Requirement, Wheel
-from ..protocols import Environment
-from ..requirements.target import normalize_name
+from ..requirements.target import TargetEnvironment, normalize_name
 from .cache import Cache
 from .filenames import SDISTS
 from .http import Transport, shown
 from .keyed_lock import Turns
 from .metadata import MetadataReader
+from .protocol import Source
 from .simple_api import Fetcher, Page, Row, wheel
 
 THREADS = 8
@@ -22,7 +22,7 @@ THREADS = 8
 _T = TypeVar("_T")
 
 
-class SimpleIndex:
+class SimpleIndex(Source):
     """One index, by the URL under which the pages of its packages lie (it usually ends in /simple).
 
     Credentials in the URL are sent with requests to its host and appear nowhere else: `url`, which `Wheel.index`
@@ -55,7 +55,7 @@ class SimpleIndex:
         self._fetcher = Fetcher(transport, cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, cache, offline=offline)
         self._known: dict[str, Page | PackageIndexError | None] = {}
-        self._fitting: dict[tuple[str, Environment], tuple[Wheel, ...]] = {}
+        self._fitting: dict[tuple[str, TargetEnvironment], tuple[Wheel, ...]] = {}
         self._turns = Turns()
 
     def has(self, name: str) -> bool:
@@ -65,8 +65,8 @@ class SimpleIndex:
         """
         return self._look(name) is not None
 
-    def wheels(self, name: str, environment: Environment | None = None) -> tuple[Wheel, ...]:
-        """As protocols.Index says. A name that the index does not have (404) gives ()."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
+        """As protocol.Index says. A name that the index does not have (404) gives ()."""
         if environment is None:
             return self._made(name, lambda filename: not filename.endswith(SDISTS))
         key = name, environment
@@ -86,7 +86,7 @@ class SimpleIndex:
         return tuple(wheel(row, self.url) for row in rows if row.name == name and self._in_time(row))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As protocols.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
+        """As protocol.Index says. Raises PackageIndexError, also for a file with the wrong hash."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:

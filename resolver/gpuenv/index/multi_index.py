@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
-from ..protocols import Environment, Index, Source
+from ..requirements.target import TargetEnvironment
 from .cache import Cache
+from .protocol import Index, Source
 
 if TYPE_CHECKING:
     from .direct_url import DirectFiles
@@ -27,7 +28,7 @@ NOWHERE = ""  # the label of a name that no index has
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL
 
 
-class Later:
+class Later(Source):
     """A source that is opened when it is first asked: a solve from the snapshot loads no network code."""
 
     def __init__(self, label: str, opener: Callable[[], Source]) -> None:
@@ -46,33 +47,35 @@ class Later:
         return self._opened
 
     def has(self, name: str) -> bool:
-        """As protocols.Index says."""
+        """As protocol.Index says."""
         return self.opened().has(name)
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As protocols.Index says."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As protocol.Index says."""
         return self.opened().wheels(name, environment)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As protocols.Index says."""
+        """As protocol.Index says."""
         return self.opened().dependencies(wheel)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
-        """As SimpleIndex.sdists, where the source has it."""
-        return _sdists(self.opened(), name)
+        """As protocol.Index says."""
+        return self.opened().sdists(name)
 
     def requires_python(self, wheel: Wheel) -> str | None:
-        """As SimpleIndex.requires_python, where the source has it."""
-        return _requires_python(self.opened(), wheel)
+        """As protocol.Index says."""
+        return self.opened().requires_python(wheel)
 
     def prefetch(self, names: Iterable[str]) -> None:
-        """As SimpleIndex.prefetch, where the source has it."""
-        prefetch = getattr(self.opened(), "prefetch", None)
-        if prefetch is not None:
-            prefetch(names)
+        """As protocol.Index says."""
+        self.opened().prefetch(names)
+
+    def size(self, wheel: Wheel) -> int | None:
+        """As protocol.Index says."""
+        return self.opened().size(wheel)
 
 
-class CombinedIndex:
+class CombinedIndex(Index):
     """Binds every name to the first of these that has it, and remembers which:
 
     1. `pinned[name]`, whether it has the name or not (a framework's own index, for that framework's packages);
@@ -108,7 +111,7 @@ class CombinedIndex:
         self._ahead: Ahead | None = None
 
     def look_ahead(
-        self, requirements: Sequence[Requirement], limits: Sequence[Requirement], environment: Environment
+        self, requirements: Sequence[Requirement], limits: Sequence[Requirement], environment: TargetEnvironment
     ) -> None:
         """Begin to ask an index over the network for all that these are going to need, until `look_no_more`.
 
@@ -146,23 +149,23 @@ class CombinedIndex:
         return self._source(name)[1]
 
     def has(self, name: str) -> bool:
-        """As protocols.Index says: whether any of the indexes has the name."""
+        """As protocol.Index says: whether any of the indexes has the name."""
         return self._source(name)[1] is not None
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As protocols.Index says, from the one index that the name is bound to."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As protocol.Index says, from the one index that the name is bound to."""
         source = self._source(name)[1]
         return () if source is None else source.wheels(name, environment)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         """The source distributions of a name, as `wheels` has its wheels; a snapshot holds none."""
         source = self._source(name)[1]
-        return () if source is None else _sdists(source, name)
+        return () if source is None else source.sdists(name)
 
     def left_out(self, name: str) -> Sequence[str]:
         """Versions of a name that its index has beside those listed here: the snapshot is a part of the live one."""
         label, source = self._source(name)
-        return getattr(source, "left_out", _none)(name) if label == SNAPSHOT and not self._offline else ()
+        return () if source is None or label != SNAPSHOT or self._offline else source.left_out(name)
 
     def direct(self, name: str, url: str) -> Wheel:
         """The file of `name` at a URL that a requirement names. InputError for one that is not of that name."""
@@ -186,7 +189,7 @@ class CombinedIndex:
         return True
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As protocols.Index says, from the index that `wheel.name` is bound to."""
+        """As protocol.Index says, from the index that `wheel.name` is bound to."""
         source = self._files() if wheel.index == DIRECT else self._source(wheel.name)[1]
         if source is None:
             raise InputError(f"no index has {wheel.name}, so the dependencies of {wheel.filename} are not known")
@@ -197,15 +200,17 @@ class CombinedIndex:
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """What the metadata of a file says, where its index reads metadata."""
-        return _requires_python(self._files() if wheel.index == DIRECT else self._source(wheel.name)[1], wheel)
+        if wheel.index == DIRECT:
+            return self._files().requires_python(wheel)
+        source = self._source(wheel.name)[1]
+        return None if source is None else source.requires_python(wheel)
 
     def sizes(self, wheels: Sequence[Wheel]) -> dict[str, int]:
         """{file name: bytes} of the files without a size that came from an index over the network, asked at once."""
         asked = []
         for wheel in wheels:
             label, source = self._sources.get(wheel.name, (NOWHERE, None))
-            source = source.opened() if isinstance(source, Later) else source
-            if wheel.size is None and label != SNAPSHOT and wheel.index != DIRECT and hasattr(source, "size"):
+            if source is not None and wheel.size is None and label != SNAPSHOT and wheel.index != DIRECT:
                 asked.append((wheel, source))
         if not asked:
             return {}
@@ -228,9 +233,7 @@ class CombinedIndex:
             if source is not None:
                 wanted.setdefault(id(source), (source, []))[1].append(name)
         for source, missing in wanted.values():
-            prefetch = getattr(source, "prefetch", None)
-            if prefetch is not None:
-                prefetch(missing)
+            source.prefetch(missing)
 
     def at_hand(self, name: str) -> bool:
         """Whether all about a name is answered without the network: it comes from the snapshot."""
@@ -255,24 +258,6 @@ class CombinedIndex:
 
     def _local_source(self, name: str) -> tuple[str, Index] | None:
         return next(((label, source) for label, source in self._local if source.has(name)), None)
-
-
-def _none(name: str) -> Sequence[str]:
-    """What a source that leaves nothing out has beside."""
-    del name
-    return ()
-
-
-def _sdists(source: object, name: str) -> Sequence[Wheel]:
-    """The source distributions that an index lists; one that has no such method lists none."""
-    ask = getattr(source, "sdists", None)
-    return ask(name) if ask is not None else ()
-
-
-def _requires_python(source: object, wheel: Wheel) -> str | None:
-    """What the metadata of a file says, where the index reads metadata."""
-    ask = getattr(source, "requires_python", None)
-    return ask(wheel) if ask is not None else None
 
 
 def open_index(

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
-from ..protocols import Environment
+from ..requirements.target import TargetEnvironment
 from .multi_index import CombinedIndex
 
 THREADS = 8  # more are not quicker where two cores read what they bring, and each takes two megabytes
@@ -26,7 +26,7 @@ _Job = tuple[str, tuple[str, ...]]
 class Ahead:
     """Threads that follow requirements through an index until `stop`, for one environment and within `limits`."""
 
-    def __init__(self, index: CombinedIndex, environment: Environment, limits: Sequence[Requirement]) -> None:
+    def __init__(self, index: CombinedIndex, environment: TargetEnvironment, limits: Sequence[Requirement]) -> None:
         self._index, self._environment = index, environment
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()

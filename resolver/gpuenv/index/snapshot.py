@@ -18,8 +18,8 @@ from typing import Any
 
 from ..errors import DataError
 from ..model import Requirement, Wheel
-from ..protocols import Environment
-from ..requirements.target import Answers, parse_stored_requirement, version_key
+from ..requirements.target import Answers, TargetEnvironment, parse_stored_requirement, version_key
+from .protocol import Index
 
 _METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
 _GROUP, _ROWS = '\n],\n"', '":[\n'
@@ -46,8 +46,8 @@ class _Package:
         self.groups = [group.split(_ROWS, 1) for group in files[: -len(_END)].split(_GROUP)]
 
 
-class Snapshot:
-    """Implements model.Index without any network.
+class Snapshot(Index):
+    """An index without any network.
 
     `folder` is the snapshot's folder. `file_store_url` is the base of the default index's file store, or a function
     that gives it (asked once, when the first wheel of the default index is made). `default_index` is what
@@ -70,7 +70,7 @@ class Snapshot:
         self._labels = ("pytorch", "default") if pytorch else ("default",)
         self._packages: dict[str, _Package] = {}
         self._requirements: dict[tuple[str, int], tuple[Requirement, ...]] = {}
-        self._found: dict[tuple[str, Environment | None], tuple[Wheel, ...]] = {}
+        self._found: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
         self._answers: Answers | None = None
         index = self._json("index.json")
         try:
@@ -100,8 +100,8 @@ class Snapshot:
         """Versions of a package that the index has between those kept here, and that could serve some target."""
         return [version for package in self._of(name) for version in package.left_out]
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As model.Index has it. With an environment only the wheels whose tags fit it, which is much quicker."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As protocol.Index has it. With an environment only the wheels whose tags fit it, which is much quicker."""
         key = name, environment
         if key not in self._found:
             packages = self._of(name)
@@ -112,7 +112,7 @@ class Snapshot:
         return self._found[key]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As model.Index has it, for a wheel that this snapshot gave."""
+        """As protocol.Index has it, for a wheel that this snapshot gave."""
         path, number = wheel.metadata
         if (path, number) not in self._requirements:
             try:
@@ -136,7 +136,7 @@ class Snapshot:
                 raise self._damaged(path, str(error)) from None
         return self._packages[path]
 
-    def _wheels(self, package: _Package, environment: Environment | None) -> list[Wheel]:
+    def _wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
         found = []
         try:
             for tags, rows in package.groups:

@@ -6,31 +6,23 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..compat import conda_rules
+from ..compat import conda_parts
 from ..compat.conda_records import Carriers
+from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
 from ..model import Host, Lock, Wheel
-from ..protocols import Matrix
 from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import is_prefix, packages
 
 
-def reasons(lock: Lock, host: Host, matrix: Matrix, carriers: Carriers) -> tuple[Reason, ...]:
+def reasons(lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers) -> tuple[Reason, ...]:
     """What speaks against the files of a lock on a host, whoever wrote it: the rules, asked of names and builds.
 
     It is what conda does not ask when it installs an explicit file. Doubts are left out.
     """
     records = [_record(pin.wheel) for pin in lock.pins]
-    cuda = conda_rules.cuda_of(records)
-    found: list[Reason] = []
-    for record in records:
-        framework = carriers.framework_of(record["name"])
-        if framework is not None and record["name"] == carriers.carriers[framework]:
-            row = carriers.row(record, framework)
-            found += conda_rules.row_reasons(row, host, matrix) if row.cuda is not None else ()
-        found += conda_rules.toolkit_reasons(record, host, matrix)
-        found += conda_rules.library_reasons(record, cuda, host, matrix) if host.gpus else ()
+    found = conda_parts.lock_reasons(records, host, matrix, carriers)
     return tuple(dict.fromkeys(one for one in found if not is_doubt(one)))
 
 

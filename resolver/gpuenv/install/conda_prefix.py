@@ -9,10 +9,10 @@ from typing import Any
 
 from ..atomic_write import write_whole
 from ..compat.conda_records import Carriers
-from ..compat.rules import OWNER_SOURCE
+from ..compat.data import CompatibilityData
+from ..compat.evaluate import OWNER_SOURCE
 from ..errors import Reason
 from ..model import Check, Lock, Pin, Wheel, show_pair
-from ..protocols import Matrix
 from ..requirements.target import normalize_name, version_key
 from ..resolve.conda import wheels_beside
 
@@ -136,7 +136,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def beside_wheels(
-    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: Matrix, ours: Sequence[str] = ()
+    target: str, pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData, ours: Sequence[str] = ()
 ) -> tuple[Reason, ...]:
     """What conda packages would bring into a prefix a second time, because wheels there have it; `ours` go or fit.
 
@@ -153,7 +153,7 @@ def beside_wheels(
     )
 
 
-def beside_conda(target: str, pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> tuple[Reason, ...]:
+def beside_conda(target: str, pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> tuple[Reason, ...]:
     """What wheels would bring into a prefix a second time, because conda packages there have it. Codes: as above."""
     there = []
     for path in glob.glob(os.path.join(glob.escape(target), "conda-meta", "*.json")):

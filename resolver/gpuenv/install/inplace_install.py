@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError, Reason
 from ..model import Pin, Requirement, Value
-from ..protocols import Environment, Matrix
-from ..requirements.target import normalize_name, parse_requirement, version_key
+from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement, version_key
 
 
 class Installed(Value):
@@ -51,7 +51,7 @@ def parsed(texts: Iterable[str]) -> Iterator[Requirement]:
 
 
 def expanded(
-    requirements: Sequence[str], have: Mapping[str, Installed], environment: Environment, *, upgrade: bool
+    requirements: Sequence[str], have: Mapping[str, Installed], environment: TargetEnvironment, *, upgrade: bool
 ) -> list[str]:
     """The requirements; one that is fulfilled by what no index has (an editable project) by what that asks for."""
     found: list[str] = []
@@ -71,7 +71,7 @@ def expanded(
 
 
 def pins(
-    requirements: Iterable[str], have: Mapping[str, Installed], environment: Environment, *, upgrade: bool
+    requirements: Iterable[str], have: Mapping[str, Installed], environment: TargetEnvironment, *, upgrade: bool
 ) -> list[tuple[str, str]]:
     """(name, version) of all that is installed and need not change for what is asked for.
 
@@ -88,7 +88,7 @@ def pins(
 
 
 def limits(
-    have: Mapping[str, Installed], environment: Environment, without: Collection[str]
+    have: Mapping[str, Installed], environment: TargetEnvironment, without: Collection[str]
 ) -> list[tuple[str, str]]:
     """(constraint, who asks for it) of all that is installed, but for the names `without` (they change).
 
@@ -122,7 +122,7 @@ def _same(pin: Pin, there: Installed) -> bool:
 
 
 def in_the_way(
-    new: Sequence[Pin], have: Mapping[str, Installed], environment: Environment, matrix: Matrix
+    new: Sequence[Pin], have: Mapping[str, Installed], environment: TargetEnvironment, matrix: CompatibilityData
 ) -> tuple[list[str], list[Reason]]:
     """(what is installed, is not in the plan and owns a folder of a new distribution; what speaks against it).
 
@@ -146,7 +146,7 @@ def in_the_way(
     return gone, reasons
 
 
-def _asked_by(one: Installed, environment: Environment) -> set[str]:
+def _asked_by(one: Installed, environment: TargetEnvironment) -> set[str]:
     return {
         normalize_name(inner.name)
         for inner in parsed(one.requires)

@@ -9,9 +9,9 @@ from json import dumps as quoted
 from typing import Any
 
 from ..atomic_write import write_whole
+from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Gpu, Host, Value, parse_release, show_pair
-from ..protocols import Matrix
 from ..requirements.target import PYTHONS, normalize_name, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM
@@ -33,7 +33,9 @@ class Beginning(Value):
     python: str
 
 
-def begin(folder: str, host: Host, matrix: Matrix, *, frameworks: Sequence[str] = (), name: str = "gpu") -> Beginning:
+def begin(
+    folder: str, host: Host, matrix: CompatibilityData, *, frameworks: Sequence[str] = (), name: str = "gpu"
+) -> Beginning:
     """A first [tool.gpuenv] for the repository in `folder` ("" for here); nothing is written.
 
     Frameworks are those given, else those that pyproject.toml, requirements*.txt or the imports of *.py name. The
@@ -161,7 +163,7 @@ def _lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def _frameworks(texts: Iterable[str], imports: Iterable[str], matrix: Matrix) -> dict[str, str]:
+def _frameworks(texts: Iterable[str], imports: Iterable[str], matrix: CompatibilityData) -> dict[str, str]:
     """name -> the text that asks for it, with the first version range that is found, in alphabetical order."""
     known = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
     distributions = {name: framework.name for framework in known for name in _distributions(framework)}
@@ -185,12 +187,12 @@ def _distributions(framework: Framework) -> set[str]:
     return {framework.distribution, *(normalize_name(way.requires[0].partition("[")[0]) for way in framework.ways)}
 
 
-def _runs_without_gpu(text: str, matrix: Matrix) -> bool:
+def _runs_without_gpu(text: str, matrix: CompatibilityData) -> bool:
     framework = matrix.framework(parse_requirement(text).name)
     return framework is not None and any(way.variant == "*" or not way.carriers for way in framework.ways)
 
 
-def _others(texts: Sequence[str], matrix: Matrix) -> list[str]:
+def _others(texts: Sequence[str], matrix: CompatibilityData) -> list[str]:
     """The requirements that are no framework, each once."""
     frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
     names = {name for framework in frameworks for name in _distributions(framework)}
@@ -223,7 +225,7 @@ def _python(folder: str, data: Mapping[str, Any], host: Host) -> str:
     raise InputError(f"project.requires-python {wanted!r} admits no Python that is known", hint="correct it")
 
 
-def _gpu_profile(name: str, host: Host, matrix: Matrix) -> list[str]:
+def _gpu_profile(name: str, host: Host, matrix: CompatibilityData) -> list[str]:
     texts = [_gpu_text(gpu, matrix) for gpu in host.gpus]
     lines = [f"[tool.gpuenv.profiles.{name}]"]
     if len(set(texts)) == 1:
@@ -240,7 +242,7 @@ def _gpu_profile(name: str, host: Host, matrix: Matrix) -> list[str]:
     return [*lines, ""]
 
 
-def _gpu_text(gpu: Gpu, matrix: Matrix) -> str:
+def _gpu_text(gpu: Gpu, matrix: CompatibilityData) -> str:
     """Its name if the data knows it, else its compute capability."""
     if matrix.compute_capability(gpu.name) is not None or gpu.compute_capability is None:
         return gpu.name

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Host
-from ..protocols import Matrix
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project
@@ -44,7 +44,7 @@ def has_table(data: Mapping[str, Any]) -> bool:
     return isinstance(tools, dict) and "gpuenv" in tools
 
 
-def read_project(folder: str, matrix: Matrix, describe: Describe, dependencies: Dependencies) -> Project:
+def read_project(folder: str, matrix: CompatibilityData, describe: Describe, dependencies: Dependencies) -> Project:
     """The profiles of the pyproject.toml in a folder ("" for here).
 
     `describe` gives the host of a profile and raises InputError in the words of the host flags; `dependencies(path,
@@ -63,7 +63,7 @@ def read_project(folder: str, matrix: Matrix, describe: Describe, dependencies: 
 class _Reader:
     """The keys of one file. `path` and the key start every message."""
 
-    def __init__(self, path: str, matrix: Matrix) -> None:
+    def __init__(self, path: str, matrix: CompatibilityData) -> None:
         self.path, self.matrix = path, matrix
 
     def project(self, folder: str, table: object, describe: Describe, dependencies: Dependencies) -> Project:

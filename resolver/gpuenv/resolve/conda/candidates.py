@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...compat import conda_records, conda_rules, rules
+from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record, Row
+from ...compat.data import CompatibilityData
 from ...compat.evaluate import is_doubt
 from ...errors import Reason
 from ...model import CudaVersion, Host, Value
-from ...protocols import Matrix
 from ...requirements import conda_versions
 
 MOST_TRIES = 24
@@ -39,13 +39,13 @@ class Candidate(Value):
     @property
     def subject(self) -> str:
         """pytorch 2.8.0 (cuda129)."""
-        return f"{self.row.name} {self.row.version} ({conda_rules.variant(self.row)})"
+        return f"{self.row.name} {self.row.version} ({conda_parts.variant_name(self.row)})"
 
 
 class Shelf:
     """The records of a request, on a host."""
 
-    def __init__(self, records: Sequence[Record], host: Host, matrix: Matrix, carriers: Carriers) -> None:
+    def __init__(self, records: Sequence[Record], host: Host, matrix: CompatibilityData, carriers: Carriers) -> None:
         self.host, self.matrix, self.carriers = host, matrix, carriers
         self.by_name: dict[str, list[Record]] = {}
         for record in records:
@@ -68,7 +68,7 @@ class Shelf:
         return found
 
     def _candidate(self, wanted: Wanted, row: Row) -> Candidate:
-        reasons = [*conda_rules.row_reasons(row, self.host, self.matrix)]
+        reasons = [*conda_parts.row_reasons(row, self.host, self.matrix)]
         limits = []
         for dependency in row.depends:
             name, _, _ = conda_versions.split(dependency)
@@ -95,7 +95,7 @@ class Shelf:
             reasons = self.reasons(record, row.cuda)
             if record["name"] in conda_records.CUDNN and row.cudnn is not None:
                 subject = f"{row.name} {row.version}"
-                reasons = (*reasons, *rules.cudnn_reasons(subject, row.cudnn, record["version"]))
+                reasons = (*reasons, *evaluate.cudnn_reasons(subject, row.cudnn, record["version"]))
             if not reasons:
                 good.append(record["version"])
             elif all(map(is_doubt, reasons)):
@@ -114,9 +114,9 @@ class Shelf:
 
     def reasons(self, record: Record, cuda: CudaVersion | None) -> tuple[Reason, ...]:
         """What speaks against one record of cuDNN or of a toolkit, for a build of some CUDA."""
-        found = conda_rules.toolkit_reasons(record, self.host, self.matrix)
+        found = conda_parts.toolkit_reasons(record, self.host, self.matrix)
         if record["name"] in conda_records.CUDNN:
-            found = (*found, *conda_rules.library_reasons(record, cuda or _cuda_asked(record), self.host, self.matrix))
+            found = (*found, *conda_parts.library_reasons(record, cuda or _cuda_asked(record), self.host, self.matrix))
         return found
 
     def asked(self, spec: str) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ...compat import conda_records, conda_rules, rules
+from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record
+from ...compat.data import CompatibilityData
 from ...compat.evaluate import is_doubt, needs_of_gpus
 from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
 from ...model import (
@@ -27,7 +28,6 @@ from ...model import (
     parse_pair,
     parse_release,
 )
-from ...protocols import Matrix
 from ...requirements import conda_versions
 from ...requirements.target import parse_requirement
 from . import virtual_packages
@@ -93,7 +93,7 @@ def _spelled(text: str) -> str:
 def plan(
     request: Request,
     host: Host,
-    matrix: Matrix,
+    matrix: CompatibilityData,
     carriers: Carriers,
     solver: Solver,
     *,
@@ -126,7 +126,7 @@ class _Given(Value):
 
     asked: _Asked
     host: Host
-    matrix: Matrix
+    matrix: CompatibilityData
     carriers: Carriers
     solver: Solver
     records: Sequence[Record]
@@ -142,7 +142,7 @@ def _drivers(given: _Given) -> tuple[Change, ...]:
         if parse_release(step) <= parse_release(host.driver):
             continue
         newer = host.replace(driver=step, driver_cuda=matrix.driver_cuda(step))
-        if rules.host_reasons(newer, matrix):
+        if evaluate.host_reasons(newer, matrix):
             break
         try:
             found = _Search(given.replace(host=newer)).plan("")
@@ -167,7 +167,7 @@ class _Search:
 
     def plan(self, data: str) -> Plan:
         """The first combination that has a closure which nothing speaks against; doubts only if there is no other."""
-        host_reasons = rules.host_reasons(self.host, self.matrix)
+        host_reasons = evaluate.host_reasons(self.host, self.matrix)
         against = tuple(reason for reason in host_reasons if not is_doubt(reason))
         if against:
             raise NoSolutionError(Explanation(subject=self.asked.subject, reasons=against))
@@ -221,6 +221,7 @@ class _Search:
         """The closure of some candidates that nothing speaks against, and doubts of it; None if there is none."""
         specs = [*self.asked.specs, *(spec for one in several for spec in specs_of(one, self.carriers.packages))]
         subject = ", ".join(one.subject for one in several) or self.asked.subject
+        named = {conda_versions.split(spec)[0] for spec in self.asked.specs}
         kept_out = [*limits]
         for _ in range(ROUNDS):
             try:
@@ -229,7 +230,9 @@ class _Search:
                 text = " ".join(str(error).split())[:SAID]
                 self.refused.append(Reason(code="conda-closure", subject=subject, need="a closure", have=text))
                 return None
-            found = conda_rules.closure_reasons(records, self.host, self.matrix, self.virtual)
+            found = conda_parts.closure_reasons(
+                records, self.host, self.matrix, self.carriers, virtual=self.virtual, keep=named
+            )
             wrong = {name: rs for name, rs in found.items() if not all(map(is_doubt, rs))}
             if not wrong:
                 return records, [reason for reasons in found.values() for reason in reasons]
@@ -245,7 +248,7 @@ class _Search:
     ) -> Plan:
         host = self._host(records)
         doubts = [*doubts, *(reason for one in several for reason in one.reasons)]
-        doubts += [reason for reason in rules.host_reasons(self.host, self.matrix) if is_doubt(reason)]
+        doubts += [reason for reason in evaluate.host_reasons(self.host, self.matrix) if is_doubt(reason)]
         return Plan(
             request=self.asked.request,
             host=host,
@@ -267,7 +270,7 @@ class _Search:
         return self.host.replace(python=python)
 
     def _needs(self, several: Sequence[Candidate], records: Sequence[Record]) -> Needs:
-        host, matrix, cuda = self.host, self.matrix, conda_rules.cuda_of(records)
+        host, matrix, cuda = self.host, self.matrix, conda_parts.cuda_of_records(records)
         python = next((parse_pair(".".join(str(one["version"]).split(".")[:2])) for one in records
                        if one["name"] == "python"), None)  # fmt: skip
         needs = Needs(glibc=_glibc(records), python=python, platform=host.platform)
@@ -278,8 +281,8 @@ class _Search:
         return needs_of_gpus(needs, toolkits, codes, host, matrix)
 
     def _library_codes(self, records: Sequence[Record]) -> list[Code]:
-        cuda = conda_rules.cuda_of(records)
-        known = [conda_rules.library(one["name"], one["version"], cuda, self.host, self.matrix) for one in records]
+        cuda = conda_parts.cuda_of_records(records)
+        known = [conda_parts.library_of(one, cuda, self.host.platform, self.matrix) for one in records]
         return [one.code for one in known if one is not None]
 
 
@@ -289,7 +292,7 @@ def _passed_over(several: Sequence[Candidate], shelves: Sequence[Sequence[Candid
     for chosen, shelf in zip(several, shelves, strict=True):
         for one in shelf[: shelf.index(chosen)]:
             if one.reasons:
-                version = f"{one.row.version} ({conda_rules.variant(one.row)})"
+                version = f"{one.row.version} ({conda_parts.variant_name(one.row)})"
                 found.append(Rejection(name=one.row.name, version=version, reasons=one.reasons))
     return found
 
@@ -300,7 +303,7 @@ def _choice(candidate: Candidate, records: Sequence[Record]) -> Choice:
     return Choice(
         framework=row.framework,
         version=row.version,
-        variant=conda_rules.variant(row),
+        variant=conda_parts.variant_name(row),
         cuda=row.cuda,
         cudnn=cudnn if row.cuda is not None else None,
         sass=row.code.sass or (),

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ...compat.conda_records import Record
+from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
 from .child import Child
-from .virtual_packages import Virtual
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...compat.conda_records import Virtual
 from ...errors import InputError
 from ...model import Gpu, Host, parse_pair, show_pair
 
-Virtual = tuple[str, str, str]  # name, version, build
 SUBDIRS = {"linux-x86_64": "linux-64", "linux-aarch64": "linux-aarch64", "win-amd64": "win-64"}
 _ARCHSPEC = {"x86_64": "x86_64", "aarch64": "aarch64"}
 

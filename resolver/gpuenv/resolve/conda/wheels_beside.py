@@ -15,11 +15,12 @@ from typing import Any
 
 from ...compat import conda_records
 from ...compat.conda_records import Carriers
-from ...compat.rules import OWNER_SOURCE
+from ...compat.data import CompatibilityData
+from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, TamperedError, UnusableFileError
+from ...index.protocol import Index
 from ...model import Lock, Pin, Plan, Request, Requirement, Value, Wheel
-from ...protocols import Environment, Matrix
-from ...requirements.target import normalize_name, parse_requirement, version_key
+from ...requirements.target import TargetEnvironment, normalize_name, parse_requirement, version_key
 
 SUFFIX = "-of-conda"
 HELD = "conda"  # Wheel.index of a release that a conda package supplies
@@ -98,7 +99,7 @@ def unmet(asked: Sequence[str], held: Supply, admits: Callable[[str, str], bool]
     return tuple(found)
 
 
-def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
+def supply(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> Supply:
     """What the packages of a closure supply. A package is a Python distribution if it depends on Python."""
     versions: dict[str, str] = {}
     refused: dict[str, Reason] = {}
@@ -124,7 +125,7 @@ def supply(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> Supply:
     return Supply(versions=versions, refused=refused, libraries=libraries, frameworks=frameworks)
 
 
-def _of_frameworks(pins: Sequence[Pin], carriers: Carriers, matrix: Matrix) -> dict[str, Reason]:
+def _of_frameworks(pins: Sequence[Pin], carriers: Carriers, matrix: CompatibilityData) -> dict[str, Reason]:
     """What is refused where conda brings a framework: its other distributions, and wheels built for its wheel."""
     found: dict[str, Reason] = {}
     for framework, package in carriers.packages.items():
@@ -148,7 +149,7 @@ def _refusal(code: str, need: str, said: str) -> Reason:
 # ---- the solve ------------------------------------------------------------------------------------------------------
 
 
-class Beside:
+class Beside(Index):
     """An index for wheels beside a conda closure: as `inner`, with the closure's distributions held."""
 
     def __init__(self, inner: Any, held: Supply) -> None:
@@ -162,11 +163,11 @@ class Beside:
         return own if own != name and own in self.held.versions else None
 
     def has(self, name: str) -> bool:
-        """As protocols.Index says."""
+        """As index.protocol.Index says."""
         return self._held(name) is not None or bool(self.inner.has(name))
 
-    def wheels(self, name: str, environment: Environment | None = None) -> Sequence[Wheel]:
-        """As protocols.Index says; of a held name the one release that is there."""
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """As index.protocol.Index says; of a held name the one release that is there."""
         own = self._held(name)
         if own is None:
             found: Sequence[Wheel] = self.inner.wheels(name, environment)
@@ -176,7 +177,7 @@ class Beside:
         return (Wheel(name=name, version=version, filename=file, url="", sha256="0" * 64, size=0, index=HELD),)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As protocols.Index says, and the held names. UnusableFileError for what cannot stand beside conda's."""
+        """As index.protocol.Index says, and the held names. UnusableFileError for what cannot stand beside conda's."""
         if wheel.index == HELD:
             return self._of_extras(wheel)
         against = self.held.against(wheel.name, wheel.version)

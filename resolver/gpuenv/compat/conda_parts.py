@@ -1,0 +1,326 @@
+"""Conda records as the rules see them: the parts of a closure, builds of carriers, libraries.
+
+No solver is trusted to have checked the host: libmamba and classic ignore `constrains: __cuda`
+where nothing depends on __cuda. So R1 is applied to every record whose version is a CUDA version.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..errors import Reason
+from ..model import Build, CudaVersion, Host, Library
+from ..requirements import conda_versions
+from . import conda_records, evaluate
+from .conda_records import Carriers, Record, Row, Virtual
+from .data import CompatibilityData
+from .parts import CudaLibrary, FrameworkBuild, Package, Parts, Toolkit
+
+RECORD_SOURCE = "the package's own record in its channel"
+
+
+def parts_of_records(
+    records: Sequence[Record], platform: str, data: CompatibilityData, carriers: Carriers
+) -> Parts:
+    """Describe conda records that are installed together.
+
+    Companions are left out: a conda build of a companion accepts a framework of any CUDA of its
+    major, and the solver keeps to the ranges that its record gives.
+
+    Args:
+        records: the records of an environment, of a lock or of a closure.
+        platform: as in Host.platform.
+        data: the compatibility data.
+        carriers: the packages that hold a framework's code.
+    """
+    cuda = cuda_of_records(records)
+    packages: list[Package] = []
+    builds: list[FrameworkBuild] = []
+    libraries: list[CudaLibrary] = []
+    toolkits: list[Toolkit] = []
+    for record in records:
+        package = _package(record, cuda, data)
+        packages.append(package)
+        toolkit = conda_records.toolkit_of(record)
+        framework = carriers.framework_of(package.name)
+        if toolkit is not None:
+            toolkits.append(Toolkit(package=package, cuda=toolkit))
+        elif framework is not None and package.name == carriers.carriers[framework]:
+            row = carriers.row(record, framework)
+            builds.append(
+                FrameworkBuild(
+                    package=package.name,
+                    framework=framework,
+                    subject=row_subject(row),
+                    build=build_of_row(row, platform),
+                    on_path=True,
+                )
+            )
+        elif package.distribution:
+            library = data.library(package.distribution, package.version, platform)
+            libraries.append(CudaLibrary(package=package, library=library))
+    return Parts(
+        packages=tuple(packages),
+        builds=tuple(builds),
+        libraries=tuple(libraries),
+        toolkits=tuple(toolkits),
+    )
+
+
+def _package(record: Record, cuda: CudaVersion | None, data: CompatibilityData) -> Package:
+    name, version = str(record["name"]), str(record["version"])
+    distribution = ""
+    if _may_be_cuda_library(name):
+        own_cuda = conda_records.cuda_dependency(record) or cuda
+        distribution = wheel_distribution(name, own_cuda, data) or ""
+    return Package(name=name, version=version, distribution=distribution)
+
+
+def _may_be_cuda_library(name: str) -> bool:
+    return name.startswith("lib") or name == "cudnn"
+
+
+def row_subject(row: Row) -> str:
+    """Return how reasons name a build: "pytorch 2.8.0 (cuda129)"."""
+    return f"{row.name} {row.version} ({variant_name(row)})"
+
+
+def variant_name(row: Row) -> str:
+    """Return a build's variant as conda-forge names it: cuda129, cpu."""
+    return "cpu" if row.cuda is None else f"cuda{row.cuda[0]}{row.cuda[1]}"
+
+
+def build_of_row(row: Row, platform: str) -> Build:
+    """Return a carrier's build as the rules see it.
+
+    A cuDNN inside the package is not compared with the cuDNN packages of the environment.
+    """
+    return Build(
+        name=row.name,
+        version=row.version,
+        local=row.version,
+        variant=variant_name(row),
+        index=row.channel,
+        platform=platform,
+        cuda=row.cuda,
+        cudnn=None if row.bundled else row.cudnn,
+        code=row.code,
+    )
+
+
+def wheel_distribution(
+    name: str, cuda: CudaVersion | None, data: CompatibilityData
+) -> str | None:
+    """Return the wheel distribution of a library: libcublas of CUDA 12 -> nvidia-cublas-cu12.
+
+    NVIDIA makes both from one build: conda-forge repackages the redistributable archives that the
+    wheels are made of.
+    """
+    if cuda is None or not _may_be_cuda_library(name):
+        return None
+    stem = "nvidia-" + name.removeprefix("lib")
+    for distribution in (f"{stem}-cu{cuda[0]}", stem):
+        if data.is_library(distribution):
+            return distribution
+    return None
+
+
+def library_of(
+    record: Record, cuda: CudaVersion | None, platform: str, data: CompatibilityData
+) -> Library | None:
+    """Return what is known of a library's release, from the wheel of the same release."""
+    distribution = wheel_distribution(str(record["name"]), cuda, data)
+    if distribution is None:
+        return None
+    return data.library(distribution, str(record["version"]), platform)
+
+
+def cuda_of_records(records: Iterable[Record]) -> CudaVersion | None:
+    """Return the CUDA version of a closure, from the first of its toolkit packages."""
+    toolkits: dict[str, CudaVersion] = {}
+    for record in records:
+        cuda = conda_records.toolkit_of(record)
+        if cuda is not None:
+            toolkits[record["name"]] = cuda
+    for name in conda_records.TOOLKITS:
+        if name in toolkits:
+            return toolkits[name]
+    return None
+
+
+# ---- one record on a host, for the resolver ----------------------------------------------------
+
+
+def row_reasons(row: Row, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
+    """Return what speaks against a framework's build on a host (R1, R2, R7).
+
+    Codes: those of the rules, cpu-build, cuda-build (a CUDA build for a host without a GPU).
+    """
+    if not host.gpus:
+        return needs_gpu_reasons(row, host)
+    facts = evaluate.build_reasons(
+        row_subject(row), build_of_row(row, host.platform), host, data, on_path=True
+    )
+    reasons: list[Reason] = []
+    if row.cuda is not None:
+        # A driver newer than the data is a doubt about the data, not about the build.
+        dropped = evaluate.host_reasons(host, data)
+        reasons += [reason for reason in dropped if not evaluate.is_doubt(reason)]
+    for against in facts.values():
+        reasons += against
+    return tuple(reasons)
+
+
+def needs_gpu_reasons(row: Row, host: Host) -> tuple[Reason, ...]:
+    """Return why a CUDA build cannot be installed on a host without a GPU. Code: cuda-build.
+
+    This is not one of the rules: the build's own record asks for __cuda.
+    """
+    if host.gpus or row.cuda is None:
+        return ()
+    reason = Reason(
+        code="cuda-build",
+        subject=row_subject(row),
+        need="an NVIDIA GPU",
+        have="a host without a GPU",
+        source=RECORD_SOURCE,
+    )
+    return (reason,)
+
+
+def toolkit_reasons(record: Record, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
+    """R1 for a record whose version is a CUDA version; () for others and without a GPU."""
+    cuda = conda_records.toolkit_of(record)
+    if cuda is None or not host.gpus:
+        return ()
+    return evaluate.driver_reasons(f"{record['name']} {record['version']}", cuda, host, data)
+
+
+def library_reasons(
+    record: Record, cuda: CudaVersion | None, host: Host, data: CompatibilityData
+) -> tuple[Reason, ...]:
+    """R2, R3 and known bad releases for a CUDA library; () for other packages."""
+    distribution = wheel_distribution(str(record["name"]), cuda, data)
+    if distribution is None:
+        return ()
+    version = str(record["version"])
+    subject = f"{record['name']} {version}"
+    reasons: list[Reason] = []
+    if host.gpus:
+        library = data.library(distribution, version, host.platform)
+        for against in evaluate.library_reasons(subject, library, host, data).values():
+            reasons += against
+    reasons += evaluate.known_bad_reasons(distribution, version, host, data, subject)
+    return tuple(reasons)
+
+
+# ---- a closure or a lock on a host -------------------------------------------------------------
+
+
+def lock_reasons(
+    records: Sequence[Record], host: Host, data: CompatibilityData, carriers: Carriers
+) -> tuple[Reason, ...]:
+    """Return what speaks against the records of a lock on a host, whoever wrote the lock.
+
+    conda checks none of this when it installs an explicit file. A CPU build may be what the author
+    of the lock wanted, so it gives no reason. Doubts are included.
+    """
+    parts = parts_of_records(records, host.platform, data, carriers)
+    reasons = [
+        reason
+        for reason in evaluate.environment_reasons(parts, host, data)
+        if reason.code != "cpu-build"
+    ]
+    for record in records:
+        framework = carriers.framework_of(record["name"])
+        if framework is not None and record["name"] == carriers.carriers[framework]:
+            reasons += needs_gpu_reasons(carriers.row(record, framework), host)
+    return tuple(reasons)
+
+
+def closure_reasons(
+    records: Sequence[Record],
+    host: Host,
+    data: CompatibilityData,
+    carriers: Carriers,
+    *,
+    virtual: Sequence[Virtual],
+    keep: Collection[str] = (),
+) -> dict[str, tuple[Reason, ...]]:
+    """Return what speaks against the packages of a solver's closure, by the package to replace.
+
+    Args:
+        records: the closure.
+        host: the host.
+        data: the compatibility data.
+        carriers: the packages that hold a framework's code.
+        virtual: the virtual packages of the host.
+        keep: packages that the user named. Where two packages do not fit each other and the first
+            is one of these, the reason is put down to the second.
+
+    Returns:
+        {} if nothing speaks against the closure. Codes: those of evaluate.environment_findings but
+        for these, and virtual-package (a virtual package that the host lacks). An unknown driver
+        becomes a need of the lock (driver-unknown); whether a CPU build will do was decided when
+        the framework's build was chosen (cpu-build, gpu-unused); reasons about the host alone
+        are part of the reasons against each CUDA build.
+    """
+    by_package: dict[str, list[Reason]] = {}
+    parts = parts_of_records(records, host.platform, data, carriers)
+    for finding in evaluate.environment_findings(parts, host, data):
+        if finding.packages and finding.reason.code not in ("cpu-build", "gpu-unused"):
+            name = _package_to_replace(finding.packages, keep)
+            by_package.setdefault(name, []).append(finding.reason)
+    versions = {name: (version, build) for name, version, build in virtual}
+    for record in records:
+        for reason in virtual_reasons(record, versions):
+            by_package.setdefault(record["name"], []).append(reason)
+    return {name: tuple(dict.fromkeys(reasons)) for name, reasons in by_package.items()}
+
+
+def _package_to_replace(packages: Sequence[str], keep: Collection[str]) -> str:
+    for name in packages:
+        if name not in keep:
+            return name
+    return packages[0]
+
+
+def virtual_reasons(
+    record: Record, virtual: Mapping[str, tuple[str, str]]
+) -> tuple[Reason, ...]:
+    """Compare the virtual packages that a record depends on and constrains with the host's.
+
+    On a host whose driver is not known, `__cuda` is not known either: R1 becomes a need of the
+    lock.
+
+    Args:
+        record: the record.
+        virtual: name -> (version, build) of the host's virtual packages.
+    """
+    reasons = []
+    for field in ("depends", "constrains"):
+        for spec in record.get(field) or ():
+            name, version_spec, build_glob = conda_versions.split(spec)
+            if not name.startswith("__"):
+                continue
+            if name in virtual:
+                version, build = virtual[name]
+                fits = conda_versions.contains(version_spec, version)
+                if fits and fnmatch.fnmatchcase(build, build_glob):
+                    continue
+            elif field == "constrains":
+                continue
+            have = "not there"
+            if name in virtual:
+                have = virtual[name][0] if field == "constrains" else " ".join(virtual[name])
+            reasons.append(
+                Reason(
+                    code="virtual-package",
+                    subject=f"{record['name']} {record['version']}",
+                    need=f"{name} {version_spec}".removesuffix(" *"),
+                    have=have,
+                    source=RECORD_SOURCE,
+                )
+            )
+    return tuple(reasons)

@@ -1,0 +1,144 @@
+"""The table of rule cases: wheels, conda records and installed distributions give the same reasons."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv import api
+from gpuenv.compat import conda_parts, evaluate
+from gpuenv.compat.conda_records import Carriers
+from gpuenv.compat.evaluate import is_doubt
+from gpuenv.errors import Reason
+from gpuenv.model import Gpu, Host, Python, parse_pair
+from gpuenv.probes import installed
+
+TABLE = tomllib.loads((Path(__file__).parent / "data" / "rule_cases.toml").read_text())
+CASES: list[dict[str, Any]] = TABLE["case"]
+DATA = api.compatibility_data()
+CARRIERS = Carriers(DATA.folder)
+
+
+def cases(field: str) -> list[Any]:
+    """The cases that have a field, named for pytest."""
+    rows = [case for case in CASES if field in case]
+    return [pytest.param(case, id=f"{case['rule']}: {case['name']}") for case in rows]
+
+
+def host_of(case: dict[str, Any]) -> Host:
+    platform = case.get("platform", "linux-x86_64")
+    names = [name for name in case["gpus"] if name != "none"]
+    gpus = [Gpu(name=name, compute_capability=DATA.compute_capability(name)) for name in names]
+    driver = case.get("driver")
+    driver_cuda = DATA.driver_cuda(driver) if driver else None
+    if "driver_cuda" in case:
+        driver_cuda = parse_pair(case["driver_cuda"])
+    return Host(
+        os="windows" if platform.startswith("win") else "linux",
+        machine="x86_64",
+        python=Python(version=(3, 12)),
+        gpus=tuple(gpus),
+        driver=driver,
+        driver_cuda=driver_cuda,
+    )
+
+
+def records_of(case: dict[str, Any]) -> list[dict[str, Any]]:
+    defaults = {"build": "0", "build_number": 0, "channel": "conda-forge", "subdir": "linux-64"}
+    return [{**defaults, **record} for record in case["records"]]
+
+
+def check(case: dict[str, Any], reasons: Iterable[Reason]) -> None:
+    reasons = list(reasons)
+    assert {reason.code for reason in reasons} == set(case["codes"])
+    assert all(reason.need and reason.have and reason.subject for reason in reasons)
+    answer = "accept"
+    if reasons:
+        answer = "unknown" if all(map(is_doubt, reasons)) else "refuse"
+    assert answer == case["answer"]
+
+
+@pytest.mark.parametrize("case", cases("pins"))
+def test_wheels(case: dict[str, Any]) -> None:
+    check(case, evaluate.pin_reasons(case["pins"], host_of(case), DATA))
+
+
+@pytest.mark.parametrize("case", cases("pins"))
+def test_installed(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in case["pins"]:
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        spelled = name.replace("-", "_").title()
+        text = f"Metadata-Version: 2.1\nName: {spelled}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(text)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    rows, _ = installed.distributions()
+    monkeypatch.undo()
+    check(case, evaluate.pin_reasons([row[:2] for row in rows], host_of(case), DATA))
+
+
+@pytest.mark.parametrize("case", cases("records"))
+def test_conda(case: dict[str, Any]) -> None:
+    host, records = host_of(case), records_of(case)
+    parts = conda_parts.parts_of_records(records, host.platform, DATA, CARRIERS)
+    check(case, evaluate.environment_reasons(parts, host, DATA))
+
+
+# Reasons that a conda closure leaves to the choice of the framework's build, or to the lock's needs.
+NOT_OF_CLOSURES = {
+    "cpu-build",
+    "gpu-unused",
+    "driver-unknown",
+    "gpu-dropped-by-driver",
+    "driver-branch-unknown",
+}
+
+
+@pytest.mark.parametrize("case", cases("records"))
+def test_conda_closures_and_locks_give_these_reasons_too(case: dict[str, Any]) -> None:
+    host, records = host_of(case), records_of(case)
+    by_package = conda_parts.closure_reasons(records, host, DATA, CARRIERS, virtual=())
+    assert by_package.keys() <= {record["name"] for record in records}
+    codes = {reason.code for reasons in by_package.values() for reason in reasons}
+    assert codes == set(case["codes"]) - NOT_OF_CLOSURES
+    lock = {reason.code for reason in conda_parts.lock_reasons(records, host, DATA, CARRIERS)}
+    # A CUDA build asks for __cuda: its own record refuses a host without a GPU.
+    expected = (set(case["codes"]) - {"cpu-build"}) | ({"cuda-build"} & lock)
+    assert lock == expected
+    assert ("cuda-build" in lock) == ("gpu-unused" in case["codes"])
+
+
+@pytest.mark.parametrize("named", ["libcudnn", "libcublas"])
+def test_a_bad_pair_replaces_the_package_that_the_user_did_not_name(named: str) -> None:
+    (case,) = [case for case in CASES if case["codes"] == ["bad-pair"]]
+    by_package = conda_parts.closure_reasons(
+        records_of(case), host_of(case), DATA, CARRIERS, virtual=(), keep={named}
+    )
+    (name,) = by_package
+    assert name == {"libcudnn": "libcublas", "libcublas": "libcudnn"}[named]
+    (reason,) = by_package[name]
+    assert (reason.code, reason.subject, reason.have) == (
+        "bad-pair",
+        "libcudnn 9.8.0.87",
+        "libcublas 12.9.1.4",
+    )
+
+
+def test_the_table_is_complete() -> None:
+    answers: dict[str, set[str]] = {}
+    for case in CASES:
+        answers.setdefault(case["rule"], set()).add(case["answer"])
+        assert ("pins" in case) != ("wheels_na" in case), case["name"]
+        assert ("records" in case) != ("conda_na" in case), case["name"]
+    assert answers.keys() == TABLE["rules"].keys()
+    assert {*TABLE["rules"], *TABLE["elsewhere"]} == {f"R{number}" for number in range(1, 10)}
+    for rule, given in answers.items():
+        # Whether two packages own one folder is always known.
+        assert given == {"accept", "refuse"} | ({"unknown"} if rule != "R5" else set())
