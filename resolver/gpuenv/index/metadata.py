@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from ..errors import GpuEnvError, OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
+from ..requirements.target import normalize_name
 from .cache import Cache
 from .filenames import python_range, without_stars
 from .http import GONE, OK, PARTIAL, Transport, shown
@@ -206,7 +207,6 @@ def requirements(data: bytes, filename: str) -> tuple[Requirement, ...]:
 def _requirement(text: str, filename: str) -> Requirement:
     from packaging.requirements import InvalidRequirement
     from packaging.requirements import Requirement as Parsed
-    from packaging.utils import canonicalize_name
 
     try:
         parsed = Parsed(text)
@@ -224,8 +224,8 @@ def _requirement(text: str, filename: str) -> Requirement:
                 )
             ) from None
     return Requirement(
-        name=str(canonicalize_name(parsed.name)),
-        extras=tuple(sorted(str(canonicalize_name(extra)) for extra in parsed.extras)),
+        name=normalize_name(parsed.name),
+        extras=tuple(sorted(normalize_name(extra) for extra in parsed.extras)),
         specifier=str(parsed.specifier),
         marker=str(parsed.marker) if parsed.marker else None,
         url=parsed.url,
@@ -281,7 +281,6 @@ def check_identity(data: bytes, wheel: Wheel) -> None:
     """UnusableFileError unless metadata is of the name and version of its file; pip passes over such a file, too."""
     from email.parser import BytesHeaderParser
 
-    from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion, Version
 
     fields = BytesHeaderParser().parsebytes(data)
@@ -290,7 +289,7 @@ def check_identity(data: bytes, wheel: Wheel) -> None:
         same = not version or Version(version) == Version(wheel.version)
     except InvalidVersion:
         same = False
-    if same and (not name or canonicalize_name(name) == wheel.name):
+    if same and (not name or normalize_name(name) == wheel.name):
         return
     need, have = f"metadata of {wheel.name} {wheel.version}", f"metadata of {name} {version}"
     raise UnusableFileError(Reason(code="bad-metadata", subject=wheel.filename, need=need, have=have))

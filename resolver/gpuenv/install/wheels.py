@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..atomic_write import write_whole
 from ..errors import InputError, InstallError
 from ..model import Lock, parse_pair, show_pair
+from ..requirements.target import normalize_name
 
 Progress = Callable[[str], None]
 MARK = "gpuenv.json"
@@ -262,7 +263,7 @@ def _remove_others(lock: Lock, tool: list[str], python: str) -> None:
         installed = [row["name"] for row in json.loads(done.stdout)]
     except (ValueError, KeyError, TypeError):
         raise InstallError(f"pip cannot list {python}: {_last_line(done.stderr)}") from None
-    extra = [name for name in installed if name.lower().replace("_", "-").replace(".", "-") not in names]
+    extra = [name for name in installed if normalize_name(name) not in names]
     if extra:
         _run([*tool, "--python", python, "uninstall", "--yes", *extra], "removing what the lock does not name")
 

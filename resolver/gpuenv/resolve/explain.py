@@ -49,9 +49,7 @@ class Question(Protocol):
         """Return what a candidate requires."""
 
 
-def explain(
-    question: Question, trials: Trials, alternatives: Alternatives | None
-) -> Explanation:
+def explain(question: Question, trials: Trials, alternatives: Alternatives | None) -> Explanation:
     """Explain why a request has no solution.
 
     Args:
@@ -87,9 +85,7 @@ def _group_reasons(
         reasons = list(_requirement_reasons(question, group[0]))
     else:
         reasons = list(
-            group_conflicts(
-                question.store, question.facts, trials, group, question.requirements_of
-            )
+            group_conflicts(question.store, question.facts, trials, group, question.requirements_of)
         )
     if not reasons:
         result = trials.solve(group)

@@ -192,9 +192,7 @@ def _choice(
             break
     if build is None:
         variant = variant.strip("*") or "unknown"
-        return Choice(
-            framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn
-        )
+        return Choice(framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn)
     if build.cuda is None:
         cudnn = None
     elif cudnn is None:

@@ -237,9 +237,7 @@ def _framework_requirements(
             yield from _further_extras(framework, parsed)
 
 
-def _further_extras(
-    framework: Framework, parsed: Requirement
-) -> Iterator[PackageRequirement]:
+def _further_extras(framework: Framework, parsed: Requirement) -> Iterator[PackageRequirement]:
     """Yield the extras of a framework's text that its ways do not bring themselves."""
     names: set[str] = set()
     brought: set[str] = set()
