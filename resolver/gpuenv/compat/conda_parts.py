@@ -96,6 +96,9 @@ def build_of_row(row: Row, platform: str) -> Build:
 
     A cuDNN inside the package is not compared with the cuDNN packages of the environment.
     """
+    code = row.code
+    if row.cuda is None:
+        code = code.replace(source=RECORD_SOURCE)  # the record says that it is a CPU build
     return Build(
         name=row.name,
         version=row.version,
@@ -105,7 +108,7 @@ def build_of_row(row: Row, platform: str) -> Build:
         platform=platform,
         cuda=row.cuda,
         cudnn=None if row.bundled else row.cudnn,
-        code=row.code,
+        code=code,
     )
 
 
