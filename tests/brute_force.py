@@ -1,11 +1,14 @@
-"""The best combination of frameworks on a host, found without the solver: the grid test compares the two.
+"""The best combination of frameworks on a host, found without the solver, for the grid test.
 
-Every release of every package is a candidate; what candidates ask for is a set of candidates of another package. A
-search narrows these sets until nothing changes, then takes one candidate after the other, and goes back where a set
-becomes empty. It looks at all combinations before it says that there is none. The policy is the documented one:
-the first framework as new as can be, then the second, and so on; without doubts before with doubts.
+Every release of every package is a candidate. A requirement is a set of candidates of another
+package. A search narrows these sets until nothing changes, then takes one candidate after the
+other, and goes back if a set becomes empty. It looks at all combinations before it answers that
+there is none. The policy is the documented one: the first framework as new as possible, then the
+second, and so on; solutions without doubts before those with doubts.
 
-As a script it runs the whole grid and prints what it found: python tests/brute_force.py [PYTHON ...]
+As a script it runs the whole grid and prints the result:
+
+    python tests/brute_force.py [PYTHON ...]
 """
 
 from __future__ import annotations
@@ -28,11 +31,13 @@ class UndecidedError(Exception):
 
 
 class Candidate:
-    """One way that a name can be chosen; `asks` is name -> the set of its candidates that will do, as bits."""
+    """One candidate of a name, with what it requires."""
 
     __slots__ = ("label", "requires", "topics")
 
-    def __init__(self, label: str, requires: Sequence[tuple[str, str, SpecifierSet]], topics: dict[str, str]):
+    def __init__(
+        self, label: str, requires: Sequence[tuple[str, str, SpecifierSet]], topics: dict[str, str]
+    ):
         self.label, self.requires, self.topics = label, requires, topics
 
 
@@ -43,7 +48,10 @@ class Way:
 
     def __init__(self, framework: str, way: dict[str, list[str]], version: str):
         self.framework, self.variant, self.version = framework, str(way["variant"]), version
-        self.carriers, self.requires = way["carriers"], [raw.requirement(text) for text in way["requires"]]
+        self.carriers, self.requires = (
+            way["carriers"],
+            [raw.requirement(text) for text in way["requires"]],
+        )
 
 
 TOPICS = {
@@ -61,7 +69,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Problem:
-    """What can be chosen on one host: GPU by compute capability, driver, interpreter. `strict` refuses doubts."""
+    """The candidates on one host: GPU, driver, interpreter. `strict` refuses doubts."""
 
     def __init__(self, device: raw.Pair, driver: str, python: raw.Pair, *, strict: bool):
         self.device, self.driver, self.python, self.strict = device, driver, python, strict
@@ -83,7 +91,11 @@ class Problem:
     def _count(self, name: str) -> int:
         if name[0] == "@":
             return len(self.ways(name[1:]))
-        return len(TOPICS[name]) if name[0] == "=" else len(raw.snapshot(name.partition("[")[0], self.python))
+        return (
+            len(TOPICS[name])
+            if name[0] == "="
+            else len(raw.snapshot(name.partition("[")[0], self.python))
+        )
 
     def _admits(self, name: str, number: int) -> bool:
         if name[0] == "=":
@@ -104,7 +116,11 @@ class Problem:
         if not all(self.runs(name, way.version) for name in way.carriers):
             return False
         first = way.requires[0]
-        release = next(one for one in raw.snapshot(raw.normal(first.name), self.python) if one.version == way.version)
+        release = next(
+            one
+            for one in raw.snapshot(raw.normal(first.name), self.python)
+            if one.version == way.version
+        )
         if release.yanked:
             return False
         # An extra that a release does not have brings nothing: JAX is then without device code.
@@ -112,8 +128,11 @@ class Problem:
         return not missing or (not self.strict and first.name in way.carriers)
 
     def ways(self, framework: str) -> list[Way]:
-        """Every release and variant with device code, best first as the solver states it: the newest; of one release
-        what SASS serves, then PTX; then the toolkit closest to the driver's; then the data file's order."""
+        """Every release and variant with device code, in the order of the solver's policy.
+
+        The newest; of one release what SASS serves, then PTX; then the toolkit closest to the
+        driver's; then the order of the data file.
+        """
         if framework not in self._ways:
             found = []
             for place, way in enumerate(raw.FRAMEWORKS[framework]["way"]):
@@ -121,14 +140,20 @@ class Problem:
                     continue
                 name = raw.normal(raw.requirement(way["requires"][0]).name)
                 versions = [release.version for release in raw.snapshot(name, self.python)]
-                found += [(self._place(way["carriers"], version), place, way, version) for version in versions]
+                found += [
+                    (self._place(way["carriers"], version), place, way, version)
+                    for version in versions
+                ]
             found.sort(key=lambda row: row[:2])
             found.sort(key=lambda row: Version(row[3]), reverse=True)
             self._ways[framework] = [Way(framework, way, version) for _, _, way, version in found]
         return self._ways[framework]
 
     def _place(self, carriers: list[str], version: str) -> tuple[int, int, int]:
-        how = min((raw.serves(name, version, self.device, self.cuda) for name in carriers), key=raw.RANK.__getitem__)
+        how = min(
+            (raw.serves(name, version, self.device, self.cuda) for name in carriers),
+            key=raw.RANK.__getitem__,
+        )
         texts = [raw.rows(name).get(version, {}).get("cuda") for name in carriers]
         toolkit = next((raw.pair(text) for text in texts if text), None)
         if toolkit is None:
@@ -181,7 +206,7 @@ class Problem:
     # ---- the search
 
     def narrowed(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
-        """`chosen` without candidates that cannot be: one that asks for what is not left, one that others rule out."""
+        """`chosen` without impossible candidates: their requirements, or those of others, fail."""
         chosen, queue = dict(chosen), set(changed)
         while queue:
             name = queue.pop()
@@ -192,7 +217,11 @@ class Problem:
                     kept |= 1 << number
                     common = (
                         dict(asks) if common is None
-                        else {other: mask | asks[other] for other, mask in common.items() if other in asks}
+                        else {
+                            other: mask | asks[other]
+                            for other, mask in common.items()
+                            if other in asks
+                        }
                     )  # fmt: skip
             if not kept:
                 return None
@@ -226,7 +255,7 @@ class Problem:
         return None
 
     def best(self, frameworks: Sequence[str]) -> list[Way] | None:
-        """The best releases and variants of the frameworks by the policy, None if no combination works."""
+        """The best releases and variants by the policy, None if no combination works."""
         if raw.dropped(self.device, self.driver):
             return None
         names = [f"@{name}" for name in frameworks]
@@ -255,22 +284,28 @@ def _has_extra(release: raw.Release, extra: str) -> bool:
 
 @cache
 def matching(name: str, specifier: str, python: raw.Pair) -> int:
-    """The candidates of a name in a range; those that were taken back only where the range pins one."""
+    """The candidates of a name in a range; yanked ones only if the range pins one."""
     releases = raw.snapshot(name, python)
-    found = [i for i, one in enumerate(releases) if SpecifierSet(specifier).contains(one.version, prereleases=True)]
+    found = [
+        i
+        for i, one in enumerate(releases)
+        if SpecifierSet(specifier).contains(one.version, prereleases=True)
+    ]
     kept = [i for i in found if not releases[i].yanked]
     return sum(1 << i for i in kept or (found if specifier.startswith("==") else []))
 
 
 def cudnn_range(release: raw.Release, requirement: Requirement) -> str:
-    """R4: a range of cuDNN is one of the major that the wheel was built with, and of no older minor."""
+    """R4: a cuDNN range admits the major that the wheel was built with, and no older minor."""
     text, built = str(requirement.specifier), raw.built_cudnn(release.name, release.version)
     if not requirement.name.startswith("nvidia-cudnn-") or built is None or text.startswith("=="):
         return text
     return ",".join(filter(None, (text, f">={built[0]}.{built[1]}", f"<{built[0] + 1}")))
 
 
-def best(device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]) -> tuple[list[Way] | None, bool]:
+def best(
+    device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]
+) -> tuple[list[Way] | None, bool]:
     """(the best combination, whether it needs no doubt to pass); (None, False) if there is none."""
     for strict in (True, False):
         found = Problem(device, driver, python, strict=strict).best(frameworks)

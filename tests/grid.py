@@ -1,4 +1,4 @@
-"""The grid that the solver is held against: hosts by frameworks, each solved offline from the default index."""
+"""The grid of hosts and frameworks, each solved offline from the default index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,15 @@ GPUS = {
     "B200": (10, 0),
     "RTX 5090": (12, 0),
 }
-DRIVERS = ["470.256.02", "525.147.05", "550.54.14", "570.86.15", "580.65.06", "590.44.01", "595.45.04"]
+DRIVERS = [
+    "470.256.02",
+    "525.147.05",
+    "550.54.14",
+    "570.86.15",
+    "580.65.06",
+    "590.44.01",
+    "595.45.04",
+]
 SETS: list[tuple[str, ...]] = [
     ("torch",),
     ("tensorflow",),
@@ -44,7 +52,11 @@ def cases(pythons: Sequence[raw.Pair]) -> Iterator[Case]:
 def solved(frameworks: Sequence[str], gpu: str, driver: str, python: raw.Pair) -> Plan | None:
     """The solver's plan; None for a refusal. Any other error is one of the test."""
     host = gpuenv.describe(
-        gpus=[gpu], driver=driver, python=f"{python[0]}.{python[1]}", platform=raw.PLATFORM, glibc="2.39"
+        gpus=[gpu],
+        driver=driver,
+        python=f"{python[0]}.{python[1]}",
+        platform=raw.PLATFORM,
+        glibc="2.39",
     )
     request = Request(frameworks=tuple(frameworks), default_index_only=True)
     try:
@@ -53,8 +65,10 @@ def solved(frameworks: Sequence[str], gpu: str, driver: str, python: raw.Pair) -
         return None
 
 
-def judged(frameworks: tuple[str, ...], gpu: str, driver: str, python: raw.Pair) -> tuple[str, list[str]]:
-    """(solved, refused, wrong, refused wrongly, better exists or crashed; what is to be said about it)."""
+def judged(
+    frameworks: tuple[str, ...], gpu: str, driver: str, python: raw.Pair
+) -> tuple[str, list[str]]:
+    """(solved, refused, wrong, refused wrongly, better exists or crashed; details)."""
     device = GPUS[gpu]
     try:
         plan = solved(frameworks, gpu, driver, python)
@@ -66,7 +80,9 @@ def judged(frameworks: tuple[str, ...], gpu: str, driver: str, python: raw.Pair)
     wrong = plan_checker.contradictions(plan, device, driver, python)
     if wrong:
         return "wrong", wrong
-    mine = [(choice.framework, choice.version, choice.variant) for choice in plan.choices][: len(frameworks)]
+    mine = [(choice.framework, choice.version, choice.variant) for choice in plan.choices][
+        : len(frameworks)
+    ]
     if best is None:
         return "wrong", [f"no combination works, and the solver has {mine}"]
     theirs = [(way.framework, way.version, way.variant) for way in best]
@@ -75,7 +91,10 @@ def judged(frameworks: tuple[str, ...], gpu: str, driver: str, python: raw.Pair)
     ) and strict == (not plan.warnings)
     if same:
         return "solved", []
-    lines = [f"solver: {mine}, warnings {sorted({reason.code for reason in plan.warnings})}", f"better: {told(best)}"]
+    lines = [
+        f"solver: {mine}, warnings {sorted({reason.code for reason in plan.warnings})}",
+        f"better: {told(best)}",
+    ]
     keys = [[Version(one[1]) for one in found] for found in (mine, theirs)]
     better = strict > (not plan.warnings) or (strict == (not plan.warnings) and keys[1] >= keys[0])
     return ("better exists" if better else "beyond the brute force"), [*lines, f"strict: {strict}"]

@@ -1,4 +1,4 @@
-"""Every rule against a finished plan, from the raw facts alone: what the solver or its data say of it is not asked."""
+"""Every rule against a finished plan, from the raw facts alone, without the solver's data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def contradictions(plan: Plan, device: raw.Pair, driver: str, python: raw.Pair) 
 
 def majors(pins: dict[str, str], driver: str) -> Iterator[str]:
     """R1, and one CUDA major for all."""
-    found = {major: name for name, version in pins.items() if (major := raw.cuda_major(name, version))}
+    found = {
+        major: name for name, version in pins.items() if (major := raw.cuda_major(name, version))
+    }
     if len(found) != 1:
         yield f"CUDA majors: {found}"
     for major in found:
@@ -49,7 +51,10 @@ def code(pins: dict[str, str], device: raw.Pair, cuda: raw.Pair, doubts: set[str
         if how is None:
             yield f"R3: {name} {pins[name]} does not serve {device} with CUDA {cuda}"
         if how == "unknown" and not any(one.endswith("-unknown") for one in doubts):
-            yield f"R3: whether {name} {pins[name]} serves {device} is not known, and the plan does not say so"
+            yield (
+                f"R3: whether {name} {pins[name]} serves {device} is not known, "
+                "and the plan does not say so"
+            )
 
 
 def bad(pins: dict[str, str], device: raw.Pair, doubts: set[str]) -> Iterator[str]:
@@ -60,7 +65,7 @@ def bad(pins: dict[str, str], device: raw.Pair, doubts: set[str]) -> Iterator[st
 
 
 def cudnn(pins: dict[str, str]) -> Iterator[str]:
-    """R4: the one cuDNN is of the major that each framework was built with, and of no older minor."""
+    """R4: the one cuDNN has the major that each framework was built with, and no older minor."""
     names = [name for name in pins if name.startswith("nvidia-cudnn-")]
     if len(names) > 1:
         yield f"two cuDNN: {names}"
@@ -73,7 +78,7 @@ def cudnn(pins: dict[str, str]) -> Iterator[str]:
 
 
 def owners(pins: dict[str, str]) -> Iterator[str]:
-    """R5, for every library that a scanned wheel installs, and for the folders that are said to have one owner."""
+    """R5, for every library that a scanned wheel installs, and for folders with one owner."""
     found: dict[str, set[str]] = {}
     for name, version in pins.items():
         for path in (*raw.owned(name, version), *([raw.SLOTS[name]] if name in raw.SLOTS else ())):
@@ -96,7 +101,7 @@ def files(plan: Plan, python: raw.Pair) -> Iterator[str]:
 
 
 def closure(plan: Plan, pins: dict[str, str], python: raw.Pair) -> Iterator[str]:
-    """Every requirement of every pin is fulfilled, from the frameworks on, and no pin is there without need."""
+    """Every requirement of every pin is fulfilled, and every pin is required."""
     queue: list[tuple[str, Requirement]] = []
     for choice in plan.choices:
         ways = raw.FRAMEWORKS[choice.framework]["way"]
@@ -117,6 +122,8 @@ def closure(plan: Plan, pins: dict[str, str], python: raw.Pair) -> Iterator[str]
         for extra in ("", *need.extras):
             if (name, extra) not in seen and release is not None:
                 seen.add((name, extra))
-                queue += [(f"{name} {pins[name]}", one) for one in raw.asked_by(release, extra, python)]
+                queue += [
+                    (f"{name} {pins[name]}", one) for one in raw.asked_by(release, extra, python)
+                ]
     for name in sorted(pins.keys() - {name for name, _ in seen}):
         yield f"{name} is pinned and nothing needs it"

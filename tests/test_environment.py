@@ -31,12 +31,18 @@ from gpuenv.requirements.target import (
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
-SUFFIXES = st.sampled_from(["", "", "", "", "a1", "b2", "rc1", ".post1", ".dev3", "a1.dev2", "-1", ".a1", "alpha", "x"])
+SUFFIXES = st.sampled_from(
+    ["", "", "", "", "a1", "b2", "rc1", ".post1", ".dev3", "a1.dev2", "-1", ".a1", "alpha", "x"]
+)
 LOCALS = st.sampled_from(["", "", "", "+cu126", "+cu130", "+cpu", "+1", "+cu126.2", "+CU126", "+"])
-VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map("".join)
+VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map(
+    "".join
+)
 OPERATORS = st.sampled_from(["==", "!=", ">=", "<=", ">", "<", "~=", "===", "= ", ""])
 SPACES = st.sampled_from(["", "", "", "", " "])
-CLAUSES = st.tuples(OPERATORS, SPACES, VERSIONS, st.sampled_from(["", "", "", ".*"]), SPACES).map("".join)
+CLAUSES = st.tuples(OPERATORS, SPACES, VERSIONS, st.sampled_from(["", "", "", ".*"]), SPACES).map(
+    "".join
+)
 SPECIFIERS = st.lists(CLAUSES, max_size=3).map(",".join)
 NAMES = st.text("aB0-_.", min_size=1, max_size=6)
 
@@ -80,7 +86,16 @@ def test_names(name: str) -> None:
     NAMES,
     st.sampled_from(["", "[]", "[a]", "[B_c,a]", "[a", "a]", "[a,,b]", "[-a]", " [a]"]),
     SPECIFIERS,
-    st.sampled_from(["", "", '; python_version<"3.12"', "; extra=='a' and sys_platform=='linux'", "; nonsense", ";"]),
+    st.sampled_from(
+        [
+            "",
+            "",
+            '; python_version<"3.12"',
+            "; extra=='a' and sys_platform=='linux'",
+            "; nonsense",
+            ";",
+        ]
+    ),
 )
 @example("torch", "[a]", "@ https://example.org/torch-2.0-py3-none-any.whl", "")
 @example("torch", "", " (>=2)", "")
@@ -114,22 +129,27 @@ HOSTS = st.builds(
     ),
 ).filter(lambda host: host.python.version >= (3, 13) or not host.python.free_threaded)
 
-INTERPRETERS = st.sampled_from(["cp312", "cp313", "cp38", "cp39.cp312", "py3", "py2.py3", "py310", "pp310", "cp315"])
-ABIS = st.sampled_from(["cp312", "cp313", "cp313t", "cp315t", "abi3", "abi3t", "none", "abi3.abi3t", "cp312.cp313"])
+INTERPRETERS = st.sampled_from(
+    ["cp312", "cp313", "cp38", "cp39.cp312", "py3", "py2.py3", "py310", "pp310", "cp315"]
+)
+ABIS = st.sampled_from(
+    ["cp312", "cp313", "cp313t", "cp315t", "abi3", "abi3t", "none", "abi3.abi3t", "cp312.cp313"]
+)
 PLATFORM = st.sampled_from([
-    "any", "linux_x86_64", "linux_aarch64", "win_amd64", "win_arm64", "manylinux1_x86_64", "manylinux2014_x86_64",
-    "manylinux2014_aarch64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_28_aarch64",
-    "manylinux_2_5_aarch64", "manylinux_2_99_x86_64", "manylinux_2_50_x86_64", "musllinux_1_2_x86_64",
+    "any", "linux_x86_64", "linux_aarch64", "win_amd64", "win_arm64", "manylinux1_x86_64",
+    "manylinux2014_x86_64", "manylinux2014_aarch64", "manylinux_2_17_x86_64",
+    "manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "manylinux_2_5_aarch64",
+    "manylinux_2_99_x86_64", "manylinux_2_50_x86_64", "musllinux_1_2_x86_64",
     "macosx_11_0_arm64", "manylinux_2_4_x86_64", "manylinux_3_1_x86_64",
 ])  # fmt: skip
 BUILDS = st.sampled_from(["", "", "-1", "-2", "-10", "-2abc"])
-WHEELS = st.tuples(BUILDS, INTERPRETERS, ABIS, st.lists(PLATFORM, min_size=1, max_size=2).map(".".join)).map(
-    lambda parts: f"torch-2.0{parts[0]}-{parts[1]}-{parts[2]}-{parts[3]}.whl"
-)
+WHEELS = st.tuples(
+    BUILDS, INTERPRETERS, ABIS, st.lists(PLATFORM, min_size=1, max_size=2).map(".".join)
+).map(lambda parts: f"torch-2.0{parts[0]}-{parts[1]}-{parts[2]}-{parts[3]}.whl")
 
 
 def real_tags(host: Host) -> dict[str, int]:
-    """packaging's tags for a target, best first; its manylinux list is made by itself, for the target's glibc."""
+    """packaging's own tags for a target, best first, with the manylinux tags of its glibc."""
     if host.os == "windows":
         platforms = ["win_amd64" if host.machine == "x86_64" else "win_arm64"]
     else:
@@ -140,7 +160,10 @@ def real_tags(host: Host) -> dict[str, int]:
     version = host.python.version
     interpreter = f"cp{version[0]}{version[1]}"
     abis = [interpreter + "t" * host.python.free_threaded]
-    tags = [*cpython_tags(version, abis, platforms), *compatible_tags(version, interpreter, platforms)]
+    tags = [
+        *cpython_tags(version, abis, platforms),
+        *compatible_tags(version, interpreter, platforms),
+    ]
     found: dict[str, int] = {}
     for place, tag in enumerate(tags):
         found.setdefault(str(tag), place)
@@ -177,20 +200,27 @@ def test_the_least_glibc_is_the_first_on_which_the_wheel_fits(filename: str) -> 
         assert fits(0) == fits(99)
 
 
-@pytest.mark.parametrize("name", ["torch-2.0.tar.gz", "torch.whl", "torch-2.0-py3-none-any.zip", "a-b-c-d-e-f-g.whl"])
+@pytest.mark.parametrize(
+    "name", ["torch-2.0.tar.gz", "torch.whl", "torch-2.0-py3-none-any.zip", "a-b-c-d-e-f-g.whl"]
+)
 def test_other_files_fit_nothing(name: str) -> None:
     assert TargetEnvironment(Host(python=Python(version=(3, 12)))).rank(name) is None
 
 
 MARKERS = [
     'python_version < "3.13"', 'python_full_version >= "3.12.4"', 'platform_machine == "AMD64"',
-    'platform_machine in "x86_64 aarch64"', 'sys_platform == "linux" and extra == "cuda"', 'extra == "Some_Extra"',
-    'os_name == "nt" or implementation_name != "cpython"', 'platform_release >= "5"', 'platform_version == ""',
-    'implementation_version >= "3.13"', 'platform_system == "Linux" and platform_machine == "x86_64"',
+    'platform_machine in "x86_64 aarch64"', 'sys_platform == "linux" and extra == "cuda"',
+    'extra == "Some_Extra"', 'os_name == "nt" or implementation_name != "cpython"',
+    'platform_release >= "5"', 'platform_version == ""', 'implementation_version >= "3.13"',
+    'platform_system == "Linux" and platform_machine == "x86_64"',
 ]  # fmt: skip
 
 
-@given(HOSTS, st.sampled_from(MARKERS), st.lists(st.sampled_from(["cuda", "some-extra", "Some.Extra"]), max_size=2))
+@given(
+    HOSTS,
+    st.sampled_from(MARKERS),
+    st.lists(st.sampled_from(["cuda", "some-extra", "Some.Extra"]), max_size=2),
+)
 def test_markers(host: Host, text: str, extras: list[str]) -> None:
     variables = marker_environment(host)
     assert {**default_environment(), **variables} == variables  # nothing of this machine is left
@@ -199,8 +229,14 @@ def test_markers(host: Host, text: str, extras: list[str]) -> None:
 
 
 def test_variables_on_windows() -> None:
-    variables = marker_environment(Host(os="windows", python=Python(version=(3, 12), full_version="3.12.4")))
-    assert (variables["platform_machine"], variables["sys_platform"], variables["os_name"]) == ("AMD64", "win32", "nt")
+    variables = marker_environment(
+        Host(os="windows", python=Python(version=(3, 12), full_version="3.12.4"))
+    )
+    assert (variables["platform_machine"], variables["sys_platform"], variables["os_name"]) == (
+        "AMD64",
+        "win32",
+        "nt",
+    )
     assert variables["python_full_version"] == "3.12.4"
 
 
@@ -229,7 +265,12 @@ def test_requires_python(specifier: str, full: str) -> None:
         with pytest.raises(InputError):
             environment.accepts_python(specifier)
         return
-    three = {"3.12": "3.12.0", "3.15.0rc1": "3.15.0", "3.15.0b2+local": "3.15.0", "3.13.1+": "3.13.1"}.get(full, full)
+    three = {
+        "3.12": "3.12.0",
+        "3.15.0rc1": "3.15.0",
+        "3.15.0b2+local": "3.15.0",
+        "3.13.1+": "3.13.1",
+    }.get(full, full)
     assert environment.accepts_python(specifier) == wanted.contains(three)
     assert environment.accepts_python(None)
 
@@ -246,4 +287,6 @@ assert "packaging" not in sys.modules
 parse_requirement("torch >= 2.5")
 assert "packaging" in sys.modules
 """
-    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(root / "resolver")})
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(root / "resolver")}
+    )

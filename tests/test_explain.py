@@ -1,4 +1,4 @@
-"""`gpuenv explain`: replayed cases in which every offered change is solved again, what-if of locks, and laws."""
+"""`gpuenv explain`: recorded cases whose changes are solved again, locks on other hosts, laws."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,9 @@ from gpuenv.lock import pylock
 from gpuenv.model import Host, Request
 from test_solve import DRIVERS, GPUS, PYTHONS
 
-CASES: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parent / "data" / "explain.json").read_text())
+CASES: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parent / "data" / "explain.json").read_text()
+)
 DATA = data.load()
 SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
@@ -30,7 +32,9 @@ def flags(case: dict[str, Any]) -> list[str]:
     return found + ["--default-index-only"] * case.get("default_index_only", False)
 
 
-def explained(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], list[str]]:
+def explained(
+    args: list[str], capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any], list[str]]:
     """Exit status, document and lines."""
     status = main(["explain", *args, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -48,20 +52,29 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
     assert document["possible"] is ("changes" not in case)
     assert status == (0 if document["possible"] else 3)
     assert kinds(document) == set(case["reasons"])
-    assert all(set(one) == {"code", "subject", "need", "have", "source"} for one in document["reasons"])
+    assert all(
+        set(one) == {"code", "subject", "need", "have", "source"} for one in document["reasons"]
+    )
     assert all(one["need"] and one["have"] for one in document["reasons"])
-    told = "\n".join(f"{one['subject']} needs {one['need']}; have {one['have']}" for one in document["reasons"])
+    told = "\n".join(
+        f"{one['subject']} needs {one['need']}; have {one['have']}" for one in document["reasons"]
+    )
     assert [text for text in case.get("says", ()) if text not in told] == []
     assert len(lines) <= SCREEN and max(map(len, lines)) <= WIDTH
     assert [word for word in JARGON if word in "\n".join(lines)] == []
-    assert [one["change"] for one in document["smallest_changes"]] == [one["change"] for one in case.get("changes", ())]
+    assert [one["change"] for one in document["smallest_changes"]] == [
+        one["change"] for one in case.get("changes", ())
+    ]
     given = [one["gives"] for one in document["smallest_changes"]]
     for expected, gives in zip(case.get("changes", ()), given, strict=True):
         # Made as the case says it, not as the code that offers it does.
         changed = {**case, **expected["then"]}
         status, document, _ = explained([*changed["ask"], *flags(changed), "--offline"], capsys)
         assert status == 0
-        chosen = [f"{one['framework']} {one['version']} ({one['variant']})" for one in document["frameworks"]]
+        chosen = [
+            f"{one['framework']} {one['version']} ({one['variant']})"
+            for one in document["frameworks"]
+        ]
         assert gives == ", ".join(chosen)
 
 
@@ -69,7 +82,11 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
 def test_locks(case: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = {"python": "3.12", "glibc": "2.28", "platform": "linux-x86_64", **case["made"]}
     host = gpuenv.describe(
-        gpus=made["gpu"], driver=made.get("driver"), python=made["python"], glibc="2.28", platform=made["platform"]
+        gpus=made["gpu"],
+        driver=made.get("driver"),
+        python=made["python"],
+        glibc="2.28",
+        platform=made["platform"],
     )
     path = str(tmp_path / "pylock.toml")
     lock = gpuenv.lock(gpuenv.solve(Request(frameworks=tuple(made["framework"])), host))
@@ -104,7 +121,11 @@ def test_a_lock_that_was_edited_is_told(capsys: pytest.CaptureFixture[str], tmp_
     ],
 )
 def test_mistakes(
-    args: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    args: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["explain", *args]) == 2
@@ -132,7 +153,12 @@ def possible(request: Request, host: Host) -> bool:
 
 
 @quick
-@given(hosts, st.sampled_from([("torch",), ("tensorflow",), ("torch==2.15.0", "jax"), ("torch", "tensorflow")]))
+@given(
+    hosts,
+    st.sampled_from(
+        [("torch",), ("tensorflow",), ("torch==2.15.0", "jax"), ("torch", "tensorflow")]
+    ),
+)
 def test_changes_of_a_host_are_the_smallest_that_help(host: Host, asked: tuple[str, ...]) -> None:
     """The oldest driver that helps is offered, and whatever is offered helps."""
     request = Request(frameworks=asked)
@@ -168,17 +194,29 @@ hashes = {sha256 = "000000000000000000000000000000000000000000000000000000000000
     ("gpu", "kind", "changes"),
     [
         (["--gpu", "H100", "--driver", "580.65.06"], "cudnn-unknown torch", []),
-        (["--gpu", "H100", "--driver", "550.54.14"], "driver-floor torch", ["driver 580.65.06 or newer"]),
+        (
+            ["--gpu", "H100", "--driver", "550.54.14"],
+            "driver-floor torch",
+            ["driver 580.65.06 or newer"],
+        ),
         (["--gpu", "none"], "gpu-unused torch", []),
     ],
 )
 def test_locks_of_other_tools(
-    gpu: list[str], kind: str, changes: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    gpu: list[str],
+    kind: str,
+    changes: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "pylock.toml"
     path.write_text(OTHERS)
     args = [str(path), *gpu, "--python", "3.12", "--platform", "linux-x86_64", "--glibc", "2.39"]
     found, document, _ = explained(args, capsys)
-    assert (found, document["created_by"], document["packages"]) == (3 if changes else 0, "someone", 1)
+    assert (found, document["created_by"], document["packages"]) == (
+        3 if changes else 0,
+        "someone",
+        1,
+    )
     assert kind in kinds(document)
     assert [one["change"] for one in document["smallest_changes"]] == changes

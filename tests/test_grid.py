@@ -1,4 +1,4 @@
-"""The solver on a grid of hosts and sets of frameworks, held against an independent search and an independent checker.
+"""The solver on a grid of hosts and frameworks, against an independent search and checker.
 
 `python tests/brute_force.py` runs the same and prints what it found.
 """
@@ -21,18 +21,27 @@ HOST = ("H100", "580.65.06", (3, 12))
 
 @pytest.mark.parametrize("gpu", grid.GPUS)
 @pytest.mark.parametrize("frameworks", grid.SETS, ids="+".join)
-def test_every_plan_is_right_and_the_best_and_every_refusal_is_due(frameworks: tuple[str, ...], gpu: str) -> None:
+def test_every_plan_is_right_and_the_best_and_every_refusal_is_due(
+    frameworks: tuple[str, ...], gpu: str
+) -> None:
     for driver in grid.DRIVERS:
         verdict, lines = grid.judged(frameworks, gpu, driver, (3, 12))
         assert verdict in ("solved", "refused"), (driver, lines)
-        if verdict == "refused":  # older frameworks, for older drivers, have wheels for older interpreters
+        if (
+            verdict == "refused"
+        ):  # older frameworks, for older drivers, have wheels for older interpreters
             verdict, lines = grid.judged(frameworks, gpu, driver, (3, 11))
             assert verdict in ("solved", "refused"), (driver, lines)
 
 
 # The order in which frameworks are named decides which of them stays the newest.
 ORDERS = [*itertools.permutations(["torch", "tensorflow", "jax", "cupy", "onnxruntime"], 2)]
-HARD = [("GTX 1080 Ti", "550.54.14"), ("B200", "580.65.06"), ("V100", "580.65.06"), ("H100", "595.45.04")]
+HARD = [
+    ("GTX 1080 Ti", "550.54.14"),
+    ("B200", "580.65.06"),
+    ("V100", "580.65.06"),
+    ("H100", "595.45.04"),
+]
 
 
 @pytest.mark.parametrize("frameworks", ORDERS, ids="+".join)
@@ -42,7 +51,8 @@ def test_the_framework_named_first_is_as_new_as_it_can_be(frameworks: tuple[str,
         assert verdict == "solved", (gpu, driver, lines)
 
 
-# On Pascal resolvelib alone needs more than a thousand steps for these, and for five frameworks more than it has.
+# On Pascal resolvelib alone needs more than a thousand rounds for these, and too many for five
+# frameworks.
 @pytest.mark.parametrize(
     "frameworks",
     [
@@ -68,20 +78,36 @@ def mutants(plan: Plan) -> Iterator[tuple[str, Plan]]:
     pins = {pin.wheel.name: pin for pin in plan.pins}
     cudnn, cublas = pins["nvidia-cudnn-cu12"], pins["nvidia-cublas-cu12"]
     yield "not pinned", changed(plan, "numpy", None)
-    yield "nothing needs it", changed(plan, "six2", cudnn.replace(wheel=cudnn.wheel.replace(name="six2")))
+    yield (
+        "nothing needs it",
+        changed(plan, "six2", cudnn.replace(wheel=cudnn.wheel.replace(name="six2"))),
+    )
     other = cudnn.replace(wheel=cudnn.wheel.replace(name="nvidia-cudnn-cu13", version="9.10.2.21"))
     yield "R5: nvidia/cudnn", changed(plan, "nvidia-cudnn-cu13", other)
     yield "CUDA majors", changed(plan, "nvidia-cudnn-cu13", other)
-    for version, said in (("9.28.0.42", "pinned is 9.28.0.42"), ("9.1.0.70", "R4"), ("9.10.0.56", "known to be bad")):
+    for version, said in (
+        ("9.28.0.42", "pinned is 9.28.0.42"),
+        ("9.1.0.70", "R4"),
+        ("9.10.0.56", "known to be bad"),
+    ):
         wheel = cudnn.wheel.replace(version=version)
         yield said, changed(plan, cudnn.wheel.name, cudnn.replace(wheel=wheel))
-    yield "best file", changed(plan, "numpy", pins["numpy"].replace(wheel=pins["numpy"].wheel.replace(sha256="0" * 64)))
-    yield "serves (12, 0) is not known", changed(
-        plan, cublas.wheel.name, cublas.replace(wheel=cublas.wheel.replace(version="12.1.3.1"))
+    yield (
+        "best file",
+        changed(
+            plan, "numpy", pins["numpy"].replace(wheel=pins["numpy"].wheel.replace(sha256="0" * 64))
+        ),
+    )
+    yield (
+        "serves (12, 0) is not known",
+        changed(
+            plan, cublas.wheel.name, cublas.replace(wheel=cublas.wheel.replace(version="12.1.3.1"))
+        ),
     )
     torch = pins["torch"]  # before Blackwell
-    yield "R3: torch 2.6.0 does not serve", changed(
-        plan, "torch", torch.replace(wheel=torch.wheel.replace(version="2.6.0"))
+    yield (
+        "R3: torch 2.6.0 does not serve",
+        changed(plan, "torch", torch.replace(wheel=torch.wheel.replace(version="2.6.0"))),
     )
 
 
@@ -93,8 +119,13 @@ def test_the_checker_finds_what_is_wrong() -> None:
     for said, mutant in mutants(plan):
         found = plan_checker.contradictions(mutant, grid.GPUS[gpu], driver, python)
         assert any(said in line for line in found), (said, found)
-    assert any("R1" in line for line in plan_checker.contradictions(plan, grid.GPUS[gpu], "470.256.02", python))
-    assert any("R7" in line for line in plan_checker.contradictions(plan, (7, 0), "595.45.04", python))
+    assert any(
+        "R1" in line
+        for line in plan_checker.contradictions(plan, grid.GPUS[gpu], "470.256.02", python)
+    )
+    assert any(
+        "R7" in line for line in plan_checker.contradictions(plan, (7, 0), "595.45.04", python)
+    )
 
 
 def test_the_search_finds_that_there_is_nothing() -> None:
@@ -103,25 +134,39 @@ def test_the_search_finds_that_there_is_nothing() -> None:
     best, strict = brute_force.best((6, 0), "580.65.06", (3, 12), ("cupy", "torch"))
     assert best is not None and strict
     # torch 2.7.1 pins components of two CUDA 12.6 updates, and cupy's toolkit those of one.
-    assert [(way.framework, way.version) for way in best] == [("cupy", "14.2.0"), ("torch", "2.6.0")]
+    assert [(way.framework, way.version) for way in best] == [
+        ("cupy", "14.2.0"),
+        ("torch", "2.6.0"),
+    ]
 
 
 def test_the_rows_say_of_a_device_what_the_scans_say() -> None:
-    """serves() of the derived rows against the raw counts, for every scanned release, GPU and driver of the data."""
+    """Compare serves() of the rows with the raw counts, for every scanned release, GPU, driver."""
     data = matrix.load()
     drivers = sorted({raw.pair(row["cuda"]) for row in raw.DRIVERS["branch"]})
     for name in sorted(raw.ON_PATH):
         for version in raw.scans(name):
-            row = data.build(name, version, raw.PLATFORM) or data.library(name, version, raw.PLATFORM)
+            row = data.build(name, version, raw.PLATFORM) or data.library(
+                name, version, raw.PLATFORM
+            )
             assert row is not None, (name, version)
             for device, cuda in itertools.product(data.capabilities(), drivers):
-                mine, theirs = raw.serves(name, version, device, cuda), rules.serves(row.code, device, cuda)
-                # Where one library's PTX has no known maker and another's is too new, the row leaves it open.
-                assert mine == theirs or (mine, theirs) == (None, "unknown"), (name, version, device, cuda)
+                mine, theirs = (
+                    raw.serves(name, version, device, cuda),
+                    rules.serves(row.code, device, cuda),
+                )
+                # If one library's PTX has no known maker and another's is too new, the row is
+                # undecided.
+                assert mine == theirs or (mine, theirs) == (None, "unknown"), (
+                    name,
+                    version,
+                    device,
+                    cuda,
+                )
 
 
 def test_what_installs_the_same_library_shares_a_slot() -> None:
-    """R5 of the data against the file lists of the scans; what is bound to different CUDA majors never meets."""
+    """Compare R5 of the data with the file lists of the scans, within one CUDA major."""
     owners: dict[str, set[str]] = {}
     for path in sorted((raw.DATA / "scans").glob("*.json")):
         for version in raw.scans(path.stem):
@@ -132,4 +177,8 @@ def test_what_installs_the_same_library_shares_a_slot() -> None:
     for one, names in shared.items():
         for left, right in itertools.combinations(sorted(names), 2):
             same_slot = left in raw.SLOTS and raw.SLOTS[left] == raw.SLOTS.get(right)
-            assert same_slot or raw.cuda_major(left, "0") != raw.cuda_major(right, "0"), (one, left, right)
+            assert same_slot or raw.cuda_major(left, "0") != raw.cuda_major(right, "0"), (
+                one,
+                left,
+                right,
+            )

@@ -29,8 +29,13 @@ def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
 
 def plain(asked: RequirementSet) -> dict[str, Any]:
     """What is not left at its default, as JSON has it, without the origins."""
-    defaults, found = RequirementSet(), json.loads(json.dumps({name: getattr(asked, name) for name in RequirementSet._fields}))
-    same = {name for name in RequirementSet._fields if getattr(asked, name) == getattr(defaults, name)}
+    defaults, found = (
+        RequirementSet(),
+        json.loads(json.dumps({name: getattr(asked, name) for name in RequirementSet._fields})),
+    )
+    same = {
+        name for name in RequirementSet._fields if getattr(asked, name) == getattr(defaults, name)
+    }
     return {name: value for name, value in found.items() if name not in same | {"origins"}}
 
 
@@ -40,7 +45,11 @@ def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
 
     def read() -> RequirementSet:
-        return read_files(case.get("requirements", ["r.txt"]), case.get("constraints", ()), case.get("environ", {}))
+        return read_files(
+            case.get("requirements", ["r.txt"]),
+            case.get("constraints", ()),
+            case.get("environ", {}),
+        )
 
     if "asked" in case:
         assert plain(read()) == case["asked"]
@@ -81,7 +90,9 @@ COMPARED = [
 
 
 @pytest.mark.parametrize("case", COMPARED, ids=[case["name"] for case in COMPARED])
-def test_pip_reads_the_same(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_reads_the_same(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
     for name, value in case.get("environ", {}).items():
@@ -93,12 +104,15 @@ def test_pip_reads_the_same(case: dict[str, Any], tmp_path: Path, monkeypatch: p
 
 NAMES = st.sampled_from(["numpy", "scipy[a]", "foo-bar"])
 PIECES = st.sampled_from(
-    ["", ">=1", ">=1,<2", " ~= 1.4", "==2.*", " ; python_version > '3'", "  # a comment", " # ${X}", "#no", " \\", "\\",
+    ["", ">=1", ">=1,<2", " ~= 1.4", "==2.*", " ; python_version > '3'", "  # a comment",
+     " # ${X}", "#no", " \\", "\\",
      "\t", " ;sys_platform=='linux'", "\r"]
 )  # fmt: skip
 LINES = st.one_of(
     st.tuples(NAMES, PIECES, PIECES).map("".join),
-    st.sampled_from(["", "# comment", "#\\", "  ", "--pre", "--prefer-binary", "-r other.txt", " -c limits.txt"]),
+    st.sampled_from(
+        ["", "# comment", "#\\", "  ", "--pre", "--prefer-binary", "-r other.txt", " -c limits.txt"]
+    ),
 )
 
 

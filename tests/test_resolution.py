@@ -39,7 +39,9 @@ def host_of(case: dict[str, Any]) -> Host:
     """The target of a case; this interpreter on this machine where it names none."""
     if "target" not in case:
         libc = tuple(int(part) for part in platform.libc_ver()[1].split(".")[:2])
-        python = Python(version=sys.version_info[:2], full_version=".".join(map(str, sys.version_info[:3])))
+        python = Python(
+            version=sys.version_info[:2], full_version=".".join(map(str, sys.version_info[:3]))
+        )
         return Host(machine=platform.machine(), glibc=(libc[0], libc[1]), python=python)
     target = case["target"]
     numbers = target["python"].removesuffix("t").split(".")
@@ -51,14 +53,21 @@ def host_of(case: dict[str, Any]) -> Host:
         machine=machine.replace("amd64", "x86_64"),
         glibc=None if system == "win" else (glibc[0], glibc[1]),
         python=Python(
-            version=(int(numbers[0]), int(numbers[1])), full_version=full, free_threaded=target["python"].endswith("t")
+            version=(int(numbers[0]), int(numbers[1])),
+            full_version=full,
+            free_threaded=target["python"].endswith("t"),
         ),
     )
 
 
 def request_of(case: dict[str, Any], universe: Universe, base: str = BASE) -> Request:
-    digests = {wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.wheels(name)}
-    hashes = {name: tuple(str(digests[one]) for one in files) for name, files in case.get("hashes", {}).items()}
+    digests = {
+        wheel.filename: wheel.sha256 for name in case["packages"] for wheel in universe.wheels(name)
+    }
+    hashes = {
+        name: tuple(str(digests[one]) for one in files)
+        for name, files in case.get("hashes", {}).items()
+    }
     return Request(
         requirements=tuple(text.replace("{base}", base) for text in case["requires"]),
         constraints=tuple(text.replace("{base}", base) for text in case.get("constraints", ())),
@@ -77,7 +86,9 @@ def packages_at(case: dict[str, Any], base: str) -> dict[str, Any]:
 
 def solved(case: dict[str, Any]) -> Plan:
     universe = Universe(packages_at(case, BASE))
-    return solver.solve(request_of(case, universe), host_of(case), DATA, universe, TargetEnvironment, changes=False)
+    return solver.solve(
+        request_of(case, universe), host_of(case), DATA, universe, TargetEnvironment, changes=False
+    )
 
 
 def versions(plan: Plan) -> dict[str, str]:
@@ -103,7 +114,9 @@ def test_cases(case: dict[str, Any]) -> None:
     assert versions(plan) == case["pins"]
     files = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
     assert {name: files[name] for name in case.get("files", {})} == case.get("files", {})
-    assert [f"{one.code} {one.subject}: {one.need}" for one in plan.warnings] == case.get("warnings", [])
+    assert [f"{one.code} {one.subject}: {one.need}" for one in plan.warnings] == case.get(
+        "warnings", []
+    )
 
 
 def test_there_are_enough_of_them() -> None:

@@ -1,4 +1,4 @@
-"""The same universes, served from a loopback index, resolved by pip and by uv: the pins are the same.
+"""pip and uv resolve the same universes from a loopback index: the pins are the same.
 
 Where they are not, the case says why under "pip" or "uv".
 """
@@ -67,7 +67,9 @@ def put(case: dict[str, Any], server: IndexServer, folder: Path) -> list[str]:
         lines.append(" ".join([text.replace("{base}", base), *hashes]))
     folder.mkdir()
     (folder / "r.txt").write_text("\n".join(lines))
-    (folder / "c.txt").write_text("\n".join(text.replace("{base}", base) for text in case.get("constraints", ())))
+    (folder / "c.txt").write_text(
+        "\n".join(text.replace("{base}", base) for text in case.get("constraints", ()))
+    )
     return ["-r", str(folder / "r.txt"), "-c", str(folder / "c.txt")]
 
 
@@ -76,7 +78,9 @@ def by_pip(
     servers: dict[str, IndexServer], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, str] | None]:
     """{case: its pins}, None where pip refuses."""
-    return ask_pip(TODAY, [server_of(case, servers) for case in TODAY], tmp_path_factory.mktemp("pip"))
+    return ask_pip(
+        TODAY, [server_of(case, servers) for case in TODAY], tmp_path_factory.mktemp("pip")
+    )
 
 
 def ask_pip(
@@ -86,15 +90,33 @@ def ask_pip(
     jobs = []
     for number, (case, server) in enumerate(zip(cases, servers, strict=True)):
         folder = root / str(number)
-        arguments = ["install", "--isolated", "--dry-run", "--ignore-installed", "--no-cache-dir", "--quiet", "--quiet"]
-        arguments += ["--quiet", "--disable-pip-version-check", "--no-input", "--index-url", server.url]
+        arguments = [
+            "install",
+            "--isolated",
+            "--dry-run",
+            "--ignore-installed",
+            "--no-cache-dir",
+            "--quiet",
+            "--quiet",
+        ]
+        arguments += [
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--index-url",
+            server.url,
+        ]
         arguments += [*put(case, server, folder), "--report", str(folder / "report.json")]
         binary = sorted(set(case["packages"]) - set(case.get("allow_sdist", ())))
         arguments += ["--only-binary", ",".join(binary)] + (["--pre"] if case.get("pre") else [])
-        jobs.append({"id": case["id"], "arguments": arguments, "report": str(folder / "report.json")})
+        jobs.append(
+            {"id": case["id"], "arguments": arguments, "report": str(folder / "report.json")}
+        )
     (root / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-W", "ignore", "-c", DRIVER, str(root / "jobs.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "NO_COLOR": "1"}
+    )
     told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith('{"id"')]
     assert [one["id"] for one in told] == [job["id"] for job in jobs], done.stderr[-2000:]
     found: dict[str, dict[str, str] | None] = {}
@@ -107,11 +129,15 @@ def ask_pip(
 
 def pins(report: dict[str, Any]) -> dict[str, str]:
     found = [row["metadata"] for row in report["install"]]
-    return {row["name"].lower().replace(".", "-").replace("_", "-"): row["version"] for row in found}
+    return {
+        row["name"].lower().replace(".", "-").replace("_", "-"): row["version"] for row in found
+    }
 
 
 @pytest.mark.parametrize("case", TODAY, ids=[case["id"] for case in TODAY])
-def test_pip_resolves_the_same(case: dict[str, Any], by_pip: dict[str, dict[str, str] | None]) -> None:
+def test_pip_resolves_the_same(
+    case: dict[str, Any], by_pip: dict[str, dict[str, str] | None]
+) -> None:
     found = by_pip[case["id"]]
     if "pip" in case:
         assert found != case.get("pins")  # a difference that is settled, and still there
@@ -119,10 +145,24 @@ def test_pip_resolves_the_same(case: dict[str, Any], by_pip: dict[str, dict[str,
     assert found == case.get("pins")
 
 
-# ---- pip, on universes made by chance -------------------------------------------------------------------------------
+# ---- pip, on universes made by chance -----------------------------------------------------------
 
 MADE = 80
-RANGES = ["", "", ">=1.1", "<2", "==1.0", "!=2.0", "~=1.0", ">=2,<4", "==2.*", ">2", "<=1.1", ">=1.0", ">=2"]
+RANGES = [
+    "",
+    "",
+    ">=1.1",
+    "<2",
+    "==1.0",
+    "!=2.0",
+    "~=1.0",
+    ">=2,<4",
+    "==2.*",
+    ">2",
+    "<=1.1",
+    ">=1.0",
+    ">=2",
+]
 
 
 def made(random: Random) -> dict[str, Any]:
@@ -130,22 +170,30 @@ def made(random: Random) -> dict[str, Any]:
     names = "abcdef"[: random.randint(3, 6)]
 
     def need(others: Sequence[str]) -> str:
-        return random.choice(others) + random.choice(["", "", "", "", "[x]"]) + random.choice(RANGES)
+        return (
+            random.choice(others) + random.choice(["", "", "", "", "[x]"]) + random.choice(RANGES)
+        )
 
     packages = {
         name: {
             version: {
                 "requires": [
-                    need([other for other in names if other != name]) + random.choice(["", "", ' ; extra == "x"'])
+                    need([other for other in names if other != name])
+                    + random.choice(["", "", ' ; extra == "x"'])
                     for _ in range(random.choice([0, 0, 1, 1, 2, 3]))
                 ],
                 **({"yanked": True} if random.random() < 0.08 else {}),
             }
-            for version in sorted(random.sample(["1.0", "1.1", "2.0", "2.1a1", "3.0"], random.randint(1, 5)))
+            for version in sorted(
+                random.sample(["1.0", "1.1", "2.0", "2.1a1", "3.0"], random.randint(1, 5))
+            )
         }
         for name in names
     }
-    return {"packages": packages, "requires": sorted({need(names) for _ in range(random.randint(1, 3))})}
+    return {
+        "packages": packages,
+        "requires": sorted({need(names) for _ in range(random.randint(1, 3))}),
+    }
 
 
 def test_pip_resolves_what_is_made_by_chance_the_same(tmp_path: Path) -> None:
@@ -175,7 +223,7 @@ def ours(case: dict[str, Any]) -> dict[str, str] | None:
         return None
 
 
-# ---- uv -------------------------------------------------------------------------------------------------------------
+# ---- uv ------------------------------------------------------------------------------------------
 
 PLATFORMS = {"linux-x86_64": "x86_64-manylinux", "linux-aarch64": "aarch64-manylinux"}
 
@@ -184,34 +232,65 @@ def by_uv(case: dict[str, Any], server: IndexServer, folder: Path) -> dict[str, 
     """The pins of `uv pip compile`, None where it refuses."""
     target = case.get("target", {})
     arguments = put(case, server, folder)[1:]
-    arguments += ["--no-header", "--no-annotate", "--no-cache", "--no-config", "--quiet", "--no-strip-markers"]
+    arguments += [
+        "--no-header",
+        "--no-annotate",
+        "--no-cache",
+        "--no-config",
+        "--quiet",
+        "--no-strip-markers",
+    ]
     arguments += ["--no-strip-extras", "--index-url", server.url, "--resolution", "highest"]
     if target:
-        platform, glibc = target.get("platform", "linux-x86_64"), target.get("glibc", "2.28").replace(".", "_")
-        named = "x86_64-pc-windows-msvc" if platform == "win-amd64" else f"{PLATFORMS[platform]}_{glibc}"
+        platform, glibc = (
+            target.get("platform", "linux-x86_64"),
+            target.get("glibc", "2.28").replace(".", "_"),
+        )
+        named = (
+            "x86_64-pc-windows-msvc"
+            if platform == "win-amd64"
+            else f"{PLATFORMS[platform]}_{glibc}"
+        )
         arguments += ["--python-version", target["python"], "--python-platform", named]
     for name in sorted(set(case["packages"]) - set(case.get("allow_sdist", ()))):
         arguments += ["--only-binary", name]
     arguments += ["--prerelease", "allow" if case.get("pre") else "if-necessary-or-explicit"]
-    command = [find_uv_bin(), "pip", "compile", *arguments, "--python", sys.executable, "--no-python-downloads"]
+    command = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        *arguments,
+        "--python",
+        sys.executable,
+        "--no-python-downloads",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    lines = [line.partition(" ;")[0].strip() for line in done.stdout.splitlines() if line[:1].isalnum()]
+    lines = [
+        line.partition(" ;")[0].strip() for line in done.stdout.splitlines() if line[:1].isalnum()
+    ]
     found = [line.split("==") for line in lines if "==" in line]
     pinned = {row[0].partition("[")[0]: row[1] for row in found}
     for line in (line for line in lines if " @ " in line):
         name, _, url = line.partition(" @ ")
-        pinned[name.partition("[")[0]] = url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
+        pinned[name.partition("[")[0]] = (
+            url.rpartition("/")[2].split("-")[1].removesuffix(".tar.gz")
+        )
     return pinned
 
 
-# Each is a process: all that have a target, which pip cannot be given whole, and a third of the others.
-FOR_UV = [case for number, case in enumerate(CASES) if "target" in case or "uv" in case or number % 3 == 0]
+# Each case is a process: all with a target, which pip cannot express whole, and a third of the
+# others.
+FOR_UV = [
+    case for number, case in enumerate(CASES) if "target" in case or "uv" in case or number % 3 == 0
+]
 
 
 @pytest.mark.parametrize("case", FOR_UV, ids=[case["id"] for case in FOR_UV])
-def test_uv_resolves_the_same(case: dict[str, Any], servers: dict[str, IndexServer], tmp_path: Path) -> None:
+def test_uv_resolves_the_same(
+    case: dict[str, Any], servers: dict[str, IndexServer], tmp_path: Path
+) -> None:
     found = by_uv(case, server_of(case, servers), tmp_path / "case")
     if "uv" in case:
         assert found != case.get("pins")

@@ -1,4 +1,4 @@
-"""Wheels that other tools put together wrongly, replayed: one CUDA major, one cuDNN, one owner, as new as can be."""
+"""Cases that other tools solve wrongly: one CUDA major, one cuDNN, one owner, the newest."""
 
 import json
 from pathlib import Path
@@ -11,13 +11,19 @@ import plan_checker
 import raw_facts as raw
 from gpuenv.model import IndexOptions, Plan, Request
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "section7.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "section7.json").read_text()
+)
 CAPABILITIES = {"H100": (9, 0), "A100": (8, 0), "V100": (7, 0), "GTX 1080 Ti": (6, 1)}
 
 
 def solve(case: dict[str, Any], frameworks: list[str]) -> Plan:
     host = gpuenv.describe(
-        gpus=[case["gpu"]], driver=case["driver"], python="3.12", platform=raw.PLATFORM, glibc="2.39"
+        gpus=[case["gpu"]],
+        driver=case["driver"],
+        python="3.12",
+        platform=raw.PLATFORM,
+        glibc="2.39",
     )
     request = Request(frameworks=tuple(frameworks), default_index_only="indexes" not in case)
     return gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
@@ -28,16 +34,23 @@ def test_cases(case: dict[str, Any]) -> None:
     plan = solve(case, case["framework"])
     assert [[one.framework, one.version, one.variant] for one in plan.choices] == case["choices"]
     pins = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    assert {name: pins[name] for name in pins if name.startswith("nvidia-cudnn")} == dict([case["cudnn"]])
+    assert {name: pins[name] for name in pins if name.startswith("nvidia-cudnn")} == dict(
+        [case["cudnn"]]
+    )
     majors = {major for name, version in pins.items() if (major := raw.cuda_major(name, version))}
     assert majors == {case["cuda"]}
     assert [*plan_checker.owners(pins), *plan_checker.cudnn(pins)] == []
     assert {reason.code for reason in plan.warnings} == set(case.get("warnings", ()))
     if "indexes" not in case:  # the scans are of the default index's wheels
-        assert plan_checker.contradictions(plan, CAPABILITIES[case["gpu"]], case["driver"], (3, 12)) == []
+        assert (
+            plan_checker.contradictions(plan, CAPABILITIES[case["gpu"]], case["driver"], (3, 12))
+            == []
+        )
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if "beyond" in case], ids=lambda case: str(case["name"]))
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "beyond" in case], ids=lambda case: str(case["name"])
+)
 def test_nothing_newer_works(case: dict[str, Any]) -> None:
     for frameworks in case["beyond"]:
         with pytest.raises(gpuenv.NoSolutionError) as refusal:

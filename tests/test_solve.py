@@ -1,4 +1,4 @@
-"""Solves from the shipped snapshot and matrix: replayed cases, checks that no plan breaks a rule, and laws."""
+"""Solve from the shipped snapshot and data: recorded cases, rules on every plan, and laws."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,9 @@ from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Host, Plan, Request, parse_release
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "solve.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "solve.json").read_text()
+)
 DATA = data.load()
 
 
@@ -97,8 +99,28 @@ def test_cases(case: dict[str, Any]) -> None:
         assert len({pin.wheel.index for pin in plan.pins}) == 1
 
 
-GPUS = ["P100", "GTX 1080 Ti", "V100", "T4", "A100", "RTX 3090", "RTX 4090", "H100", "B200", "RTX 5090"]
-DRIVERS = ["470.57.02", "525.60.13", "535.54.03", "550.54.14", "570.26", "580.65.06", "595.45.04", "610.43.02"]
+GPUS = [
+    "P100",
+    "GTX 1080 Ti",
+    "V100",
+    "T4",
+    "A100",
+    "RTX 3090",
+    "RTX 4090",
+    "H100",
+    "B200",
+    "RTX 5090",
+]
+DRIVERS = [
+    "470.57.02",
+    "525.60.13",
+    "535.54.03",
+    "550.54.14",
+    "570.26",
+    "580.65.06",
+    "595.45.04",
+    "610.43.02",
+]
 PYTHONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 hosts = st.fixed_dictionaries(
     {
@@ -109,7 +131,9 @@ hosts = st.fixed_dictionaries(
         "default_index_only": st.booleans(),
     }
 )
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 
 
 def solved(case: dict[str, Any]) -> Plan | None:
@@ -138,7 +162,8 @@ def test_no_plan_breaks_a_rule_and_a_lock_reads_back_the_same(case: dict[str, An
 def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str) -> None:
     older, newer = sorted((case["driver"], driver), key=parse_release)
     dropped = any(
-        (last := DATA.last_branch(gpu.compute_capability or (0, 0))) and driver_branch(newer) > last[0]
+        (last := DATA.last_branch(gpu.compute_capability or (0, 0)))
+        and driver_branch(newer) > last[0]
         for gpu in host_of(case).gpus
     )
     before, after = solved({**case, "driver": older}), solved({**case, "driver": newer})

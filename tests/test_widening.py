@@ -1,4 +1,4 @@
-"""The live index beside the snapshot: asked for releases that the snapshot leaves out, and for nothing else."""
+"""The live index is asked for releases that the snapshot leaves out, and for nothing else."""
 
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,17 @@ class Live(Universe):
         return super().has(name)
 
 
-def solve(*requires: str, up: bool = True, offline: bool = False, **fields: Any) -> tuple[Plan, set[str]]:
+def solve(
+    *requires: str, up: bool = True, offline: bool = False, **fields: Any
+) -> tuple[Plan, set[str]]:
     """The plan, and the names of the snapshot that the live index was asked for."""
     live = Live(LIVE)
     live.up = up
     index = MultiIndex(default=live, snapshot=Universe(SNAPSHOT), offline=offline)
     request = Request(requirements=requires, **fields)
-    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+    plan = solver.solve(
+        request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
+    )
     return plan, set(live.asked) & set(SNAPSHOT)
 
 
@@ -135,16 +139,22 @@ CUT = {
 
 
 @pytest.mark.parametrize(("text", "version", "asked"), CUT.values(), ids=CUT)
-def test_a_range_that_cuts_where_releases_were_left_out(text: str, version: str, asked: set[str]) -> None:
+def test_a_range_that_cuts_where_releases_were_left_out(
+    text: str, version: str, asked: set[str]
+) -> None:
     for up in (True, False):
         live = Live(LIVE)
         live.up = up
         index = MultiIndex(default=live, snapshot=Part(SNAPSHOT))
         request = Request(requirements=(text,))
-        plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+        plan = solver.solve(
+            request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
+        )
         assert set(live.asked) & set(SNAPSHOT) == asked
         assert versions(plan) == {"mid": version if up or not asked else "1.15"}
-        assert [reason.code for reason in plan.warnings] == (["index-unknown"] if asked and not up else [])
+        assert [reason.code for reason in plan.warnings] == (
+            ["index-unknown"] if asked and not up else []
+        )
 
 
 @pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
@@ -152,7 +162,9 @@ def test_prereleases_are_for_the_live_index(text: str, pre: bool) -> None:
     live = Live({**LIVE, "pre": {"1.0": {}, "2.0a1": {}}})
     index = MultiIndex(default=live, snapshot=Universe({"pre": {"1.0": {}}}))
     request = Request(requirements=(text,), pre=pre)
-    plan = solver.solve(request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False)
+    plan = solver.solve(
+        request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
+    )
     assert versions(plan) == {"pre": "2.0a1"}
 
 
@@ -169,10 +181,12 @@ def test_the_snapshot_knows_what_it_leaves_out() -> None:
 
 
 CAN = [
-    ">=1.0 <2", ">1 <1.1", "==1.* !=1.0", "<1", "<=0", "===1.0 >=1", ">=1.0rc1 <1.0rc3", "", "==2.1.* ~=2.1",
+    ">=1.0 <2", ">1 <1.1", "==1.* !=1.0", "<1", "<=0", "===1.0 >=1", ">=1.0rc1 <1.0rc3", "",
+    "==2.1.* ~=2.1",
 ]  # fmt: skip
 CANNOT = [
-    ">=2 <2", "==1.0 ==2.0", "~=1.4.2 <1.4.2", "==1.0 !=1.0", ">1.0 <=1.0", "==1.0+a ==1.0+b", "==1.0rc1 >=1",
+    ">=2 <2", "==1.0 ==2.0", "~=1.4.2 <1.4.2", "==1.0 !=1.0", ">1.0 <=1.0", "==1.0+a ==1.0+b",
+    "==1.0rc1 >=1",
     ">=1.0rc1 <1.0", ">=2.1 ==2.0.*",
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Small made package universes: as an index in memory, and served from a loopback index for pip and uv."""
+"""Small made-up package universes: an index in memory, or a loopback index for pip and uv."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 from gpuenv.errors import InputError, Reason, UnusableFileError
 from gpuenv.index.protocol import Index
 from gpuenv.model import Requirement, Wheel
-from gpuenv.requirements.target import TargetEnvironment, normalize_name, parse_requirement, version_key
+from gpuenv.requirements.target import (
+    TargetEnvironment,
+    normalize_name,
+    parse_requirement,
+    version_key,
+)
 from index_server import File, IndexServer, make_sdist, make_wheel
 
 BASE = "https://files.test/files/"
@@ -37,10 +42,14 @@ class Row(NamedTuple):
         requires, python = self.release.get("requires", ()), self.release.get("python")
         inner = self.release.get("inner_python", python)
         if self.tag:
-            made = make_wheel(self.name, self.version, requires, tag=self.tag, requires_python=inner)
+            made = make_wheel(
+                self.name, self.version, requires, tag=self.tag, requires_python=inner
+            )
         else:
             dynamic = ["Requires-Dist"] if self.release["sdist"] == "dynamic" else []
-            made = make_sdist(self.name, self.version, requires, dynamic=dynamic, requires_python=python)
+            made = make_sdist(
+                self.name, self.version, requires, dynamic=dynamic, requires_python=python
+            )
         assert made[0] == self.filename
         return File(*made, python, self.yanked)
 
@@ -48,8 +57,9 @@ class Row(NamedTuple):
 def rows(packages: Packages) -> Iterator[Row]:
     """The files of a universe.
 
-    A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its metadata only),
-    `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or "dynamic") and `wheel` (False: none).
+    A release has `requires`, `python` (on its page and in its metadata), `inner_python` (in its
+    metadata only), `yanked` (True or the file's tag), `tags` (one wheel each), `sdist` (True or
+    "dynamic") and `wheel` (False: none).
     """
     for name, releases in packages.items():
         for version, release in releases.items():
@@ -71,9 +81,13 @@ class Universe(Index):
     No file is made: the hash is one of its name.
     """
 
-    def __init__(self, packages: Packages, index: str = "https://index.test/simple", base: str = BASE) -> None:
+    def __init__(
+        self, packages: Packages, index: str = "https://index.test/simple", base: str = BASE
+    ) -> None:
         self.asked: list[str] = []
-        self._files: dict[str, list[tuple[Wheel, Row]]] = {normalize_name(name): [] for name in packages}
+        self._files: dict[str, list[tuple[Wheel, Row]]] = {
+            normalize_name(name): [] for name in packages
+        }
         for row in rows(packages):
             name = normalize_name(row.name)
             wheel = Wheel(
@@ -105,7 +119,12 @@ class Universe(Index):
         row = self._row(wheel)
         if row.release.get("sdist") == "dynamic" and not row.tag:
             raise UnusableFileError(
-                Reason(code="dynamic-metadata", subject=wheel.filename, need="static dependencies", have="dynamic")
+                Reason(
+                    code="dynamic-metadata",
+                    subject=wheel.filename,
+                    need="static dependencies",
+                    have="dynamic",
+                )
             )
         return [parse_requirement(text) for text in row.release.get("requires", ())]
 
@@ -113,12 +132,6 @@ class Universe(Index):
         release = self._row(wheel).release
         python: str | None = release.get("inner_python", release.get("python"))
         return python
-
-    def left_out(self, name: str) -> Sequence[str]:
-        return ()
-
-    def at_hand(self, name: str) -> bool:
-        return False
 
     def direct(self, name: str, url: str) -> Wheel:
         bare, _, fragment = url.partition("#")

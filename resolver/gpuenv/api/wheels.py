@@ -75,7 +75,7 @@ def solve_from(
             environment_for,
             widen=index.widen,
             changes=changes,
-            data=f"matrix {data.version}, index snapshot {snapshot.version}",
+            data_version=f"matrix {data.version}, index snapshot {snapshot.version}",
         )
     finally:
         index.stop_prefetch()

@@ -179,9 +179,7 @@ class _Reader:
 
         parsed = ParsedRequirement(checked_requirement(text, where))
         if is_constraint and parsed.extras:
-            raise InputError(
-                f"{where}: {parsed.name} has extras, which a constraint cannot have"
-            )
+            raise InputError(f"{where}: {parsed.name} has extras, which a constraint cannot have")
         if is_constraint:
             self.constraints.append(str(parsed))
         else:

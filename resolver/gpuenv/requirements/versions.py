@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 _PRE_WORDS = ("a", "b", "rc")
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 
-VersionKey = tuple[
-    int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]
-]
+VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
 
 
 class _PlainVersion(NamedTuple):
@@ -179,9 +177,7 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     try:
         specifiers = SpecifierSet(specifier)
     except InvalidSpecifier:
-        raise InputError(
-            f"{specifier!r} is not a version specifier such as '>=2.5,<3'"
-        ) from None
+        raise InputError(f"{specifier!r} is not a version specifier such as '>=2.5,<3'") from None
     parsed = _version(version)
     return specifiers.contains(parsed, prereleases=pre or not parsed.is_prerelease)
 
@@ -279,9 +275,7 @@ def parse_requirement(text: str) -> Requirement:
         parsed = ParsedRequirement(text)
     except InvalidRequirement as error:
         detail = (str(error) or "not a requirement").splitlines()[0]
-        raise InputError(
-            f"{text!r} is not a requirement such as 'torch>=2.5': {detail}"
-        ) from None
+        raise InputError(f"{text!r} is not a requirement such as 'torch>=2.5': {detail}") from None
     return Requirement(
         name=normalize_name(parsed.name),
         extras=tuple(sorted(set(map(normalize_name, parsed.extras)))),

@@ -34,13 +34,13 @@ class CandidateStore:
         self,
         request: Request,
         host: Host,
-        matrix: CompatibilityData,
+        data: CompatibilityData,
         index: Index,
         environment: TargetEnvironment,
     ) -> None:
         self.request = request
         self.host = host
-        self.matrix = matrix
+        self.data = data
         self.index = index
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
@@ -48,7 +48,7 @@ class CandidateStore:
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
-        self._framework_of = _frameworks_by_distribution(matrix)
+        self._framework_of = _frameworks_by_distribution(data)
 
     # ---- frameworks
 
@@ -166,9 +166,9 @@ class CandidateStore:
         name, version, platform = wheel.name, wheel.version, self.host.platform
         build = None
         if name in self._framework_of:
-            build = self.matrix.build(name, version, platform)
-        if self.matrix.is_library(name):
-            return Candidate(wheel, build, lambda: self.matrix.library(name, version, platform))
+            build = self.data.build(name, version, platform)
+        if self.data.is_library(name):
+            return Candidate(wheel, build, lambda: self.data.library(name, version, platform))
         return Candidate(wheel, build, _no_library)
 
     # ---- releases of frameworks with several ways
@@ -191,7 +191,7 @@ class CandidateStore:
             if way.platforms and platform not in way.platforms:
                 continue
             for candidate in self.candidates(parse_requirement(way.requires[0]).name):
-                build = self.matrix.variant(framework, way, candidate.version, platform)
+                build = self.data.variant(framework, way, candidate.version, platform)
                 variant = Variant(framework, way, candidate.wheel, build)
                 ranked.append(((*self._code_order(build), place), variant))
         ranked.sort(key=lambda row: row[0])
@@ -241,7 +241,8 @@ class CandidateStore:
         """Return how well a CUDA build serves the devices and the driver (smaller is better)."""
         if not self.host.gpus or build is None or build.cuda is None:
             return 3, (0, 0)
-        return evaluate.device_tier(build.code, self.host), _toolkit_distance(build.cuda, self.host.driver_cuda)
+        tier = evaluate.device_tier(build.code, self.host)
+        return tier, _toolkit_distance(build.cuda, self.host.driver_cuda)
 
 
 def is_single_distribution(framework: Framework) -> bool:
@@ -249,11 +250,11 @@ def is_single_distribution(framework: Framework) -> bool:
     return [way.variant for way in framework.ways] == ["*"]
 
 
-def _frameworks_by_distribution(matrix: CompatibilityData) -> dict[str, Framework]:
+def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]:
     """Map the distributions whose versions name builds to their framework."""
     frameworks: dict[str, Framework] = {}
-    for framework_name in matrix.frameworks():
-        framework = matrix.framework(framework_name)
+    for framework_name in data.frameworks():
+        framework = data.framework(framework_name)
         if framework is None or not is_single_distribution(framework):
             continue
         for name in (framework.distribution, *framework.companions):

@@ -208,9 +208,7 @@ class _Member:
     def _values(self, node: AgreementId) -> set[str]:
         return {agreement.value for _, agreement in self._agreements(node)}
 
-    def _opposite(
-        self, agreement: AgreementRequirement
-    ) -> tuple[str, AgreementRequirement] | None:
+    def _opposite(self, agreement: AgreementRequirement) -> tuple[str, AgreementRequirement] | None:
         """Return who requires another value of the same topic first, and the requirement."""
         for who, own in self._agreements(agreement.identifier):
             if own.value != agreement.value:

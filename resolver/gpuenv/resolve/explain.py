@@ -49,9 +49,7 @@ class Question(Protocol):
         """Return what a candidate requires."""
 
 
-def explain(
-    question: Question, trials: Trials, alternatives: Alternatives | None
-) -> Explanation:
+def explain(question: Question, trials: Trials, alternatives: Alternatives | None) -> Explanation:
     """Explain why a request has no solution.
 
     Args:
@@ -87,9 +85,7 @@ def _group_reasons(
         reasons = list(_requirement_reasons(question, group[0]))
     else:
         reasons = list(
-            group_conflicts(
-                question.store, question.facts, trials, group, question.requirements_of
-            )
+            group_conflicts(question.store, question.facts, trials, group, question.requirements_of)
         )
     if not reasons:
         result = trials.solve(group)
@@ -112,7 +108,7 @@ def reasons_against(
         return (*reasons, error.reason)
     environment = store.environment
     for dependency in dependencies:
-        if not is_exact(dependency.specifier) or not store.matrix.is_library(dependency.name):
+        if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
             continue
         if dependency.marker and not environment.marker(dependency.marker, ()):
             continue
@@ -174,7 +170,7 @@ def _builds_without_wheel(
             listed.add((candidate.build.version, candidate.build.variant))
     python, platform = store.host.python, store.host.platform
     tag = interpreter_tag(python.version, python.free_threaded)
-    for build in store.matrix.builds(root.name, platform, chosen.build.version):
+    for build in store.data.builds(root.name, platform, chosen.build.version):
         key = (build.version, build.variant)
         if key in listed or not _is_requested(store, root, build) or facts.build_reasons(build):
             continue

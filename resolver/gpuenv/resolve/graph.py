@@ -275,9 +275,7 @@ class Variant:
 
     __slots__ = ("build", "framework", "identifier", "version", "way", "wheel")
 
-    def __init__(
-        self, framework: Framework, way: Way, wheel: Wheel, build: Build | None
-    ) -> None:
+    def __init__(self, framework: Framework, way: Way, wheel: Wheel, build: Build | None) -> None:
         self.identifier = FrameworkId.of(framework.name)
         self.framework = framework
         self.way = way

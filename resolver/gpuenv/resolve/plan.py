@@ -153,9 +153,9 @@ def _requested_choices(solution: Solution) -> dict[str, Choice]:
 
 def _dependency_choices(solution: Solution, requested: Container[str]) -> Iterator[Choice]:
     """Yield the builds of the frameworks that are dependencies only, by name."""
-    matrix = solution.store.matrix
-    for name in matrix.frameworks():
-        framework = matrix.framework(name)
+    data = solution.store.data
+    for name in data.frameworks():
+        framework = data.framework(name)
         if framework is None or name in requested:
             continue
         way = _installed_way(framework, solution)
@@ -165,7 +165,7 @@ def _dependency_choices(solution: Solution, requested: Container[str]) -> Iterat
         build = candidate.build
         if build is None and not is_single_distribution(framework):
             platform = solution.store.host.platform
-            build = matrix.variant(framework, way, candidate.version, platform)
+            build = data.variant(framework, way, candidate.version, platform)
         yield _choice(solution, name, candidate.version, build, way.variant)
 
 
@@ -192,9 +192,7 @@ def _choice(
             break
     if build is None:
         variant = variant.strip("*") or "unknown"
-        return Choice(
-            framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn
-        )
+        return Choice(framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn)
     if build.cuda is None:
         cudnn = None
     elif cudnn is None:
@@ -232,7 +230,7 @@ def _needs(solution: Solution) -> Needs:
     toolkits = _toolkits(solution)
     if not host.gpus or not toolkits:
         return needs
-    return needs_of_gpus(needs, toolkits, _codes(solution), host, store.matrix)
+    return needs_of_gpus(needs, toolkits, _codes(solution), host, store.data)
 
 
 def _toolkits(solution: Solution) -> list[CudaVersion]:

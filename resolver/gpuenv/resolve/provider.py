@@ -272,9 +272,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             match for match in matches if match not in excluded and not self.is_refused(match)
         )
 
-    def _in_ranges(
-        self, releases: Sequence[ReleaseT], ranges: Sequence[str]
-    ) -> Sequence[ReleaseT]:
+    def _in_ranges(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> Sequence[ReleaseT]:
         if not ranges:
             return releases
         contains = self._contains

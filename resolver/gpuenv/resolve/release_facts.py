@@ -36,10 +36,10 @@ class ReleaseFacts:
     def __init__(self, store: CandidateStore) -> None:
         self._store = store
         self._host = store.host
-        self._matrix = store.matrix
+        self._data = store.data
         reasons: Sequence[Reason] = ()
         if self._host.gpus:
-            reasons = evaluate.host_reasons(self._host, self._matrix)
+            reasons = evaluate.host_reasons(self._host, self._data)
         # A driver newer than the data is a doubt about the data. It must not refuse a build.
         unknown = [reason for reason in reasons if reason.code.endswith("-unknown")]
         self.host_doubts: tuple[Reason, ...] = tuple(unknown)
@@ -52,7 +52,7 @@ class ReleaseFacts:
         if isinstance(release, Variant):
             return self._variant_facts(release)
         facts = self._candidate_facts(release)
-        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._matrix)
+        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
         if not bad:
             return facts
         return facts | {"__data": facts.get("__data", ()) + bad}
@@ -72,17 +72,17 @@ class ReleaseFacts:
         subject = f"{name} {candidate.version}"
         if store.framework_of(name) is not None:
             on_path = store.on_path(name)
-            return evaluate.build_reasons(subject, None, self._host, self._matrix, on_path=on_path)
-        if not self._matrix.is_library(name):
+            return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
+        if not self._data.is_library(name):
             return {}
         library = candidate.library
         if library is None and not self._host.gpus:
             return {}
-        return evaluate.library_reasons(subject, library, self._host, self._matrix)
+        return evaluate.library_reasons(subject, library, self._host, self._data)
 
     def _build_facts(self, build: Build) -> Facts:
         subject, on_path = f"{build.name} {build.local}", self._store.on_path(build.name)
-        facts = evaluate.build_reasons(subject, build, self._host, self._matrix, on_path=on_path)
+        facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
         if "__driver" not in facts:
             return facts
         return facts | {"__sm": self._host_reasons + facts["__sm"]}
@@ -94,10 +94,10 @@ class ReleaseFacts:
         if build is None:
             carriers = " and ".join(variant.way.carriers)
             facts = evaluate.build_reasons(
-                f"{subject}: {carriers}", None, self._host, self._matrix, on_path=True
+                f"{subject}: {carriers}", None, self._host, self._data, on_path=True
             )
         else:
-            facts = evaluate.build_reasons(subject, build, self._host, self._matrix, on_path=True)
+            facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
             if build.cuda is None:
                 return facts
             facts = facts | {"__sm": self._host_reasons + facts["__sm"]}
@@ -149,9 +149,9 @@ class ReleaseFacts:
                 yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
             return
         yield from self._cuda_agreements(release)
-        for folder in self._matrix.slots(release.name):
+        for folder in self._data.slots(release.name):
             yield AgreementRequirement(f"{OWNER}{folder}", release.name)
-        pairs = self._matrix.bad_pairs(release.name, release.version)
+        pairs = self._data.bad_pairs(release.name, release.version)
         for pair, side, several_gpus, text, _, _ in pairs:
             if evaluate.pair_counts(self._host, several_gpus=several_gpus):
                 yield BadPairRequirement(pair, side, text)

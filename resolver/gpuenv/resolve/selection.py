@@ -26,9 +26,7 @@ class Constraints:
         urls: URLs by name. They replace every index.
     """
 
-    def __init__(
-        self, constraints: Sequence[Requirement], environment: TargetEnvironment
-    ) -> None:
+    def __init__(self, constraints: Sequence[Requirement], environment: TargetEnvironment) -> None:
         self.ranges: dict[str, list[str]] = {}
         self.urls: dict[str, list[str]] = {}
         for constraint in constraints:

@@ -40,13 +40,13 @@ EnvironmentFor = Callable[[Host], TargetEnvironment]
 def solve(
     request: Request,
     host: Host,
-    matrix: CompatibilityData,
+    data: CompatibilityData,
     index: Index,
     environment_for: EnvironmentFor,
     *,
     widen: Callable[[str], bool] | None = None,
     changes: bool = True,
-    data: str = "",
+    data_version: str = "",
 ) -> Plan:
     """Return the plan for a request on a host (see CandidateStore for the order of candidates).
 
@@ -56,20 +56,20 @@ def solve(
     Args:
         request: what the user requests.
         host: what the environment will run on.
-        matrix: the compatibility data.
+        data: the compatibility data.
         index: the source of releases.
         environment_for: gives the tags and markers of a host as target.
         widen: asks for the releases of a name that the index left out so far, and returns
             whether there are any. It is called if no known release will do.
         changes: whether a refusal has the smallest changes that help.
-        data: the version of all data, for the lock. By default that of the compatibility data.
+        data_version: the version of all data, for the lock. By default that of `data`.
 
     Raises:
         NoSolutionError: there is no plan. It has every reason.
         InputError: the request cannot be read.
         PackageIndexError: an index failed.
     """
-    question = _Question(request, host, matrix, index, environment_for, data=data)
+    question = _Question(request, host, data, index, environment_for, data_version=data_version)
     plan = question.plan(widen)
     if plan is not None:
         return plan
@@ -77,7 +77,12 @@ def solve(
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:
             changed = _Question(
-                changed_request, changed_host, matrix, index, environment_for, data=data
+                changed_request,
+                changed_host,
+                data,
+                index,
+                environment_for,
+                data_version=data_version,
             )
             return changed.plan(None)
         except GpuEnvError:
@@ -86,14 +91,14 @@ def solve(
     alternatives = None
     if changes:
         alternatives = Alternatives(
-            request, host, matrix, question.requirements_of_request, solve_changed
+            request, host, data, question.requirements_of_request, solve_changed
         )
     trials = Trials(question.attempt, MAX_TRIALS)
     raise NoSolutionError(explain(question, trials, alternatives))
 
 
 def read_request(
-    request: Request, matrix: CompatibilityData
+    request: Request, data: CompatibilityData
 ) -> tuple[tuple[tuple[Framework, Requirement], ...], tuple[Requirement, ...]]:
     """Return the frameworks of a request, each with its parsed text, and its other requirements.
 
@@ -103,9 +108,9 @@ def read_request(
     frameworks: list[tuple[Framework, Requirement]] = []
     for text in request.frameworks:
         parsed = parse_requirement(text)
-        framework = matrix.framework(parsed.name)
+        framework = data.framework(parsed.name)
         if framework is None:
-            known = ", ".join(sorted(matrix.frameworks()))
+            known = ", ".join(sorted(data.frameworks()))
             raise InputError(f"--framework {text}: no framework of that name; known: {known}")
         if parsed.marker or parsed.url:
             raise InputError(
@@ -128,22 +133,22 @@ class _Question:
         self,
         request: Request,
         host: Host,
-        matrix: CompatibilityData,
+        data: CompatibilityData,
         index: Index,
         environment_for: EnvironmentFor,
         *,
-        data: str,
+        data_version: str,
     ) -> None:
         self._environment = environment_for(host)
-        self._matrix = matrix
-        self._data_version = data or matrix.version
-        self.store = CandidateStore(request, host, matrix, index, self._environment)
+        self._data = data
+        self._data_version = data_version or data.version
+        self.store = CandidateStore(request, host, data, index, self._environment)
         self.facts = ReleaseFacts(self.store)
         self.constraints = Constraints(
             [parse_requirement(text) for text in request.constraints], self._environment
         )
         self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
-        frameworks, others = read_request(request, matrix)
+        frameworks, others = read_request(request, data)
         self._framework_order = _framework_nodes(frameworks)
         self._user_names = frozenset(requirement.name for requirement in others)
         self.causes: Sequence[Cause] = ()
@@ -154,7 +159,7 @@ class _Question:
         Raises:
             InputError: as read_request, or the request is empty.
         """
-        frameworks, others = read_request(request, self._matrix)
+        frameworks, others = read_request(request, self._data)
         if not frameworks and not others:
             raise InputError(
                 "nothing to solve: name a framework (--framework torch) or a requirement"
@@ -232,9 +237,7 @@ def _framework_requirements(
             yield from _further_extras(framework, parsed)
 
 
-def _further_extras(
-    framework: Framework, parsed: Requirement
-) -> Iterator[PackageRequirement]:
+def _further_extras(framework: Framework, parsed: Requirement) -> Iterator[PackageRequirement]:
     """Yield the extras of a framework's text that its ways do not bring themselves."""
     names: set[str] = set()
     brought: set[str] = set()

@@ -59,13 +59,13 @@ class Alternatives:
         self,
         request: Request,
         host: Host,
-        matrix: CompatibilityData,
+        data: CompatibilityData,
         requirements_of: Callable[[Request], Sequence[NodeRequirement]],
         solve: Callable[[Request, Host], Plan | None],
     ) -> None:
         self.request = request
         self.host = host
-        self.matrix = matrix
+        self.data = data
         self.requirements_of = requirements_of
         self.parts: Sequence[Request] = ()
         self._solve = solve
@@ -144,7 +144,7 @@ def _other_driver(alternatives: Alternatives, codes: set[str]) -> Iterator[Chang
     """
     if not codes & _DRIVER_CODES:
         return
-    newer = what_if.drivers(alternatives.host, alternatives.matrix)
+    newer = what_if.drivers(alternatives.host, alternatives.data)
     if not newer or alternatives.plan_on(newer[-1].host) is None:
         return
     low, high = 0, len(newer) - 1
@@ -160,12 +160,12 @@ def _other_driver(alternatives: Alternatives, codes: set[str]) -> Iterator[Chang
 def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
     host = alternatives.host
     fewer: list[Change] = []
-    for elsewhere in what_if.fewer_gpus(host):
-        fewer += _on_host(alternatives, elsewhere)
+    for changed in what_if.fewer_gpus(host):
+        fewer += _on_host(alternatives, changed)
     if fewer:
         yield from fewer
     else:
-        others = islice(what_if.gpus(host, alternatives.matrix), MAX_GPUS)
+        others = islice(what_if.gpus(host, alternatives.data), MAX_GPUS)
         yield from _first(alternatives, others)
     if not host.gpus:
         return
@@ -178,17 +178,17 @@ def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
 
 def _first(alternatives: Alternatives, hosts: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
     """Yield the change to the first host that has a plan."""
-    for elsewhere in hosts:
-        changes = list(_on_host(alternatives, elsewhere))
+    for changed in hosts:
+        changes = list(_on_host(alternatives, changed))
         if changes:
             yield from changes
             return
 
 
-def _on_host(alternatives: Alternatives, elsewhere: what_if.ChangedHost) -> Iterator[Change]:
-    plan = alternatives.plan_on(elsewhere.host)
+def _on_host(alternatives: Alternatives, changed: what_if.ChangedHost) -> Iterator[Change]:
+    plan = alternatives.plan_on(changed.host)
     if plan is not None:
-        yield Change(change=elsewhere.change, gives=result_text(plan))
+        yield Change(change=changed.change, gives=result_text(plan))
 
 
 # ---- changes of the request ---------------------------------------------------------------------
@@ -267,7 +267,7 @@ def _identifier(alternatives: Alternatives, place: Place, text: str) -> Identifi
     """Return the node of a text of the request."""
     parsed = parse_requirement(text)
     if place[0] == "frameworks":
-        framework = alternatives.matrix.framework(parsed.name)
+        framework = alternatives.data.framework(parsed.name)
         if framework is not None and is_single_distribution(framework):
             return PackageId.of(normalize_name(framework.distribution))
         if framework is not None:

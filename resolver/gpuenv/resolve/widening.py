@@ -130,7 +130,7 @@ class Widening:
 
     def _is_in_data(self, name: str) -> bool:
         """Return whether the compatibility data has every release of a name."""
-        return self._store.framework_of(name) is not None or self._store.matrix.is_library(name)
+        return self._store.framework_of(name) is not None or self._store.data.is_library(name)
 
     def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
         contains = self._store.environment.contains
