@@ -1,11 +1,12 @@
-"""The doctor's reader of logs: MB/s and peak memory by kind of log, each in a process of its own.
+"""Measure the doctor's log reader: MB/s and peak memory by kind of log, each in its own process.
 
     python scripts/bench_doctor.py [--former FILE] [MB] [KIND ...]
 
-Logs are made in memory, a block at a time; the time to make them is not counted. Seconds are those of the processor,
-so that other work on the machine matters little. In the same run the same blocks are copied (split into lines and
-joined again, the least that a reader of lines can do), and read by another release's reading.py if one is given: each
-with how many times faster the reader (or slower, below 1) is. The last column is the process's peak memory in MiB.
+Logs are generated in memory, a block at a time, and this time is not counted. Times are CPU times,
+so that other work on the machine matters little. The same run also measures copying the same blocks
+(splitting them into lines and joining these, the least that a reader of lines can do) and, if
+given, the log_reader.py of another release. For each, the output shows the rate, and how many times faster
+the reader is. The last column is the process's peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Callable, Iterator
 
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import Fact
+
+Read = Callable[[Iterator[bytes]], tuple[Fact, ...]]
 
 CHUNK = 1 << 20
 STEP = "2026-03-04 05:{n:02}:07,890 epoch {n} step {n} loss 0.{m} lr 1e-4 mem 12.3GiB device=cuda:0 tokens/s {m}"
@@ -98,9 +101,9 @@ XLA = (
 
 
 def _named(prefix: str, *forms: str) -> Callable[[random.Random], str]:
-    """Lines with addresses and names that no other line has, as ranks write them."""
+    """Return a maker of lines with unique addresses and names, as ranks write them."""
 
-    def one(chance: random.Random) -> str:
+    def line(chance: random.Random) -> str:
         return (prefix + chance.choice(forms)).format(
             n=chance.randrange(64),
             m=chance.randrange(1_000_000),
@@ -110,11 +113,11 @@ def _named(prefix: str, *forms: str) -> Callable[[random.Random], str]:
             w="".join(chance.choices("abcdefghijklmnop", k=9)),
         ) + "\n"
 
-    return one
+    return line
 
 
 def _different(chance: random.Random) -> str:
-    """A line of any kind with a name that no other line has."""
+    """Return a line of any kind with a unique name."""
     name = "".join(chance.choices("abcdefghijklmnop", k=12))
     return f"{name} " + _lines(*MIXED)(chance)
 
@@ -136,8 +139,11 @@ KINDS: dict[str, Callable[[random.Random], str]] = {
 
 
 def chunks(kind: str, size: int, spent: list[float]) -> Iterator[bytes]:
-    """So many bytes, a line break after every 8 MB; `spent` gets the seconds that it took to make them."""
-    chance = random.Random(1)  # noqa: S311  nothing secret is drawn
+    """Yield a log of `size` bytes with a line break after every 8 MB.
+
+    `spent[0]` is increased by the seconds that it took to make it.
+    """
+    chance = random.Random(1)  # noqa: S311  not for secrets
     for number in range(size // CHUNK):
         begin = time.process_time()
         parts: list[str] = []
@@ -156,19 +162,20 @@ def _copied(stream: Iterator[bytes]) -> tuple[Fact, ...]:
     return ()
 
 
-def _former(path: str) -> Callable[[Iterator[bytes]], tuple[Fact, ...]]:
-    """read_log of another release's reading.py, among the other modules of this one."""
+def _former(path: str) -> Read:
+    """Return read_log of another release's log_reader.py, with the other modules of this one."""
     module = types.ModuleType("gpuenv.doctor.former")
     module.__package__ = "gpuenv.doctor"
     with open(path, encoding="utf-8") as stream:
-        exec(compile(stream.read(), path, "exec"), module.__dict__)  # noqa: S102  it was asked for
-    return module.read_log  # type: ignore[no-any-return]
+        exec(compile(stream.read(), path, "exec"), module.__dict__)  # noqa: S102  the user names it
+    read: Read = module.read_log
+    return read
 
 
 def measure(kind: str, size: int, former: str) -> None:
-    """One kind, in this process."""
-    read_log([b"CUDA error"])  # reads the data
-    sides: dict[str, Callable[[Iterator[bytes]], tuple[Fact, ...]]] = {"read": read_log, "copied": _copied}
+    """Measure one kind of log in this process and print the result."""
+    read_log([b"CUDA error"])  # loads the data
+    sides: dict[str, Read] = {"read": read_log, "copied": _copied}
     if former:
         sides["former"] = _former(former)
     rates, facts, peak = {}, {}, 0.0
@@ -178,23 +185,26 @@ def measure(kind: str, size: int, former: str) -> None:
         facts[side] = read(chunks(kind, size, spent))
         rates[side] = size / 1e6 / (time.process_time() - begin - spent[0])
         peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    others = "".join(
-        f" {side} {rate:6.0f} ({rates['read'] / rate:5.2f})" for side, rate in rates.items() if side != "read"
-    )
-    same = "" if not former or facts["read"] == facts["former"] else " OTHER FACTS"
-    print(f"{kind:14} {rates['read']:5.0f} MB/s{others} {len(facts['read']):5} facts{same} {peak:6.1f} MiB", flush=True)
+    compared = ""
+    for side, rate in rates.items():
+        if side != "read":
+            compared += f" {side} {rate:6.0f} ({rates['read'] / rate:5.2f})"
+    differ = " DIFFERENT FACTS" if former and facts["read"] != facts["former"] else ""
+    found = f"{len(facts['read']):5} facts{differ}"
+    print(f"{kind:14} {rates['read']:5.0f} MB/s{compared} {found} {peak:6.1f} MiB", flush=True)
 
 
 def main() -> int:
-    """All kinds, or those that are named."""
+    """Measure all kinds of logs, or the named ones."""
     given = sys.argv[1:]
     former = given[1] if given[:1] == ["--former"] else ""
     size, *kinds = given[2 if former else 0 :] or ["200"]
     if "GPUENV_BENCH_CHILD" in os.environ:
         measure(kinds[0], int(size) * 1_000_000, former)
         return 0
+    options = ["--former", former] if former else []
     for kind in kinds or KINDS:
-        command = [sys.executable, __file__, *(["--former", former] if former else []), size, kind]
+        command = [sys.executable, __file__, *options, size, kind]
         subprocess.run(command, env={**os.environ, "GPUENV_BENCH_CHILD": "1"}, check=True)
     return 0
 

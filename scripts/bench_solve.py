@@ -77,7 +77,7 @@ class Bench:
         dropped = ("PYTHONDONTWRITEBYTECODE", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "GPUENV_CACHE_DIR")
         self.plain = {name: text for name, text in os.environ.items() if name not in dropped}
         self.plain["PIP_CONFIG_FILE"] = os.devnull
-        from gpuenv.index import default_index
+        from gpuenv.index.default_index import default_index
 
         found = default_index()
         self.index = found.url

@@ -1,9 +1,9 @@
-"""Writes docs/causes: a page for each cause that the doctor knows, and an index, from the same data as its verdicts.
+"""Write docs/causes: one page for each cause that the doctor knows, and an index.
 
     python scripts/causes_page.py [--check]
 
-Pages of causes that are gone are removed. With --check nothing is written, and the exit status is 1 if the pages are
-not what the data gives.
+The pages are made from the data that the verdicts use. Pages of causes that no longer exist are
+removed. With --check nothing is written, and the exit status is 1 if a page is stale.
 """
 
 from __future__ import annotations
@@ -12,73 +12,80 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 from gpuenv.doctor.catalog import Cause, causes  # noqa: E402
-from gpuenv.doctor.model import TESTS  # noqa: E402
-from gpuenv.doctor.verdicts import _CUDNN_TESTS, _FOLLOWS, _REFUTED_BY_FAILURE  # noqa: E402
+from gpuenv.doctor.model import PROBE_TESTS, TESTS  # noqa: E402
+from gpuenv.doctor.verdicts import (  # noqa: E402
+    CUDNN_TESTS,
+    FOLLOWS,
+    REFUTED_BY_FAILURE,
+    UNKNOWN_CAUSE,
+)
 from registry import write  # noqa: E402
 
 FOLDER = ROOT / "docs" / "causes"
 HEAD = """# Causes
 
-What `gpuenv doctor` can say is wrong, with a page for each: how it looks, how it is known, what rules it out, and what
-to do. The names stand in `doctor --json`. What is seen on the host outranks what a log says, and a cause that is ruled
-out is never a verdict. How a verdict is reached is described in [doctor.md](../doctor.md).
+The causes that `gpuenv doctor` can find. Each page shows typical messages, what proves the cause,
+what rules it out, and what to do. `doctor --json` uses the same names. Facts of the host outrank
+the log, and a cause that is ruled out is never a verdict. [doctor.md](../doctor.md) describes how
+the doctor reaches a verdict.
 
-Written by `python scripts/causes_page.py` from `matrix_data/doctor/causes.toml`; a test keeps it fresh.
+`python scripts/causes_page.py` writes these pages from `matrix_data/doctor/causes.toml`. A test
+checks that they are up to date.
 """
 HAND = """## By hand
 
-Numbers that the pages name, with the Python of the environment:
+Commands for the numbers on the pages; use the Python of the environment:
 
-| number | command |
+| result of | command |
 | --- | --- |
-| of cuInit | `python -c "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"` |
-| of nvmlInit | `python -c "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"` |
-| of cudnnGetVersion | `python -c "import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
+| cuInit | `python -c "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"` |
+| nvmlInit | `python -c "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"` |
+| cudnnGetVersion | `python -c "import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
 
-PID is the number of the running program's process. Where it ends too soon to look into /proc/PID/maps,
-`LD_DEBUG=libs` before its command prints which files are loaded.
+PID is the process ID of the running program. If the program ends too soon to read /proc/PID/maps,
+put `LD_DEBUG=libs` before its command to print the loaded files.
 """
 _BY_HAND = re.compile(r"cuInit|nvmlInit|cudnnGetVersion|/PID/")
 SOLVED = (
-    "Where the environment is known to it, `gpuenv doctor` solves for its frameworks on this host, and prints the "
-    "command and what it gives."
+    "If the environment is given, `gpuenv doctor` solves for its frameworks on this host, and "
+    "prints the command and its result."
 )
-WIDTH = 120
+WIDTH = 100
 SCOPES = {
     "host": "the host",
     "environment": "the environment",
-    "program": "the program, or how it is started",
+    "program": "the program, or the way it is started",
 }
 LAYERS = {
     "driver": "The driver",
     "container": "Containers",
     "wsl": "WSL",
     "hardware": "The machine",
-    "device": "The GPU's use",
-    "process": "Which GPUs are seen",
+    "device": "Use of the GPU",
+    "process": "Visible GPUs",
     "package": "Packages",
     "cudnn": "cuDNN",
     "loader": "The loader",
     "arch": "Code for the GPU",
     "memory": "Memory",
     "program": "The program",
-    "host": "The system's libraries",
+    "host": "System libraries",
     "install": "Installing",
 }
-# What makes a test beside --probe, which makes those marked P in TESTS: gpuenv detect, a check of gpuenv verify, or the
-# doctor itself.
+# What runs a test in addition to --probe, which runs PROBE_TESTS: gpuenv detect, a check of gpuenv
+# verify, or the doctor itself.
 _DETECT = "`gpuenv detect`"
 _DEVICE = "the check `device` of `gpuenv verify`"
 _RULES = "the check `rules` of `gpuenv verify`"
 _FILES = "the checks `owners`, `files` and `closure` of `gpuenv verify`"
-MADE = {
+RUN_BY = {
     "fresh-process": "the check `cudnn handle` of `gpuenv verify`",
     "one-folder": "the checks `cudnn origin` and `cudnn version` of `gpuenv verify`",
     "free-memory": _DETECT,
@@ -97,7 +104,8 @@ MADE = {
     "cudnn-version": _RULES,
     "architecture": "the checks `rules` and `cudnn device version` of `gpuenv verify`",
     "cuda-build": "the check `build` of `gpuenv verify`",
-    "cudnn-present": "`gpuenv doctor`, in the loader's cache, and the check `cudnn libraries` of `gpuenv verify`",
+    "cudnn-present": "`gpuenv doctor`, in the loader's cache, and the check `cudnn libraries` of "
+    "`gpuenv verify`",
     "cudnn-complete": "the check `cudnn libraries` of `gpuenv verify`",
     "loader-path": "the check `loader variables` of `gpuenv verify`",
     "libraries-resolve": "the check `closure` of `gpuenv verify`",
@@ -108,135 +116,173 @@ MADE = {
 
 
 def changes(cause: Cause) -> str:
-    """What has to change, and whether that takes root."""
-    return f"{SCOPES[cause.scope]}; {'root is needed' if cause.root else 'no root is needed'}"
+    """Return what has to change, and whether this needs root."""
+    root = "root is needed" if cause.root else "no root is needed"
+    return f"{SCOPES[cause.scope]}; {root}"
 
 
-def plain(text: str, known: Mapping[str, Cause]) -> str:
-    """The text, its stars and angles no markup, and names of causes as links; what stands in code is left."""
+def markdown(text: str, known: Mapping[str, Cause]) -> str:
+    """Return the text as Markdown: names of causes become links, and code stays as it is."""
     parts = text.split("`")
-    for place in range(0, len(parts), 2):
-        bare = re.sub(r"[*<>]", r"\\\g<0>", parts[place])
-        parts[place] = re.sub(r"\w+", lambda name: link(known[name[0]]) if name[0] in known else name[0], bare)
+    for place in range(0, len(parts), 2):  # the text between code
+        escaped = re.sub(r"[*<>]", r"\\\g<0>", parts[place])
+        parts[place] = re.sub(r"\w+", lambda word: linked(word[0], known), escaped)
     return "`".join(parts)
 
 
+def linked(word: str, known: Mapping[str, Cause]) -> str:
+    """Return a link for the name of a cause, or the word itself."""
+    return link(known[word]) if word in known else word
+
+
 def link(cause: Cause) -> str:
-    """A link to its page."""
+    """Return a link to the page of a cause."""
     return f"[{cause.title}]({cause.id}.md)"
 
 
 def wrapped(text: str, first: str = "") -> list[str]:
-    """A paragraph of lines of a readable width, `first` before it; code and links stay on one line."""
-    kept = re.sub(r"`[^`]+`|\[[^\]]+\]\([^)]+\)", lambda part: part[0].replace(" ", "\0"), first + text)
+    """Return the lines of a paragraph that starts with `first`. Code and links are not broken."""
+    kept = re.sub(
+        r"`[^`]+`|\[[^\]]+\]\([^)]+\)", lambda part: part[0].replace(" ", "\0"), first + text
+    )
+    indent = " " * len(first)
     lines = textwrap.wrap(
-        kept, WIDTH, subsequent_indent=" " * len(first), break_long_words=False, break_on_hyphens=False
+        kept, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
     return [line.replace("\0", " ") for line in lines]
 
 
 def tests(cause: Cause) -> Iterator[str]:
-    """What decides it and what makes that, a point for each test."""
-    against = _REFUTED_BY_FAILURE.get(cause.id, "")
+    """Yield a list item for each test that decides the cause."""
+    against = REFUTED_BY_FAILURE.get(cause.id, "")
     for test in dict.fromkeys((*cause.fails, *cause.passes, against)):
-        says = ["failing proves the cause"] if test in cause.fails else []
-        says += ["passing rules it out"] if test in cause.passes else []
-        says += ["failing rules it out"] if test == against else []
-        made = makers(test) if test else ""
-        if made:
-            yield from wrapped(f"`{test}` ({plain(in_words(test), {})}): {', '.join(says)}. Made by {made}.", "- ")
+        results = []
+        if test in cause.fails:
+            results.append("a failure proves the cause")
+        if test in cause.passes:
+            results.append("a pass rules it out")
+        if test == against:
+            results.append("a failure rules it out")
+        run_by = runners(test) if test else ""
+        if run_by:
+            meaning = markdown(TESTS[test], {})
+            text = f"`{test}` ({meaning}): {', '.join(results)}. Run by {run_by}."
+            yield from wrapped(text, "- ")
 
 
-def makers(test: str) -> str:
-    """What makes a test, "" for nothing."""
-    probe = "`gpuenv doctor --probe`" if TESTS[test].startswith("P: ") else ""
-    return " and ".join(filter(None, (probe, MADE.get(test, ""))))
-
-
-def in_words(test: str) -> str:
-    """What a test that passes shows."""
-    return TESTS[test].removeprefix("P: ").partition(" (")[0]
+def runners(test: str) -> str:
+    """Return what runs a test; "" for nothing."""
+    names = []
+    if test in PROBE_TESTS:
+        names.append("`gpuenv doctor --probe`")
+    if test in RUN_BY:
+        names.append(RUN_BY[test])
+    return " and ".join(names)
 
 
 def related(cause: Cause, known: Mapping[str, Cause]) -> Iterator[str]:
-    """The causes that bring it about, those that it brings about, and those that the same tests tell from it."""
-    linked = {cause.id}
-    before = set(_FOLLOWS.get(cause.id, ()))
-    after = {other for other, first in _FOLLOWS.items() if cause.id in first}
-    beside = {one.id for one in known.values() if {*one.fails, *one.passes} & {*cause.fails, *cause.passes}}
-    for words, others in (
-        ("May be behind it", before),
-        ("May follow from it", after),
-        ("Told by the same tests", beside),
+    """Yield the causes behind this one, those that follow from it, and those with its tests."""
+    before = set(FOLLOWS.get(cause.id, ()))
+    after = {follower for follower, first in FOLLOWS.items() if cause.id in first}
+    own_tests = {*cause.fails, *cause.passes}
+    same_tests = set()
+    for candidate in known.values():
+        if own_tests & {*candidate.fails, *candidate.passes}:
+            same_tests.add(candidate.id)
+    shown = {cause.id}
+    for words, group in (
+        ("Possible causes behind it", before),
+        ("Possible consequences", after),
+        ("Decided by the same tests", same_tests),
     ):
-        some = [link(one) for one in known.values() if one.id in others - linked]
-        linked |= others
-        if some:
-            yield from wrapped(f"{words}: {'; '.join(some)}.", "- ")
+        links = [link(candidate) for candidate in known.values() if candidate.id in group - shown]
+        shown |= group
+        if links:
+            yield from wrapped(f"{words}: {'; '.join(links)}.", "- ")
 
 
 def page(cause: Cause, known: Mapping[str, Cause]) -> str:
-    """The page of one cause."""
+    """Return the page of a cause."""
     lines = [f"# {cause.title}", "", f"`{cause.id}` in `gpuenv doctor --json`."]
-    lines += [f"What has to change: {changes(cause)}.", "", "## What it looks like", ""]
-    lines += [f"    {one}" for one in cause.looks]
-    lines += ["", *wrapped(plain(cause.log, known))] if cause.log else []
-    for title, some in (("How it is known", cause.proves), ("What rules it out", cause.refutes)):
-        lines += ["", f"## {title}", "", *(line for one in some for line in wrapped(plain(one, known), "- "))]
+    lines += [f"What has to change: {changes(cause)}.", "", "## Typical messages", ""]
+    lines += [f"    {look}" for look in cause.looks]
+    if cause.log:
+        lines += ["", *wrapped(markdown(cause.log, known))]
+    lines += section("What proves it", cause.proves, known)
+    lines += section("What rules it out", cause.refutes, known)
     decided = list(tests(cause))
     if decided:
         lines += ["", "## Tests that decide it", "", *decided]
-    if cause.id == "cudnn_init_failed_unknown":
-        lines += ["", "## Tests that would tell, in their order", ""]
-        for place, one in enumerate([one for one in TESTS if one in _CUDNN_TESTS], 1):
-            lines += wrapped(f"`{one}` ({plain(in_words(one), {})}). Made by {makers(one)}.", f"{place}. ")
-    lines += ["", "## What to do", "", *wrapped(plain(cause.fix, known))]
+    if cause.id == UNKNOWN_CAUSE:
+        lines += ["", "## Tests that would settle it, in order", "", *next_tests()]
+    lines += ["", "## What to do", "", *wrapped(markdown(cause.fix, known))]
     if cause.solve:
         lines += ["", *wrapped(SOLVED)]
     others = list(related(cause, known))
-    lines += ["", "## See also", "", *others] if others else []
-    hand = ", [numbers and names by hand](README.md#by-hand)" if any(map(_BY_HAND.search, lines)) else ""
-    return "\n".join([*lines, "", f"[All causes](README.md){hand}", ""])
+    if others:
+        lines += ["", "## See also", "", *others]
+    footer = "[All causes](README.md)"
+    if any(map(_BY_HAND.search, lines)):
+        footer += ", [commands for numbers and names](README.md#by-hand)"
+    return "\n".join([*lines, "", footer, ""])
+
+
+def section(title: str, texts: Iterable[str], known: Mapping[str, Cause]) -> list[str]:
+    """Return a section with a list."""
+    lines = ["", f"## {title}", ""]
+    for text in texts:
+        lines += wrapped(markdown(text, known), "- ")
+    return lines
+
+
+def next_tests() -> Iterator[str]:
+    """Yield a numbered list of the tests to run for a failure of cuDNN without a cause."""
+    names = [test for test in TESTS if test in CUDNN_TESTS]
+    for number, test in enumerate(names, 1):
+        text = f"`{test}` ({markdown(TESTS[test], {})}). Run by {runners(test)}."
+        yield from wrapped(text, f"{number}. ")
 
 
 def index(known: Mapping[str, Cause]) -> str:
-    """The page that lists them, by layer in the order of LAYERS."""
+    """Return the page that lists the causes, by layer in the order of LAYERS."""
     lines = [HEAD]
     for layer, title in LAYERS.items():
         lines += [f"## {title}", "", "| name | cause | what has to change |", "| --- | --- | --- |"]
         for cause in known.values():
             if cause.layer == layer:
-                lines.append(f"| [`{cause.id}`]({cause.id}.md) | {cause.title} | {changes(cause)} |")
+                name = f"[`{cause.id}`]({cause.id}.md)"
+                lines.append(f"| {name} | {cause.title} | {changes(cause)} |")
         lines.append("")
     return "\n".join([*lines, HAND])
 
 
 def pages() -> dict[str, str]:
-    """All pages, by their names."""
+    """Return the text of every page by file name."""
     known = causes()
-    made = {f"{cause.id}.md": page(cause, known) for cause in known.values()}
-    return {"README.md": index(known), **made}
+    texts = {f"{cause.id}.md": page(cause, known) for cause in known.values()}
+    return {"README.md": index(known), **texts}
 
 
-def stale(made: Mapping[str, str]) -> list[str]:
-    """Names of pages in FOLDER that are not as made, are missing, or are too many."""
-    there = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
-    return sorted(name for name in {*there, *made} if there.get(name) != made.get(name))
+def stale(texts: Mapping[str, str]) -> list[str]:
+    """Return the names of the pages in FOLDER that differ, are missing, or have no cause."""
+    present = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    return sorted(name for name in {*present, *texts} if present.get(name) != texts.get(name))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the pages, or compares them."""
+    """Write the pages, or check them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is stale")
     options = parser.parse_args(arguments)
-    made = pages()
-    wrong = stale(made)
+    texts = pages()
+    names = stale(texts)
     if options.check:
-        print(f"{FOLDER}: " + (f"stale: {', '.join(wrong)}" if wrong else "fresh"))
-        return 1 if wrong else 0
-    for name in wrong:
-        if name in made:
-            write(str(FOLDER / name), made[name])
+        result = f"stale: {', '.join(names)}" if names else "up to date"
+        print(f"{FOLDER}: {result}")
+        return 1 if names else 0
+    for name in names:
+        if name in texts:
+            write(str(FOLDER / name), texts[name])
         else:
             (FOLDER / name).unlink()
     return 0

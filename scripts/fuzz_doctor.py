@@ -1,11 +1,11 @@
-"""Fuzzes the reader of logs and the parser of cuDNN's logs: no crash, no run over a second.
+"""Fuzz the log reader and the parser of cuDNN's logs: no crash, and no run over a second.
 
     python scripts/fuzz_doctor.py [RUNS] [SEED]
 
-A run is a made-up log, from pieces of real messages and lines, cut, repeated, joined with noise, colour codes and bytes
-of any kind, mostly short; one in a thousand is long and adversarial. It is read once, whole or in chunks, as a
-short log or as a long one. Every ten seconds the runs, their rate and the slowest are printed; a crash prints its
-number.
+A run generates a log from pieces of real messages and lines: cut, repeated, joined with noise,
+color codes and arbitrary bytes. Most are short; one in a thousand is long and adversarial. The log
+is read once, in one piece or in chunks, as a short log or as a long one. Every ten seconds the number of
+runs, the rate and the slowest run are printed. A crash prints the number of its run.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 import time
 
 from gpuenv.doctor.catalog import messages
-from gpuenv.doctor.cudnn_calls import Handles
-from gpuenv.doctor.log_reader import Reader
+from gpuenv.doctor.cudnn_calls import HandleTracker
+from gpuenv.doctor.log_reader import LogReader
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.stream import blocks
 from gpuenv.doctor.verdicts import diagnose
@@ -48,20 +48,20 @@ NOISE = (
     "::", "9.1.0", "->", "undefined symbol: ", "0" * 30, "A" * 300, " " * 300, "lib" * 50, "a.b" * 60, "\0", "\ufffd",
     "\u212a", "\u00e9", "\x1b", "0x7f3a", "_" * 90, "- " * 40,
 )  # fmt: skip
-LONG = 1000  # one run in so many
+LONG = 1000  # one run in LONG is long
 SLOW = 1.0  # seconds
 
 
 class Maker:
-    """Makes logs."""
+    """Generates logs."""
 
     def __init__(self) -> None:
         self.pieces = [needle.decode() for message in messages() for needle in message.needles]
         self.pieces += [message.pattern.replace("\\", "").replace("(?:", "") for message in messages()]
         self.pieces += [*CUDNN, *LINES, *LINES, *LINES]
 
-    def made(self, chance: random.Random) -> bytes:
-        """A log of up to 40 pieces, or raw bytes."""
+    def log(self, chance: random.Random) -> bytes:
+        """Return a log of up to 40 pieces, or random bytes."""
         draw = chance.random()
         if draw < 0.05:
             return chance.randbytes(chance.randrange(400))
@@ -80,22 +80,24 @@ class Maker:
         return "".join(parts).encode("utf-8", "replace")
 
     def long(self, chance: random.Random) -> bytes:
-        """A few pieces, again and again, up to a megabyte; with line breaks or without."""
-        pieces = [chance.choice(self.pieces if chance.random() < 0.5 else NOISE) for _ in range(chance.randrange(1, 5))]
+        """Return a few pieces, repeated up to a megabyte, with or without line breaks."""
+        count = chance.randrange(1, 5)
+        sources = (self.pieces if chance.random() < 0.5 else NOISE for _ in range(count))
+        pieces = [chance.choice(source) for source in sources]
         end = chance.choice(("", "", "\n", " "))
         once = (end.join(pieces) + end).encode("utf-8", "replace") or b"x"
         return once * (chance.choice((20_000, 200_000, 1_000_000)) // len(once) + 1)
 
 
 def run(log: bytes, chance: random.Random) -> None:
-    """Reads a log as the doctor does, and as verification does."""
-    reader = Reader(small=0 if chance.random() < 0.5 else 1 << 15)
+    """Read a log as the doctor does, and as verification does."""
+    reader = LogReader(small=0 if chance.random() < 0.5 else 1 << 15)
     size = chance.choice((len(log) or 1, len(log) or 1, chance.randrange(1, 200) + len(log) // 500))
-    handles = Handles()
+    handles = HandleTracker()
     for block, more, begin, end in blocks(log[at : at + size] for at in range(0, len(log), size)):
         handles.read(block[begin:end], reader.line)
         reader.read(block, more, begin, end)
-    facts: tuple[Fact, ...] = (*reader.found.values(), *handles.found.values())
+    facts: tuple[Fact, ...] = (*reader.facts.values(), *handles.facts.values())
     diagnose(facts, ())
     text = log.decode("utf-8", "replace")
     reasons(text)
@@ -103,36 +105,40 @@ def run(log: bytes, chance: random.Random) -> None:
 
 
 class Progress:
-    """How far the runs are: told every ten seconds, also within a run that takes long."""
+    """The progress of the runs, printed every ten seconds, also during a slow run."""
 
     def __init__(self) -> None:
         self.number = self.over = self.which = 0
         self.slowest = 0.0
         self.begin = self.started = time.monotonic()
-        signal.signal(signal.SIGALRM, lambda *_ignored: self.tell())
+        signal.signal(signal.SIGALRM, lambda *_ignored: self.show())
         signal.setitimer(signal.ITIMER_REAL, 10, 10)
 
-    def tell(self) -> None:
+    def show(self) -> None:
+        """Print the number of runs, the rate and the slowest run."""
         now = time.monotonic()
         rate = self.number / (now - self.begin)
-        lasting = f", run {self.number} for {now - self.started:.0f} s" if now - self.started > SLOW else ""
+        lasting = ""
+        if now - self.started > SLOW:
+            lasting = f", run {self.number} for {now - self.started:.0f} s"
         slowest = f"slowest {self.slowest * 1000:.0f} ms (run {self.which})"
         print(f"{self.number} runs, {rate:.0f}/s, {slowest}{lasting}", flush=True)
 
     def note(self, number: int, spent: float) -> None:
+        """Count a finished run that took `spent` seconds."""
         self.number, self.started = number + 1, time.monotonic()
         self.over += spent > SLOW
         self.slowest, self.which = max((self.slowest, self.which), (spent, number))
 
 
 def main() -> int:
-    """Runs them."""
+    """Run the fuzzer. Return 1 if a run was too slow."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     maker, progress = Maker(), Progress()
     for number in range(runs):
-        chance = random.Random(seed * 1_000_000_007 + number)  # noqa: S311  nothing secret is made
-        log = maker.made(chance)
+        chance = random.Random(seed * 1_000_000_007 + number)  # noqa: S311  not for secrets
+        log = maker.log(chance)
         started = time.process_time()
         try:
             run(log, chance)
@@ -140,7 +146,7 @@ def main() -> int:
             print(f"run {number} of seed {seed} failed", file=sys.stderr)
             raise
         progress.note(number, time.process_time() - started)
-    progress.tell()
+    progress.show()
     print(f"{runs} runs of seed {seed}: no crash, {progress.over} over {SLOW:.0f} s")
     return int(progress.over > 0)
 

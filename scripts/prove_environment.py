@@ -166,11 +166,11 @@ def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> Non
 
 def broken_children(prover: Prover) -> None:
     """Children that hang, abort, or compare with a reference that is wrong."""
-    load = '    torch = importlib.import_module(options.get("import_name", "torch"))\n'
+    load = "    torch = importlib.import_module(name)\n"
     right = "    return [value / (UNIT * UNIT)"
     torch = ("--framework", "torch")
     for name, script, old, new, flags in (
-        ("wrong numerics of the frameworks", "_child.py", right, f"    found[4711] += 64\n{right}", ()),
+        ("wrong numerics of the frameworks", "_framework.py", right, f"    sums[4711] += 64\n{right}", ()),
         ("wrong numerics of cuDNN", "convolution.py", "[0.0] * W", "[1.0] * W", torch),
         ("a child that hangs", "torch.py", load, f"    time.sleep(999)\n{load}", (*torch, "--timeout", "12")),
         ("a child that aborts", "torch.py", load, f"    os.abort()\n{load}", torch),
@@ -200,9 +200,10 @@ def main() -> None:
         prover.verify("verify again")
         prover.verify("cuDNN without a framework", python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"))
         if not arguments.clean_only:
-            probe = os.path.join(HERE, "resolver", "gpuenv", "probes", "torch.py")
+            probes = os.path.join(HERE, "resolver", "gpuenv", "probes")
+            probe = [os.path.join(probes, name) for name in ("_run.py", "torch.py")]
             options = json.dumps({"import_name": "torch", "device": True, "devices": 1})
-            prover.cost("cost of torch", "--framework", "torch", bare=[python, "-B", "-I", probe, options])
+            prover.cost("cost of torch", "--framework", "torch", bare=[python, "-B", "-I", *probe, options])
             faults(prover, copied(python, folder, "copy"), arguments.shadow, arguments.old_cudnn)
             broken_children(prover)
             filled(prover, 120)

@@ -4,6 +4,12 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -m venv .venv
 .venv/bin/python -m pip install --quiet '.[test,lint]'
-.venv/bin/ruff check resolver scripts tests
-.venv/bin/mypy -p gpuenv
-exec .venv/bin/python -m pytest "$@"
+# The type checker takes one core for a while; the tests wait for no result of it.
+.venv/bin/mypy -p gpuenv &
+types=$!
+status=0
+.venv/bin/ruff check resolver scripts tests || status=$?
+# worksteal gives each worker neighboring tests, which share the fixtures of their module.
+.venv/bin/python -m pytest -n auto --dist worksteal "$@" || status=$?
+wait "$types" || status=$?
+exit "$status"

@@ -1,16 +1,71 @@
 """What tests of several files share."""
 
+import fcntl
+import gc
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import planting
+import processes
 from gpuenv.errors import InstallError
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
 from index_server import IndexServer
+
+# Without bytecode, each of the many processes that the tests start compiles gpuenv again, which
+# takes longer than most of the commands.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+processes.adopt_orphans()
+# Seconds for processes that were told to end and are about to.
+GRACE = 5.0
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile(
+    "suite", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("suite")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests, which stay to the end, out of every garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # solves make many objects and little garbage
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    before = processes.running()
+    yield
+    gc.enable()  # a command turns it off for its own short life
+    left = processes.left_over(before, GRACE)
+    assert not left, f"processes outlive the test: {left}"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_outlives_its_module() -> Iterator[None]:
+    """The processes that fixtures of the module start."""
+    before = processes.running()
+    yield
+    left = processes.left_over(before, GRACE)
+    assert not left, f"processes outlive the module: {left}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_outlives_the_session() -> Iterator[None]:
+    before = processes.running()
+    yield
+    left = processes.left_over(before, GRACE)
+    assert not left, f"processes outlive the session: {left}"
 
 
 @pytest.fixture
@@ -31,14 +86,55 @@ def cache(tmp_path: Path) -> Cache:
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """The packages' folder of each real cuDNN release, as it was published, before the first case and after the last.
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run, the same one for all of its workers."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
 
-    Without a package index its tests are skipped.
+
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def made_once(shared: Path) -> MadeOnce:
+    """made_once(name, make): a folder that the first worker to ask for fills by make(folder).
+
+    The others wait meanwhile. If `make` raises, the next one starts again.
     """
-    folder = tmp_path_factory.mktemp("cudnn")
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with open(shared / f"{name}.lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def native(shared: Path) -> Path:
+    """Where C sources are compiled to: one content is compiled once in a run."""
+    folder = shared / "native"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def published(made_once: MadeOnce) -> Iterator[dict[str, Path]]:
+    """The site-packages of each real cuDNN release, the same before the first case and after.
+
+    uv downloads them once for a machine, into its cache. Without a package index the tests that
+    need them are skipped.
+    """
     try:
-        planting.download(folder)
+        folder = made_once("cudnn", planting.download)
     except InstallError as error:
         if os.environ.get("CI"):
             raise
@@ -49,8 +145,8 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pa
 
 
 @pytest.fixture(scope="session")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> str:
+def channel(made_once: MadeOnce) -> str:
     """The local channel of real records; no test changes it."""
     import conda_channel
 
-    return conda_channel.make(tmp_path_factory.mktemp("channel"))
+    return made_once("channel", conda_channel.make).as_uri()

@@ -1,4 +1,4 @@
-"""A package index on loopback that can misbehave in every way that the client has to survive, and tiny wheels."""
+"""A package index on loopback that fails in every way that a client must survive; tiny wheels."""
 
 import base64
 import hashlib
@@ -54,15 +54,20 @@ def make_wheel(
             archive.writestr(zipfile.ZipInfo(f"{name}/padding.bin"), data)
         text = metadata or "\n".join([*lines, "", "A description."])
         archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/METADATA"), text)
-        archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/WHEEL"), f"Wheel-Version: 1.0\nTag: {tag}\n")
+        archive.writestr(
+            zipfile.ZipInfo(f"{stem}.dist-info/WHEEL"), f"Wheel-Version: 1.0\nTag: {tag}\n"
+        )
         archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/RECORD"), "")
     return f"{stem}-{tag}.whl", buffer.getvalue()
 
 
 def provided(requires: Sequence[str]) -> list[str]:
-    """The Provides-Extra fields of what requirements name: pip leaves out what is asked of any other extra."""
+    """The Provides-Extra fields for requirements: pip ignores requirements of undeclared extras."""
     found = (re.findall(r"extra *[=!]= *['\"]([^'\"]+)", text) for text in requires)
-    return [f"Provides-Extra: {extra}" for extra in dict.fromkeys(extra for extras in found for extra in extras)]
+    return [
+        f"Provides-Extra: {extra}"
+        for extra in dict.fromkeys(extra for extras in found for extra in extras)
+    ]
 
 
 # A build backend that stands in the sdist itself, so that building it asks no index for anything.
@@ -95,12 +100,20 @@ def make_sdist(
     kind: str = ".tar.gz",
     info: bool = True,
 ) -> tuple[str, bytes]:
-    """(file name, content) of a source distribution that can be built; `info` False leaves its PKG-INFO out."""
+    """(file name, content) of an sdist that can be built; `info` False leaves its PKG-INFO out."""
     stem = f"{name.replace('-', '_')}-{version}"
     lines = [f"Metadata-Version: {metadata_version}", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Python: {requires_python}"] if requires_python else []
-    lines += [f"Dynamic: {one}" for one in dynamic] + [f"Requires-Dist: {one}" for one in requires] + provided(requires)
-    files = {"pyproject.toml": BUILD_SYSTEM, "backend.py": BACKEND, "src/deep/PKG-INFO": "none of it\n"}
+    lines += (
+        [f"Dynamic: {one}" for one in dynamic]
+        + [f"Requires-Dist: {one}" for one in requires]
+        + provided(requires)
+    )
+    files = {
+        "pyproject.toml": BUILD_SYSTEM,
+        "backend.py": BACKEND,
+        "src/deep/PKG-INFO": "none of it\n",
+    }
     files |= {"PKG-INFO": "\n".join([*lines, "", "A description."])} if info else {}
     buffer = io.BytesIO()
     if kind == ".zip":
@@ -111,7 +124,10 @@ def make_sdist(
         with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
             for path, text in files.items():
                 member = tarfile.TarInfo(f"{stem}/{path}")
-                member.size, member.mtime = len(text.encode()), 500_000_000  # a zip knows no time before 1980
+                member.size, member.mtime = (
+                    len(text.encode()),
+                    500_000_000,
+                )  # a zip knows no time before 1980
                 tar.addfile(member, io.BytesIO(text.encode()))
     return f"{stem}{kind}", buffer.getvalue()
 
@@ -119,14 +135,19 @@ def make_sdist(
 class IndexServer:
     """`with IndexServer() as server:` then `server.add(...)`; `server.url` is the index.
 
-    `style` json, html or plain (HTML that is served as text/html whatever is asked for). `ranges`: whether ranges of
-    files are answered. `metadata` None, "hashed", "unhashed" or "missing" (announced and not there). `faults` maps the
-    start of a path to what its next answers are, one each, or to one answer and "always": a status ("500"), "cut"
-    (half of the body), "drop" (no answer), "slow" (never answers), "nonsense", "denied" (403 as a bucket says it),
-    "tampered" (another body of the same length), or "" (a good answer). `asked` are the requests, in order.
+    `style`: json, html or plain (HTML that is served as text/html whatever is requested).
+    `ranges`: whether range requests of files are answered.
+    `metadata`: None, "hashed", "unhashed" or "missing" (announced but not there).
+    `faults`: maps the start of a path to its next responses, one each, or to one response and
+    "always". A response is a status ("500"), "cut" (half of the body), "drop" (no response), "slow"
+    (never answers), "nonsense", "denied" (the 403 of a storage bucket), "tampered" (another body of
+    the same length), or "" (a good response).
+    `asked`: the requests, in order.
     """
 
-    def __init__(self, style: str = "json", *, ranges: bool = True, metadata: str | None = "hashed") -> None:
+    def __init__(
+        self, style: str = "json", *, ranges: bool = True, metadata: str | None = "hashed"
+    ) -> None:
         self.style, self.ranges, self.metadata = style, ranges, metadata
         self.etag = True
         self.sizes = True
@@ -141,14 +162,19 @@ class IndexServer:
         self.stopped = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.owner = self
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     def __enter__(self) -> "IndexServer":
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stopped.set()
         self._server.shutdown()
@@ -168,15 +194,17 @@ class IndexServer:
         return self.url.replace("://", f"://{credentials}@")
 
     def add(self, name: str, version: str, requires: Sequence[str] = (), **options: Any) -> File:
-        """Put a wheel on the index; `yanked`, `upload_time` and `requires_python` go onto its page."""
+        """Add a wheel; `yanked`, `upload_time` and `requires_python` go onto its page."""
         page = {key: options.pop(key) for key in ("yanked", "upload_time") if key in options}
         filename, data = make_wheel(name, version, requires, **options)
         file = File(filename, data, options.get("requires_python"), **page)
         self.projects.setdefault(name, []).append(file)
         return file
 
-    def add_sdist(self, name: str, version: str, requires: Sequence[str] = (), **options: Any) -> File:
-        """Put a source distribution on the index; `yanked` and `requires_python` go onto its page."""
+    def add_sdist(
+        self, name: str, version: str, requires: Sequence[str] = (), **options: Any
+    ) -> File:
+        """Add an sdist; `yanked` and `requires_python` go onto its page."""
         page = {key: options.pop(key) for key in ("yanked",) if key in options}
         filename, data = make_sdist(name, version, requires, **options)
         file = File(filename, data, options.get("requires_python"), **page)
@@ -207,7 +235,10 @@ class IndexServer:
         for file in (file for files in self.projects.values() for file in files):
             if path == f"/files/{file.filename}":
                 return "application/octet-stream", file.data
-            if path == f"/files/{file.filename}.metadata" and self.metadata in ("hashed", "unhashed"):
+            if path == f"/files/{file.filename}.metadata" and self.metadata in (
+                "hashed",
+                "unhashed",
+            ):
                 return "application/octet-stream", _metadata(file.data)
         return None
 
@@ -217,7 +248,9 @@ class IndexServer:
             meta = {"api-version": "1.1"}
             return JSON_TYPE, json.dumps({"meta": meta, "name": name, "files": rows}).encode()
         kind = "text/html; charset=utf-8" if self.style == "plain" else HTML_TYPE
-        return kind, ("<!DOCTYPE html><html><body>" + "\n".join(map(self._anchor, files)) + "</body></html>").encode()
+        return kind, (
+            "<!DOCTYPE html><html><body>" + "\n".join(map(self._anchor, files)) + "</body></html>"
+        ).encode()
 
     def _json_row(self, file: File) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -229,7 +262,11 @@ class IndexServer:
         row |= {"size": len(file.data)} if self.sizes else {}
         row |= {"requires-python": file.requires_python} if file.requires_python else {}
         row |= {"upload-time": file.upload_time} if file.upload_time else {}
-        if self.metadata and file.filename.endswith(".whl") and zipfile.is_zipfile(io.BytesIO(file.data)):
+        if (
+            self.metadata
+            and file.filename.endswith(".whl")
+            and zipfile.is_zipfile(io.BytesIO(file.data))
+        ):
             row["core-metadata"] = self._hash(file) or True
         return row
 
@@ -242,19 +279,29 @@ class IndexServer:
             attributes["data-yanked"] = file.yanked
         if file.upload_time:
             attributes["data-upload-time"] = file.upload_time
-        if self.metadata and file.filename.endswith(".whl") and zipfile.is_zipfile(io.BytesIO(file.data)):
+        if (
+            self.metadata
+            and file.filename.endswith(".whl")
+            and zipfile.is_zipfile(io.BytesIO(file.data))
+        ):
             known = self._hash(file)
             attributes["data-core-metadata"] = f"sha256={known['sha256']}" if known else "true"
         text = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
         return f"<a {text}>{escape(file.filename)}</a>"
 
     def _hash(self, file: File) -> dict[str, str] | None:
-        return {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()} if self.metadata == "hashed" else None
+        return (
+            {"sha256": hashlib.sha256(_metadata(file.data)).hexdigest()}
+            if self.metadata == "hashed"
+            else None
+        )
 
 
 def _metadata(data: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return archive.read(next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA")))
+        return archive.read(
+            next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        )
 
 
 class _Server(ThreadingHTTPServer):
@@ -301,7 +348,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, {}, b"not here")
         return self._good(path, headers, fault, answer)
 
-    def _good(self, path: str, headers: dict[str, str], fault: str, answer: tuple[str, bytes]) -> None:
+    def _good(
+        self, path: str, headers: dict[str, str], fault: str, answer: tuple[str, bytes]
+    ) -> None:
         owner, (kind, body) = self.server.owner, answer
         if fault == "tampered":
             body = bytes(byte ^ 1 for byte in body)
@@ -315,7 +364,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(304, extra, b"")
         return self._send(200, extra, body, cut=fault == "cut")
 
-    def _file(self, owner: IndexServer, headers: dict[str, str], fault: str, kind: str, body: bytes) -> None:
+    def _file(
+        self, owner: IndexServer, headers: dict[str, str], fault: str, kind: str, body: bytes
+    ) -> None:
         extra = {"Content-Type": kind}
         span = re.fullmatch(r"bytes=(\d*)-(\d*)", headers.get("range", ""))
         if span is None or not owner.ranges:
@@ -327,7 +378,9 @@ class _Handler(BaseHTTPRequestHandler):
         extra["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
         return self._send(206, extra, body[start : end + 1], cut=fault == "cut")
 
-    def _send(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
+    def _send(
+        self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False
+    ) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -11,7 +11,6 @@ import fnmatch
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -107,6 +106,7 @@ def scope_of(name: str) -> dict[str, Any]:
     return next((one for one in SCOPES if name in one["distributions"] and one["platform"] == PLATFORM), {})
 
 
+@cache
 def target(text: str) -> tuple[Pair, str]:
     """ "90a" -> ((9, 0), "a"). CUDA 13.0 renamed 10.1 to 11.0."""
     digits = text.rstrip("af")
@@ -133,12 +133,17 @@ def matches(path: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def members(name: str, version: str) -> Iterator[tuple[dict[str, Any], bool]]:
+@cache
+def members(name: str, version: str) -> list[tuple[dict[str, Any], bool]]:
     """The libraries of a scanned wheel that count, and whether each is a collection of engines."""
     scope = scope_of(name)
+    found = []
     for library in scans(name)[version]["libraries"]:
-        if library["binaries"] and any(matches(path, scope.get("files", ["*"])) for path in library["paths"]):
-            yield library, any(matches(path, scope.get("engines", [])) for path in library["paths"])
+        paths = library["paths"]
+        if library["binaries"] and any(matches(path, scope.get("files", ["*"])) for path in paths):
+            engines = any(matches(path, scope.get("engines", [])) for path in paths)
+            found.append((library, engines))
+    return found
 
 
 def library_serves(library: dict[str, Any], engines: bool, device: Pair, cuda: Pair) -> str | None:
@@ -308,6 +313,7 @@ def environment(python: Pair) -> dict[str, str]:
     }
 
 
+@cache
 def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
     """The requirements of a release that hold on the target, for one of its extras or ("") for itself."""
     here = environment(python)

@@ -3,8 +3,7 @@
 import json
 import os
 import re
-import subprocess
-import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +134,7 @@ def test_names_of_this_user_and_host() -> None:
 def env_folder(tmp_path: Path) -> Path:
     (tmp_path / "work").mkdir()
     target = tmp_path / "work" / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     return target
 
 

@@ -106,10 +106,10 @@ def test_the_pages_are_fresh_and_stale_ones_are_told(tmp_path: Path, monkeypatch
 def test_pages_name_who_makes_a_test() -> None:
     """A test that a passed check of verify shows is said to be made by it, and none is that does not exist."""
     page = script()
-    assert set(page.MADE) <= set(TESTS)
+    assert set(page.RUN_BY) <= set(TESTS)
     assert {cause.layer for cause in CAUSES} == set(page.LAYERS)
     needed = {test for cause in CAUSES for test in (*cause.fails, *cause.passes)}
-    assert all(page.makers(test) for test in needed)
+    assert all(page.runners(test) for test in needed)
     names = [
         ("loader", "variables"), ("cudnn", "libraries"), ("cudnn", "origin"), ("cudnn", "version"), ("build", ""),
         ("glibc", ""), ("closure", ""), ("device", "GPU 0"), ("cudnn handle", "GPU 0"), ("cudnn convolution", "GPU 0"),
@@ -120,4 +120,4 @@ def test_pages_name_who_makes_a_test() -> None:
         label = f"{name} {subject}" if name in ("loader", "cudnn") else name
         for test in shown - {"each-device", "other-stream"}:
             if (name, test) != ("cudnn convolution", "one-folder"):
-                assert f"`{label}`" in page.MADE[test], (name, subject, test)
+                assert f"`{label}`" in page.RUN_BY[test], (name, subject, test)

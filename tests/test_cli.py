@@ -9,17 +9,45 @@ from typing import Any
 
 import pytest
 
+import forked
+from gpuenv.__main__ import main as entry_point
+
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
 SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
 
 
+def run_process(
+    args: list[str], folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m gpuenv` as a new process, for tests that are about the process."""
+    command = [sys.executable, "-m", "gpuenv", *args]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=command_environment(folder, environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def run(args: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a fork of this process, which has imported gpuenv already."""
+    command = ["gpuenv", *args]
+    return forked.run(entry_point, command, folder, command_environment(folder, environment))
+
+
+def command_environment(folder: Path, changes: dict[str, str]) -> dict[str, str]:
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "COLUMNS")
     base = {key: value for key, value in os.environ.items() if key not in dropped}
     root = Path(__file__).parent.parent / "resolver"
-    base |= {"PYTHONPATH": str(root), "GPUENV_CACHE_DIR": str(folder.parent / "cache"), **environment}
-    command = [sys.executable, "-m", "gpuenv", *args]
-    return subprocess.run(command, cwd=folder, env=base, capture_output=True, text=True, timeout=120, check=False)
+    return {
+        **base,
+        "PYTHONPATH": str(root),
+        "GPUENV_CACHE_DIR": str(folder.parent / "cache"),
+        **changes,
+    }
 
 
 def contents(folder: Path) -> dict[str, bytes]:

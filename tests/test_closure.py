@@ -146,7 +146,7 @@ def test_a_member_that_is_named_and_not_there(site: Site) -> None:
     cudnn(site, named=("ops", "cnn", "tensor_ir"))
     found = site.check()
     assert found.status == "fail"
-    assert found.evidence == "missing: libcudnn_tensor_ir.so.9, opened by name by libcudnn.so.9, is nowhere"
+    assert found.evidence == "missing: libcudnn_tensor_ir.so.9, opened by name by libcudnn.so.9, is not found"
 
 
 def test_what_the_path_does_without_is_unknown(site: Site) -> None:
@@ -168,7 +168,7 @@ def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -
         "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the loader takes "
         f"{other} (nvidia-cusolver requires nvidia-cublas, not installed)"
     )
-    assert "missing: libcublas.so.13, needed by libcusolver.so.12, is nowhere" in site.check().evidence
+    assert "missing: libcublas.so.13, needed by libcusolver.so.12, is not found" in site.check().evidence
 
 
 def test_a_library_beside_the_recorded_ones_is_there(site: Site) -> None:
@@ -188,7 +188,7 @@ def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
     site.add("nvidia/cudnn/lib/libcudnn_ext.so.9", "nvidia-cudnn-cu13", names=["libcufile.so.0"])
     assert site.check().status == "pass"
     site.add("nvidia/cudnn/lib/libcudnn_cnn.so.9", "nvidia-cudnn-cu13", needs=[absent])
-    assert site.check().evidence == "missing: libodd.so.7, needed by libcudnn_cnn.so.9, is nowhere"
+    assert site.check().evidence == "missing: libodd.so.7, needed by libcudnn_cnn.so.9, is not found"
 
 
 def frameworks(site: Site, *, both: bool) -> None:
@@ -213,14 +213,14 @@ def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
     found = site.check("torch")
     assert found.status == "pass"
     assert found.evidence.endswith(
-        "two CUDA majors are there, and nobody needs both: nvidia-cublas, nvidia-cublas-cu12"
+        "two CUDA majors are installed, and nothing needs both: nvidia-cublas, nvidia-cublas-cu12"
     )
 
 
 def test_a_frameworks_library_that_is_missing(site: Site) -> None:
     frameworks(site, both=False)
     (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()
-    assert "missing: libcublas.so.12, needed by libtorch_cuda.so, is nowhere" in site.check("torch").evidence
+    assert "missing: libcublas.so.12, needed by libtorch_cuda.so, is not found" in site.check("torch").evidence
     assert site.check().status == "pass"  # nobody's path
 
 

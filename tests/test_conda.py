@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import tomllib
+import venv
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ import yaml
 
 import conda_channel
 import gpuenv
+import test_cli
 from gpuenv import api
 from gpuenv.api.conda import solve_with
 from gpuenv.cli import main
@@ -50,13 +52,13 @@ CODE: list[dict[str, Any]] = json.loads((Path(DATA.folder) / "conda" / "carriers
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with conda_channel.own_caches(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def solver(channel: str) -> Iterator[solvers.Solver]:
     one = solvers.RattlerSolver([channel], ["linux-64", "noarch"])
     yield one
@@ -70,11 +72,11 @@ def of_carriers() -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture(scope="session")
-def every_framework(tmp_path_factory: pytest.TempPathFactory) -> Iterator[solvers.Solver]:
-    folder = tmp_path_factory.mktemp("carriers")
-    url = conda_channel.make(folder, [*conda_channel.records(), *of_carriers()])
-    one = solvers.RattlerSolver([url], ["linux-64", "noarch"])
+@pytest.fixture(scope="module")
+def every_framework(made_once: Any) -> Iterator[solvers.Solver]:
+    rows = [*conda_channel.records(), *of_carriers()]
+    folder: Path = made_once("carriers", lambda folder: conda_channel.make(folder, rows))
+    one = solvers.RattlerSolver([folder.as_uri()], ["linux-64", "noarch"])
     yield one
     one.close()
 
@@ -96,7 +98,7 @@ def planned(case: dict[str, Any], solver: solvers.Solver) -> Plan:
     return solve_with(solver, request, host_of(case), python=version)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lock(solver: solvers.Solver, channel: str) -> Lock:
     case = {"gpu": ["H100"], "driver": "570.86.10", "framework": ["torch"]}
     return conda_formats.lock(planned(case, solver), (channel,))
@@ -241,14 +243,15 @@ def test_solve_lock_install_verify_twice(form: str, channel: str, tmp_path: Path
         command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
         assert main([*command, *HOST, "-o", str(path)]) == 0
         assert main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"]) == 0
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        again = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
-        done = subprocess.run(again, capture_output=True, text=True, env=env, check=False)
+        cache = os.environ["GPUENV_CACHE_DIR"]
+        again = ["sync", str(path), "--target", str(target), *HOST, "--json"]
+        done = test_cli.run(again, tmp_path, GPUENV_CACHE_DIR=cache)
         document = json.loads(done.stdout)
         assert done.returncode == 0 and document["ok"], done.stdout + done.stderr
         assert [one["status"] for one in document["checks"] if one["subject"] == "conda"] == ["pass"]
-        verify = [sys.executable, "-m", "gpuenv", "verify", "--target", str(target), "--no-device", "--json"]
-        assert json.loads(subprocess.run(verify, capture_output=True, text=True, env=env, check=True).stdout)["ok"]
+        verify = ["verify", "--target", str(target), "--no-device", "--json"]
+        done = test_cli.run(verify, tmp_path, GPUENV_CACHE_DIR=cache)
+        assert done.returncode == 0 and json.loads(done.stdout)["ok"], done.stderr
         texts.append(path.read_bytes())
         trees.append(tree(target))
     assert texts[0] == texts[1] and trees[0] == trees[1]
@@ -322,7 +325,7 @@ def survey_of(target: Path) -> tuple[dict[str, Any], list[gpuenv.Check]]:
 def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_path: Path) -> None:
     """A prefix with libcudnn.so.9 of a conda package, and then with that of a wheel beside it."""
     target = tmp_path / "prefix"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     (target / "conda-meta").mkdir()
     record = {"name": "libcudnn", "version": "9.10.2.21", "files": ["lib/libcudnn.so.9", "include/cudnn.h"]}
     (target / "conda-meta" / "libcudnn-9.10.2.21-hf7e9902_0.json").write_text(json.dumps(record))

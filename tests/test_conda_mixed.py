@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 import conda_channel
 import gpuenv
+import test_cli
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.compat import conda_records
@@ -174,10 +173,10 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
         assert status == 0
         texts.append((path.read_bytes(), (tmp_path / conda_formats.wheel_lock_name(str(path))).read_bytes()))
     assert texts[0] == texts[1]
-    target, env = tmp_path / "prefix", {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", str(target), *HOST, "--json"]
+    target, cache = tmp_path / "prefix", os.environ["GPUENV_CACHE_DIR"]
+    command = ["sync", str(path), "--target", str(target), *HOST, "--json"]
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        done = test_cli.run(command, tmp_path, GPUENV_CACHE_DIR=cache)
         checks = {f"{one['name']} {one['subject']}": one for one in json.loads(done.stdout)["checks"]}
         assert checks["versions conda"]["status"] == "pass", done.stdout + done.stderr
         assert checks["versions wheels"]["evidence"] == "2 wheels as locked"

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 import conda_channel
 import gpuenv
+import test_cli
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.compat import conda_records
@@ -191,10 +190,9 @@ def test_a_pip_solve_in_a_venv_says_nothing_of_conda(
 
 
 def run(*words: str) -> tuple[int, dict[str, Any], str]:
-    """(exit status, document, stderr) of a command of its own process."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command = [sys.executable, "-m", "gpuenv", *words, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    """(exit status, document, stderr) of a command."""
+    cache = os.environ["GPUENV_CACHE_DIR"]
+    done = test_cli.run([*words, "--json"], Path.cwd(), GPUENV_CACHE_DIR=cache)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 

@@ -50,8 +50,8 @@ class Stubs:
 
 
 @pytest.fixture(scope="session")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> Stubs:
-    return Stubs(tmp_path_factory.mktemp("native"))
+def stubs(native: Path) -> Stubs:
+    return Stubs(native)
 
 
 def run(code: str, arguments: object, env: dict[str, str]) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuenv.doctor.cudnn_calls import Handles
+from gpuenv.doctor.cudnn_calls import HandleTracker
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
 
@@ -18,11 +18,11 @@ LOGS = {case["name"]: (HERE / f"{case['name']}.log").read_bytes() for case in RE
 
 
 def handles_of(chunks: list[bytes]) -> dict[str, tuple[str, str]]:
-    reader, line = Handles(), 1
+    reader, line = HandleTracker(), 1
     for chunk in chunks:
         reader.read(chunk, line)
         line += chunk.count(b"\n")
-    return {kind: (fact.where, fact.text) for kind, fact in reader.found.items()}
+    return {kind: (fact.where, fact.text) for kind, fact in reader.facts.items()}
 
 
 def test_every_log_is_in_the_record() -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import pytest
 import gpuenv
 import planting
 from gpuenv import cli, doctor
-from gpuenv.doctor import diagnosis, host_facts
+from gpuenv.compat.data import load
+from gpuenv.compat.parts import known_builds
+from gpuenv.doctor import host_facts
 from gpuenv.doctor.catalog import causes
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.verdicts import diagnose
@@ -34,26 +37,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine !=
 EXAMINE = """
 import io, json, sys
 import gpuenv
-from gpuenv import examination
-from gpuenv.doctor import evidence
-from gpuenv.doctor.catalogue import causes
+import venv
+from gpuenv.doctor import causes
 from gpuenv.render import doctor as explanation
 root, target, log, probe = json.loads(sys.argv[1])
 host = gpuenv.detect(root=root, python="3.12")
-found = examination.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
+found = gpuenv.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
 json.dump(explanation.doctor_json(found, causes()), sys.stdout)
 """
-
-
-@pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> Iterator[Path]:
     target = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     yield target
     shutil.rmtree(target)  # copies of half a gigabyte
 
@@ -220,7 +217,7 @@ def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
     alone = [("onnxruntime", "1.30.0")]
     both = [*alone, ("torch", "2.11.0"), ("nvidia-cudnn-cu13", "9.19.0.56")]
     for pins, fails in ((alone, True), (both, False)):
-        builds = diagnosis.known_builds(pins, host)
+        builds = known_builds(pins, host.platform, load())
         facts = host_facts.reason_facts(gpuenv.reasons_against(pins, host), host, builds, pins)
         assert any(fact.kind == "cuda-built" and fact.value == "none" for fact in facts)
         assert any(fact.subject == "cuda-build" and fact.value == "fail" for fact in facts) is fails

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,12 @@ json.dump([[one.name, one.subject, one.status, one.evidence] for one in checks],
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
-
-
-@pytest.fixture(scope="module")
 def environments(native: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """An environment with a stand-in of cuDNN 9, and one with cuDNN 8; nothing of them is changed."""
     found = {}
     for major in (9, 8):
         target = tmp_path_factory.mktemp("env") / f"cudnn{major}"
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+        venv.create(target, symlinks=True)
         found[major] = target
     install(site_of(found[9]), native, [])
     install_eight(site_of(found[8]), native)

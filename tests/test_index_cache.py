@@ -53,7 +53,9 @@ def test_keys_do_not_meet(tmp_path: Path, keys: list[str]) -> None:
     cache = Cache(str(tmp_path))
     for key in keys:
         cache.put("pages", key, {}, key.encode("utf-8", "surrogatepass"))
-    assert [cache.get("pages", key) for key in keys] == [({}, key.encode("utf-8", "surrogatepass")) for key in keys]
+    assert [cache.get("pages", key) for key in keys] == [
+        ({}, key.encode("utf-8", "surrogatepass")) for key in keys
+    ]
 
 
 def damages(data: bytes) -> list[bytes]:
@@ -124,4 +126,6 @@ def test_processes_that_write_and_read_at_once_see_whole_entries_only(tmp_path: 
     ]
     assert [worker.wait() for worker in workers] == [0, 0, 0, 0]
     names = {path.name for path in (tmp_path / f"v{FORMAT}" / "pages").iterdir()}
-    assert names == {"shared"} | {f"own-{number}-{turn}" for number in range(1, 5) for turn in range(150)}
+    assert names == {"shared"} | {
+        f"own-{number}-{turn}" for number in range(1, 5) for turn in range(150)
+    }

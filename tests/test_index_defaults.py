@@ -1,4 +1,4 @@
-"""The default index: what pip and uv are configured with, asked of them once and kept until that changes."""
+"""The default index: what pip and uv are configured with, cached until a setting changes."""
 
 import json
 import os
@@ -17,7 +17,9 @@ from gpuenv.index import default_index as defaults
 from gpuenv.index.cache import Cache
 from gpuenv.index.default_index import DefaultIndex, default_index
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "default_index.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "default_index.json").read_text()
+)
 BUILTIN = PyPI.simple_url
 STORE = f"https://{PyPI.file_storage_domain}"
 
@@ -71,16 +73,16 @@ def test_settings_are_found_where_pip_and_uv_find_them(
             url=case.get("url", BUILTIN),
             file_store=STORE,
             builtin="url" not in case,
-            source=case["source"],
-            ignored=tuple(tuple(one) for one in case.get("ignored", ())),
             cert=case.get("cert"),
         )
 
 
-def test_the_default_named_in_a_setting_is_still_the_default(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_named_in_a_setting_is_still_the_default(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", BUILTIN + "/")
     found = default_index(cache)
-    assert (found.url, found.builtin, found.source) == (BUILTIN, True, "PIP_INDEX_URL")
+    assert (found.url, found.builtin) == (BUILTIN, True)
 
 
 def _set(name: str, value: str) -> Callable[[Path, pytest.MonkeyPatch], None]:
@@ -93,7 +95,10 @@ def _write(name: str, text: str) -> Callable[[Path, pytest.MonkeyPatch], None]:
 
 CHANGES = {
     "a variable": (_set("UV_INDEX_URL", "https://new.example"), "https://new.example"),
-    "a file that was not there": (_write("home/.pip/pip.conf", "[global]\nindex-url=https://new.example"), None),
+    "a file that was not there": (
+        _write("home/.pip/pip.conf", "[global]\nindex-url=https://new.example"),
+        None,
+    ),
     "a file that was there": (
         _write("config/pip/pip.conf", "[global]\nindex-url=https://n.example"),
         "https://n.example",
@@ -113,13 +118,13 @@ def test_a_kept_answer_holds_until_a_setting_changes(
 ) -> None:
     write(tmp_path, {"config/pip/pip.conf": "[global]\nindex-url = https://old.example\n"})
     asked: list[int] = []
-    ask = defaults._ask
+    ask = defaults._ask_pip_and_uv
 
     def counted() -> Any:
         asked.append(1)
         return ask()
 
-    monkeypatch.setattr("gpuenv.index.default_index._ask", counted)
+    monkeypatch.setattr("gpuenv.index.default_index._ask_pip_and_uv", counted)
     assert [default_index(cache).url for _ in range(3)] == ["https://old.example"] * 3
     assert len(asked) == 1
     change(tmp_path, monkeypatch)
@@ -129,14 +134,17 @@ def test_a_kept_answer_holds_until_a_setting_changes(
 
 def test_pip_is_not_imported_for_a_kept_answer(tmp_path: Path) -> None:
     code = (
-        "import sys; from gpuenv.index.cache import Cache; from gpuenv.index.defaults import default_index;"
+        "import sys; from gpuenv.index.cache import Cache;"
+        "from gpuenv.index.default_index import default_index;"
         "print(default_index(Cache(sys.argv[1])).url);"
-        "print(sorted({'pip', 'tomllib', 'urllib', 'hashlib', 'pathlib'} & set(sys.modules)))"
+        "print(sorted({'pip', 'tomllib', 'urllib', 'requests', 'pathlib'} & set(sys.modules)))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-S", "-c", code, str(tmp_path / "cache")]
     first, second = (
-        subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
+        subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         for _ in range(2)
     )
     assert "pip" in first[1]
@@ -146,12 +154,21 @@ def test_pip_is_not_imported_for_a_kept_answer(tmp_path: Path) -> None:
 def test_credentials_are_not_written_to_the_cache(
     tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, {"config/pip/pip.conf": "[global]\nindex-url = https://me:hunter2@a.example/simple\n"})
+    write(
+        tmp_path,
+        {"config/pip/pip.conf": "[global]\nindex-url = https://me:hunter2@a.example/simple\n"},
+    )
     assert default_index(cache).url == "https://me:hunter2@a.example/simple"
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://me:hunter2@b.example/simple")
-    assert default_index(cache).ignored == (("PIP_EXTRA_INDEX_URL", "extra-index-url = https://****@b.example/simple"),)
-    kept = [path for path in Path(cache.folder).rglob("*") if path.is_file()] if os.path.exists(cache.folder) else []
+    monkeypatch.setenv("UV_INDEX_URL", "https://me:hunter2@b.example/simple")
+    assert default_index(cache).url == "https://me:hunter2@b.example/simple"
+    monkeypatch.setenv("PIP_INDEX_URL", "https://c.example/simple")
+    assert default_index(cache).url == "https://c.example/simple"
+    kept = (
+        [path for path in Path(cache.folder).rglob("*") if path.is_file()]
+        if os.path.exists(cache.folder)
+        else []
+    )
     assert not any(b"hunter2" in path.read_bytes() for path in kept)
 
 

@@ -1,4 +1,4 @@
-"""The live index against a real server on loopback: pages, dependencies, failures, cache, folders, binding."""
+"""The live index against a server on loopback: pages, dependencies, failures, cache, binding."""
 
 import hashlib
 import json
@@ -15,17 +15,21 @@ from packaging.version import Version
 
 from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
 from gpuenv.index.cache import Cache
+from gpuenv.index.core_metadata import parse_dependencies
+from gpuenv.index.factory import open_index, open_indexes
 from gpuenv.index.find_links import FindLinks
-from gpuenv.index.http import Transport, shown, split_credentials
+from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex, parse_cutoff
-from gpuenv.index.metadata import requirements
-from gpuenv.index.multi_index import CombinedIndex, Later, open_index
+from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
-from gpuenv.index.simple_api import Row, newest_first, parse
-from gpuenv.model import Requirement, Wheel
+from gpuenv.index.simple_api import FileEntry, newest_first, parse_page
+from gpuenv.index.urls import redact_url, split_credentials
+from gpuenv.model import IndexOptions, Requirement, Wheel
 from index_server import IndexServer, make_wheel
 
-PAGES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "index_pages.json").read_text())
+PAGES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "index_pages.json").read_text()
+)
 
 
 @pytest.fixture(autouse=True)
@@ -36,11 +40,13 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
 
 
-def index_of(server: IndexServer, transport: Transport, cache: Cache, **options: Any) -> SimpleIndex:
+def index_of(
+    server: IndexServer, transport: Transport, cache: Cache, **options: Any
+) -> SimpleIndex:
     return SimpleIndex(options.pop("url", server.url), transport=transport, cache=cache, **options)
 
 
-# ---- pages -----------------------------------------------------------------------------------------------------
+# ---- pages ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", PAGES, ids=lambda case: case["case"])
@@ -48,16 +54,17 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
     body = case["body"].encode("latin-1" if case.get("latin") else "utf-8")
     if "error" in case:
         with pytest.raises(ValueError, match=case["error"]):
-            parse(body, case["type"], case["url"])
+            parse_page(body, case["type"], case["url"])
         return
-    rows = parse(body, case["type"], case["url"])
+    rows = parse_page(body, case["type"], case["url"])
     if case["rows"] is None:
         assert rows is None
         return
     assert rows is not None
-    assert [{key: getattr(row, key) for key in want} for row, want in zip(rows, case["rows"], strict=True)] == case[
-        "rows"
-    ]
+    assert [
+        {key: getattr(row, key) for key in want}
+        for row, want in zip(rows, case["rows"], strict=True)
+    ] == case["rows"]
 
 
 @pytest.mark.parametrize("style", ["json", "html", "plain"])
@@ -67,7 +74,11 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
     server.style = style
     server.add("demo", "1.9")
     newest = server.add(
-        "demo", "1.10", requires_python=">=3.9", yanked="bad & worse", upload_time="2026-01-02T03:04:05Z"
+        "demo",
+        "1.10",
+        requires_python=">=3.9",
+        yanked="bad & worse",
+        upload_time="2026-01-02T03:04:05Z",
     )
     server.add("demo", "1.10rc1")
     server.add("demo", "1.10", tag="cp312-cp312-win_amd64")
@@ -91,7 +102,9 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
     assert server.paths() == ["/simple/demo/"]
 
 
-def test_names_that_the_index_does_not_have(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_names_that_the_index_does_not_have(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     server.faults["/simple/bucket/"] = ["denied", "always"]
     index = index_of(server, transport, cache)
     for name in ("nothing", "bucket"):
@@ -102,18 +115,34 @@ def test_names_that_the_index_does_not_have(server: IndexServer, transport: Tran
 
 @given(
     st.lists(
-        st.sampled_from(["1.0", "1.0.post1", "1.0a1", "2!0.1", "1.10", "1.9", "1.9+cu126", "1.9+cu130", "0.1.dev3"]),
+        st.sampled_from(
+            [
+                "1.0",
+                "1.0.post1",
+                "1.0a1",
+                "2!0.1",
+                "1.10",
+                "1.9",
+                "1.9+cu126",
+                "1.9+cu130",
+                "0.1.dev3",
+            ]
+        ),
         unique=True,
     )
 )
 def test_the_order_is_that_of_pep_440(versions: list[str]) -> None:
-    rows = [Row("a", version, f"a-{version}-{tag}.whl", "", None) for tag in "ba" for version in versions]
+    rows = [
+        FileEntry("a", version, f"a-{version}-{tag}.whl", "", None)
+        for tag in "ba"
+        for version in versions
+    ]
     found = newest_first(rows)
     assert [row.version for row in found[::2]] == sorted(versions, key=Version, reverse=True)
     assert [row.filename[-5] for row in found] == ["a", "b"] * len(versions)
 
 
-# ---- dependencies ----------------------------------------------------------------------------------------------
+# ---- dependencies --------------------------------------------------------------------------------
 
 REQUIRES = (
     "Numpy>=1.26 ; python_version>='3.9'",
@@ -148,7 +177,9 @@ def test_dependencies_are_found_with_the_least_traffic(
     assert server.paths()[1:] == [f"/files/{file.filename}{end}" for end in requests]
     assert server.sent - before <= most
     asked = len(server.asked)
-    assert index_of(server, transport, cache, offline=True).dependencies(wheel) == EXPECTED  # kept by its hash
+    assert (
+        index_of(server, transport, cache, offline=True).dependencies(wheel) == EXPECTED
+    )  # kept by its hash
     assert len(server.asked) == asked
 
 
@@ -172,7 +203,9 @@ def test_metadata_far_from_the_end_of_the_wheel_is_one_more_range(
 
 
 @pytest.mark.parametrize("part", [".metadata", ""], ids=["metadata file", "wheel"])
-def test_a_wrong_hash_is_refused(server: IndexServer, transport: Transport, cache: Cache, part: str) -> None:
+def test_a_wrong_hash_is_refused(
+    server: IndexServer, transport: Transport, cache: Cache, part: str
+) -> None:
     server.metadata, server.ranges = "hashed" if part else None, False
     file = server.add("demo", "1.0", REQUIRES)
     server.faults[f"/files/{file.filename}{part}"] = ["tampered", "always"]
@@ -181,8 +214,9 @@ def test_a_wrong_hash_is_refused(server: IndexServer, transport: Transport, cach
     with pytest.raises(PackageIndexError) as caught:
         index.dependencies(wheel)
     expected = wheel.metadata if part else wheel.sha256
-    assert f"{file.filename}{part} of {server.url} has the wrong hash: expected sha256 {expected}, got " in str(
-        caught.value
+    assert (
+        f"{file.filename}{part} of {server.url} has the wrong hash: "
+        f"expected sha256 {expected}, got " in str(caught.value)
     )
     assert cache.get("metadata", wheel.sha256 or "") is None
 
@@ -190,8 +224,14 @@ def test_a_wrong_hash_is_refused(server: IndexServer, transport: Transport, cach
 DAMAGED = {
     "no zip": (b"not a wheel", "it is not a readable wheel"),
     "no metadata": (b"PK\x05\x06" + b"\0" * 18, "it has 0 METADATA files"),
-    "metadata of nothing": (make_wheel("demo", "1.0", metadata="hello")[1], "serves as its metadata is none"),
-    "a requirement of nothing": (make_wheel("demo", "1.0", ["?!"])[1], "has the unreadable requirement '?!'"),
+    "metadata of nothing": (
+        make_wheel("demo", "1.0", metadata="hello")[1],
+        "serves as its metadata is not metadata",
+    ),
+    "a requirement of nothing": (
+        make_wheel("demo", "1.0", ["?!"])[1],
+        "has the unreadable requirement '?!'",
+    ),
 }
 
 
@@ -208,29 +248,34 @@ def test_damaged_wheels_are_named(
 
 
 def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
-    data = b"Metadata-Version: 2.1\nName: a\nRequires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
-    assert requirements(data, "a.whl") == (
+    data = b"Metadata-Version: 2.1\nName: a\n"
+    data += b"Requires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
+    assert parse_dependencies(data, "a.whl") == (
         Requirement(name="numpy", specifier=">=1.16"),
         Requirement(name="six", specifier="==1.*"),
     )
 
 
-# ---- failures --------------------------------------------------------------------------------------------------
+# ---- failures ------------------------------------------------------------------------------------
 
 GOOD = "GOOD"
 FAULTS = {
     "one 500": (["500"], 2, GOOD),
     "two 503": (["503", "503"], 3, GOOD),
-    "three 502": (["502"] * 3, 3, "answers 502"),
+    "three 502": (["502"] * 3, 3, "answered with status 502"),
     "one 429": (["429"], 2, GOOD),
     "one cut connection": (["cut"], 2, GOOD),
-    "cut connections": (["cut"] * 3, 3, "cut the connection in the middle of its answer"),
+    "cut connections": (["cut"] * 3, 3, "closed the connection before the response was complete"),
     "one dropped connection": (["drop"], 2, GOOD),
     "dropped connections": (["drop"] * 3, 3, "cannot be reached"),
-    "nonsense": (["nonsense"], 1, "answers with no package page (its JSON is not what PEP 691 says)"),
-    "unauthorized": (["401"], 1, "answers 401"),
-    "forbidden": (["403"], 1, "answers 403"),
-    "teapot": (["418"], 1, "answers 418"),
+    "nonsense": (
+        ["nonsense"],
+        1,
+        "is not a page of a package index (its JSON does not follow PEP 691)",
+    ),
+    "unauthorized": (["401"], 1, "answered with status 401"),
+    "forbidden": (["403"], 1, "answered with status 403"),
+    "teapot": (["418"], 1, "answered with status 418"),
     "gone": (["410"], 1, ""),
 }
 
@@ -286,7 +331,10 @@ def test_retry_after_is_honoured_up_to_a_limit(
 def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: Cache) -> None:
     server.add("demo", "1.0")
     server.faults["/simple/demo/"] = ["slow", "always"]
-    with Transport(read=0.1) as transport, pytest.raises(PackageIndexError, match=r"sent nothing for 0\.1 s"):
+    with (
+        Transport(read=0.1) as transport,
+        pytest.raises(PackageIndexError, match=r"sent nothing for 0\.1 s"),
+    ):
         index_of(server, transport, cache).wheels("demo")
     assert len(server.asked) == 1
 
@@ -297,17 +345,22 @@ def test_a_dead_index(transport: Transport, cache: Cache) -> None:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
         with pytest.raises(PackageIndexError) as caught:
             SimpleIndex(url, transport=transport, cache=cache).wheels("demo")
-    assert str(caught.value) == f"index {url} failed for demo: {url}/demo/ cannot be reached (Connection refused)"
+    assert (
+        str(caught.value)
+        == f"index {url} failed for demo: {url}/demo/ cannot be reached (Connection refused)"
+    )
 
 
-def test_redirects_that_lead_nowhere(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_redirects_that_lead_nowhere(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     server.faults["/simple/demo/"] = ["302", "always"]
     server.headers = {"Location": f"{server.url}/demo/"}
-    with pytest.raises(PackageIndexError, match=r"cannot be asked: TooManyRedirects"):
+    with pytest.raises(PackageIndexError, match=r"cannot be requested: TooManyRedirects"):
         index_of(server, transport, cache).wheels("demo")
 
 
-# ---- credentials -----------------------------------------------------------------------------------------------
+# ---- credentials ---------------------------------------------------------------------------------
 
 
 def test_credentials_are_sent_and_kept_out_of_everything(
@@ -327,7 +380,11 @@ def test_credentials_are_sent_and_kept_out_of_everything(
 
 
 def test_credentials_of_netrc(
-    server: IndexServer, transport: Transport, cache: Cache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: IndexServer,
+    transport: Transport,
+    cache: Cache,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     server.user = ("joe", "secret")
     server.add("demo", "1.0")
@@ -338,7 +395,9 @@ def test_credentials_of_netrc(
     assert len(index_of(server, transport, cache).wheels("demo")) == 1
 
 
-def test_credentials_go_to_no_other_host(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_credentials_go_to_no_other_host(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     with IndexServer(metadata=None) as other:
         other.add("demo", "1.0", REQUIRES)
         page = other.answer("/simple/demo/")
@@ -350,12 +409,14 @@ def test_credentials_go_to_no_other_host(server: IndexServer, transport: Transpo
         assert all("authorization" not in headers for _, headers in other.asked)
 
 
-def test_of_two_logins_of_a_host_the_nearer_is_sent(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_of_two_logins_of_a_host_the_nearer_is_sent(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     transport.login(f"{server.base.replace('://', '://a:1@')}/one")
     transport.login(f"{server.base.replace('://', '://b:2@')}/two")
-    assert transport._auth(f"{server.base}/two/demo/") == ("b", "2")
-    assert transport._auth(f"{server.base}/one/demo/") == ("a", "1")
-    assert transport._auth("http://127.0.0.1:1/one/demo/") is None
+    assert transport._find_credentials(f"{server.base}/two/demo/") == ("b", "2")
+    assert transport._find_credentials(f"{server.base}/one/demo/") == ("a", "1")
+    assert transport._find_credentials("http://127.0.0.1:1/one/demo/") is None
 
 
 secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=12)
@@ -363,12 +424,15 @@ secret = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1
 
 @given(secret, secret, secret)
 def test_no_url_is_shown_with_its_secrets(user: str, password: str, token: str) -> None:
-    text = shown(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
+    text = redact_url(f"https://{user}:{password}@index.example:8080/simple/?token={token}#{token}")
     assert text == "https://****@index.example:8080/simple/"
-    assert split_credentials(f"https://{user}:{password}@h/simple") == ("https://h/simple", (user, password))
+    assert split_credentials(f"https://{user}:{password}@h/simple") == (
+        "https://h/simple",
+        (user, password),
+    )
 
 
-# ---- cache, offline, dates -------------------------------------------------------------------------------------
+# ---- cache, offline, dates -----------------------------------------------------------------------
 
 FRESHNESS = {  # headers of the index, refresh: whether the second process asks, and what it says
     "ten minutes by default": ({}, False, False),
@@ -392,7 +456,9 @@ def test_pages_are_kept_as_long_as_they_are_fresh(
     assert first == second
     assert len(server.asked) == 1 + asks
     if asks:
-        assert ("if-none-match" in server.asked[1][1]) == (headers.get("Cache-Control") != "no-store")
+        assert ("if-none-match" in server.asked[1][1]) == (
+            headers.get("Cache-Control") != "no-store"
+        )
 
 
 def test_a_changed_page_takes_the_place_of_the_kept_one(
@@ -402,8 +468,12 @@ def test_a_changed_page_takes_the_place_of_the_kept_one(
     index_of(server, transport, cache).wheels("demo")
     server.add("demo", "1.1")
     assert [one.version for one in index_of(server, transport, cache).wheels("demo")] == ["1.0"]
-    assert [one.version for one in index_of(server, transport, cache, refresh=True).wheels("demo")] == ["1.1", "1.0"]
-    assert [one.version for one in index_of(server, transport, cache, offline=True).wheels("demo")] == ["1.1", "1.0"]
+    assert [
+        one.version for one in index_of(server, transport, cache, refresh=True).wheels("demo")
+    ] == ["1.1", "1.0"]
+    assert [
+        one.version for one in index_of(server, transport, cache, offline=True).wheels("demo")
+    ] == ["1.1", "1.0"]
 
 
 def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: Cache) -> None:
@@ -416,14 +486,20 @@ def test_offline_asks_nobody(server: IndexServer, transport: Transport, cache: C
     offline = index_of(server, transport, cache, offline=True)
     assert offline.wheels("demo") == (wheel,)
     assert (offline.wheels("missing"), offline.has("missing")) == ((), False)
-    with pytest.raises(OfflineError, match=r"failed for other: its page is not in the cache and --offline is on"):
+    with pytest.raises(
+        OfflineError, match=r"failed for other: its page is not in the cache and --offline is on"
+    ):
         offline.wheels("other")
-    with pytest.raises(OfflineError, match=r"dependencies of demo-1.0-py3-none-any.whl are not in the cache"):
+    with pytest.raises(
+        OfflineError, match=r"dependencies of demo-1.0-py3-none-any.whl are not in the cache"
+    ):
         offline.dependencies(wheel)
     assert len(server.asked) == asked
 
 
-def test_a_name_that_was_missing_is_asked_for_again(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_a_name_that_was_missing_is_asked_for_again(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     assert index_of(server, transport, cache).wheels("demo") == ()
     server.add("demo", "1.0")
     assert len(index_of(server, transport, cache).wheels("demo")) == 1
@@ -450,8 +526,9 @@ def test_newer_files_and_those_of_unknown_age_are_left_out(
     index = index_of(server, transport, cache, exclude_newer=cutoff)
     assert [one.version for one in index.wheels("demo")] == versions
     assert index.has("demo")  # so no later index may supply the name
-    index.wheels("dated")
-    assert index.undated == {"demo"}
+    assert [one.version for one in index.wheels("dated")] == (
+        ["1"] if cutoff.startswith("2026") else []
+    )
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-01-02T"])
@@ -460,36 +537,7 @@ def test_dates_that_are_none(text: str) -> None:
         parse_cutoff(text)
 
 
-def test_prefetch_asks_each_page_once_and_leaves_failures_for_later(
-    server: IndexServer, transport: Transport, cache: Cache
-) -> None:
-    names = [f"demo{number}" for number in range(12)]
-    for name in names:
-        server.add(name, "1.0", REQUIRES)
-    server.faults["/simple/demo11/"] = ["418", "always"]
-    index = index_of(server, transport, cache)
-    index.prefetch([*names, *names])
-    assert sorted(server.paths()) == sorted(f"/simple/{name}/" for name in names)
-    wheels = [wheel for name in names[:-1] for wheel in index.wheels(name)]
-    index.prefetch_dependencies(wheels)
-    assert len(server.asked) == 12 + 11
-    assert {index.dependencies(wheel) for wheel in wheels} == {EXPECTED}
-    assert len(server.asked) == 12 + 11
-    with pytest.raises(PackageIndexError, match=r"answers 418"):
-        index.wheels("demo11")
-
-
-def test_a_wheel_is_located_by_its_name_and_hash(server: IndexServer, transport: Transport, cache: Cache) -> None:
-    server.add("demo", "1.0")
-    index = index_of(server, transport, cache)
-    (wheel,) = index.wheels("demo")
-    elsewhere = wheel.replace(url="https://elsewhere.example/x.whl", index="")
-    assert index.locate(elsewhere) == wheel
-    assert index.locate(elsewhere.replace(sha256="0" * 64)) is None
-    assert index.locate(elsewhere.replace(filename="demo-2.0-py3-none-any.whl")) is None
-
-
-# ---- folders ---------------------------------------------------------------------------------------------------
+# ---- folders -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -503,7 +551,10 @@ def folder(tmp_path: Path) -> Path:
         (flat / filename).write_bytes(data)
     (flat / "demo-3.0.tar.gz").write_bytes(b"")
     (flat / make_wheel("other", "1.0")[0]).write_bytes(make_wheel("other", "1.0")[1])
-    links = [f'<a href="../../flat%20one/demo-{version}-py3-none-any.whl">' for version in ("1.0", "2.0%2Blocal", "9")]
+    links = [
+        f'<a href="../../flat%20one/demo-{version}-py3-none-any.whl">'
+        for version in ("1.0", "2.0%2Blocal", "9")
+    ]
     (simple / "demo" / "index.html").write_text("".join(links))
     (tmp_path / "page.html").write_text("".join(link.replace("../../", "") for link in links))
     (tmp_path / "bare" / "demo").mkdir(parents=True)
@@ -536,7 +587,11 @@ def test_find_links_reads_folders_pages_and_wheels(
     assert [wheel.version for wheel in wheels] == versions
     for wheel in wheels:
         data = next(folder.rglob(wheel.filename)).read_bytes()
-        assert (wheel.sha256, wheel.size, wheel.index) == (hashlib.sha256(data).hexdigest(), len(data), "")
+        assert (wheel.sha256, wheel.size, wheel.index) == (
+            hashlib.sha256(data).hexdigest(),
+            len(data),
+            "",
+        )
         assert wheel.url.startswith("file:///")
     assert wheels[-1].requires_python == ">=3.9"
     assert links.dependencies(wheels[-1]) == EXPECTED
@@ -553,9 +608,11 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
     assert [one.version for one in links.wheels("other")] == ["2.0"]
     assert links.dependencies(links.wheels("demo")[0]) == EXPECTED
     assert server.paths().count("/links.html") == 1
-    direct = FindLinks([f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache)
+    direct = FindLinks(
+        [f"{server.base}/files/{files[0].filename}"], transport=transport, cache=cache
+    )
     assert [one.version for one in direct.wheels("demo")] == ["1.0"]
-    with pytest.raises(InputError, match=r"nothing.html is not there"):
+    with pytest.raises(InputError, match=r"nothing.html does not exist"):
         FindLinks([f"{server.base}/nothing.html"], transport=transport, cache=cache).has("demo")
 
 
@@ -566,8 +623,8 @@ def test_find_links_over_http(server: IndexServer, transport: Transport, cache: 
         ("file://{}/nowhere", "nowhere does not exist"),
         ("ftp://host.example/x", "only file://, http:// and https:// can be read"),
         ("{}/notes.txt", "is not a folder, a wheel or an HTML page"),
-        ("{}/bad.whl", "has a name that is no wheel's"),
-        ("{}/future.html", "it speaks version 3.0 of the simple API"),
+        ("{}/bad.whl", "its name is not that of a wheel"),
+        ("{}/future.html", "it uses version 3.0 of the simple API"),
     ],
 )
 def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, message: str) -> None:
@@ -580,11 +637,15 @@ def test_places_that_cannot_be_used(folder: Path, cache: Cache, place: str, mess
     assert message in str(caught.value)
 
 
-def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(folder: Path, cache: Cache) -> None:
+def test_a_damaged_wheel_of_a_folder_is_named_when_its_package_is_needed(
+    folder: Path, cache: Cache
+) -> None:
     (folder / "flat one" / "other-2.0-py3-none-any.whl").write_bytes(b"torn")
     links = FindLinks([str(folder / "flat one")], cache=cache)
     assert len(links.wheels("demo")) == 2
-    with pytest.raises(PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable wheel"):
+    with pytest.raises(
+        PackageIndexError, match=r"other-2.0-py3-none-any.whl: it is not a readable wheel"
+    ):
         links.wheels("other")
 
 
@@ -600,7 +661,9 @@ def test_the_hash_of_a_file_is_kept_until_the_file_changes(
     assert FindLinks([str(path)], cache=cache).wheels("other")[0].sha256 != first.sha256
 
 
-def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(folder: Path, cache: Cache) -> None:
+def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(
+    folder: Path, cache: Cache
+) -> None:
     class Fits:
         def rank(self, filename: str) -> int | None:
             return 0 if "+local" in filename else None
@@ -608,18 +671,18 @@ def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(folder: Path, c
     (folder / "flat one" / "demo-8.0-py3-none-any.whl").write_bytes(b"never read")
     links = FindLinks([str(folder / "bare"), str(folder / "flat one")], cache=cache)
     assert [one.version for one in links.wheels("demo", Fits())] == ["2.0+local"]  # type: ignore[arg-type]
-    assert "/bare/" in next(one for one in links._of("demo") if one.version == "1.0").url
+    assert "/bare/" in next(one for one in links._entries("demo") if one.version == "1.0").url
 
 
 def test_a_folder_as_an_index(folder: Path, transport: Transport, cache: Cache) -> None:
     url = f"file://{folder}/simple"
-    index = open_index(url, transport=transport, cache=cache)
+    index = open_index(url, IndexOptions(), transport=transport, cache=cache)
     assert {wheel.index for wheel in index.wheels("demo")} == {url}
     with pytest.raises(InputError, match=r"not the URL of an index"):
-        open_index("/somewhere", transport=transport, cache=cache)
+        open_index("/somewhere", IndexOptions(), transport=transport, cache=cache)
 
 
-# ---- several indexes -------------------------------------------------------------------------------------------
+# ---- several indexes -----------------------------------------------------------------------------
 
 
 class Shipped(Index):
@@ -635,25 +698,30 @@ class Shipped(Index):
 
     def wheels(self, name: str, environment: Any = None) -> tuple[Wheel, ...]:
         filename = f"{name}-1.0-py3-none-any.whl"
-        return (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),) if self.has(name) else ()
+        return (
+            (Wheel(name=name, version="1.0", filename=filename, url="", sha256=None),)
+            if self.has(name)
+            else ()
+        )
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         return ()
 
 
 @pytest.fixture
-def combined(server: IndexServer, folder: Path, transport: Transport, cache: Cache) -> Iterator[Any]:
+def combined(
+    server: IndexServer, folder: Path, transport: Transport, cache: Cache
+) -> Iterator[Any]:
     """(combined, default server, extra server): who has what is in the table below."""
     with IndexServer() as extra:
-        for name in ("demo", "pinned", "ours", "both"):
+        for name in ("demo", "ours", "both"):
             server.add(name, "1.0", REQUIRES)
         server.add_file("sources", "sources-1.0.tar.gz", b"")
-        for name in ("demo", "pinned", "ours", "both", "sources", "theirs"):
+        for name in ("demo", "ours", "both", "sources", "theirs"):
             extra.add(name, "99.0")
         yield (
-            CombinedIndex(
+            MultiIndex(
                 default=index_of(server, transport, cache),
-                pinned={"pinned": Shipped("pinned"), "absent": Shipped()},
                 find_links=FindLinks([str(folder / "flat one")], cache=cache),
                 snapshot=Shipped("demo", "ours"),
                 extra=[index_of(extra, transport, cache)],
@@ -663,9 +731,7 @@ def combined(server: IndexServer, folder: Path, transport: Transport, cache: Cac
         )
 
 
-BINDINGS = {  # name: (who supplies it, version, does the default index hear of it, does the extra one)
-    "pinned": ("shipped", "1.0", False, False),
-    "absent": ("shipped", None, False, False),
+BINDINGS = {  # name: (label, version, is the default index asked, is the extra index asked)
     "demo": ("find-links", "2.0+local", False, False),
     "ours": ("snapshot", "1.0", False, False),
     "both": ("default", "1.0", True, False),
@@ -676,17 +742,20 @@ BINDINGS = {  # name: (who supplies it, version, does the default index hear of 
 
 
 @pytest.mark.parametrize(("name", "want"), BINDINGS.items(), ids=BINDINGS)
-def test_a_name_is_bound_to_one_index(combined: Any, name: str, want: tuple[str, str | None, bool, bool]) -> None:
+def test_a_name_is_bound_to_one_index(
+    combined: Any, name: str, want: tuple[str, str | None, bool, bool]
+) -> None:
     index, server, extra = combined
     labels = {"default": server.url, "extra": extra.url}
     who, version, default_asked, extra_asked = want
-    assert index.bind(name) == labels.get(who, who)
+    assert index.label(name) == labels.get(who, who)
     assert [wheel.version for wheel in index.wheels(name)][:1] == ([version] if version else [])
     assert (bool(server.asked), bool(extra.asked)) == (default_asked, extra_asked)
-    assert index.bound == {name: labels.get(who, who)}
 
 
-def test_a_later_source_is_opened_when_it_is_asked(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_a_lazy_index_is_opened_when_it_is_asked(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     opened: list[str] = []
 
     def opener() -> SimpleIndex:
@@ -694,35 +763,43 @@ def test_a_later_source_is_opened_when_it_is_asked(server: IndexServer, transpor
         return index_of(server, transport, cache)
 
     server.add("demo", "1.0", REQUIRES)
-    later = Later(server.url_with("me:hunter2"), opener)
-    index = CombinedIndex(default=later, snapshot=Shipped("ours"))
-    assert (index.bind("ours"), opened) == ("snapshot", [])
-    index.prefetch(["demo", "ours"])
-    assert index.bind("demo") == server.url.replace("://", "://****@")
+    index = MultiIndex(default=LazyIndex("lazy", opener), snapshot=Shipped("ours"))
+    assert (index.label("ours"), opened) == ("snapshot", [])
+    assert index.label("demo") == "lazy"
     assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
     assert opened == ["now"]
+
+
+def test_the_default_index_is_opened_later_and_named_without_its_credentials(
+    server: IndexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "own"))
+    server.user = ("me", "hunter2")
+    server.add("demo", "1.0", REQUIRES)
+    data = Path(__file__).parent.parent / "matrix_data"
+    url = server.url_with("me:hunter2")
+    _, index = open_indexes(IndexOptions(index_url=f"{url}?token=hunter2"), str(data))
+    assert index._default is not None
+    assert index._default.label == server.url.replace("://", "://****@")
+    _, index = open_indexes(IndexOptions(index_url=url), str(data))
+    assert server.asked == []
+    assert index.label("demo") == server.url.replace("://", "://****@")
+    assert index.dependencies(index.wheels("demo")[0]) == EXPECTED
 
 
 def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
     index, _, _ = combined
     for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("theirs", ())):
         assert index.dependencies(index.wheels(name)[0]) == expected
-    with pytest.raises(InputError, match=r"no index has nothing"):
-        index.dependencies(Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None))
-
-
-def test_prefetch_asks_the_default_index_for_what_no_local_one_has(combined: Any) -> None:
-    index, server, extra = combined
-    index.prefetch(["pinned", "demo", "ours", "both", "theirs"])
-    assert sorted(server.paths()) == ["/simple/both/", "/simple/theirs/"]
-    assert extra.paths() == []
-    assert index.bind("both") == server.url
-    assert len(server.asked) == 2
+    with pytest.raises(InputError, match=r"^nothing was not found on any index"):
+        index.dependencies(
+            Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None)
+        )
 
 
 def test_a_broken_default_index_does_not_leave_its_names_to_others(combined: Any) -> None:
     index, server, extra = combined
     server.faults["/simple/"] = ["500", "always"]
-    with pytest.raises(GpuEnvError, match=r"answers 500"):
-        index.bind("theirs")
+    with pytest.raises(GpuEnvError, match=r"answered with status 500"):
+        index.label("theirs")
     assert extra.asked == []

@@ -12,24 +12,33 @@ from gpuenv.index.direct_url import DirectFiles
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
-from gpuenv.index.multi_index import CombinedIndex
+from gpuenv.index.multi_index import MultiIndex
 from gpuenv.model import Requirement
 from index_server import IndexServer, make_sdist, make_wheel
 
 REQUIRES = ["alpha>=1", "beta ; extra == 'b'"]
-EXPECTED = (Requirement(name="alpha", specifier=">=1"), Requirement(name="beta", marker='extra == "b"'))
+EXPECTED = (
+    Requirement(name="alpha", specifier=">=1"),
+    Requirement(name="beta", marker='extra == "b"'),
+)
 
 
 @pytest.mark.parametrize("style", ["json", "html", "plain"])
 @pytest.mark.parametrize("kind", [".tar.gz", ".zip"])
-def test_an_index_lists_sdists_apart(transport: Transport, cache: Cache, style: str, kind: str) -> None:
+def test_an_index_lists_sdists_apart(
+    transport: Transport, cache: Cache, style: str, kind: str
+) -> None:
     with IndexServer(style) as server:
         server.add("demo", "1.0")
         file = server.add_sdist("demo", "2.0", REQUIRES, kind=kind, requires_python=">=3.9")
         index = SimpleIndex(server.url, transport=transport, cache=cache)
         assert [one.version for one in index.wheels("demo")] == ["1.0"]
         (sdist,) = index.sdists("demo")
-        assert (sdist.version, sdist.filename, sdist.requires_python) == ("2.0", file.filename, ">=3.9")
+        assert (sdist.version, sdist.filename, sdist.requires_python) == (
+            "2.0",
+            file.filename,
+            ">=3.9",
+        )
         assert sdist.sha256 == hashlib.sha256(file.data).hexdigest()
         assert index.dependencies(sdist) == EXPECTED
         assert index.requires_python(sdist) == ">=3.9"
@@ -39,7 +48,10 @@ def test_an_index_lists_sdists_apart(transport: Transport, cache: Cache, style: 
 
 
 def test_a_folder_lists_sdists_apart(tmp_path: Path, cache: Cache) -> None:
-    for filename, data in (make_sdist("my-demo", "2.0", REQUIRES), make_wheel("my-demo", "1.0", ["gamma"])):
+    for filename, data in (
+        make_sdist("my-demo", "2.0", REQUIRES),
+        make_wheel("my-demo", "1.0", ["gamma"]),
+    ):
         (tmp_path / filename).write_bytes(data)
     links = FindLinks([str(tmp_path)], cache=cache)
     assert [one.version for one in links.wheels("my-demo")] == ["1.0"]
@@ -67,8 +79,12 @@ def test_what_only_a_build_would_tell_is_not_guessed(
     assert (error.value.reason.code, error.value.reason.have) == ("dynamic-metadata", have)
 
 
-def test_what_does_not_matter_may_be_dynamic(server: IndexServer, transport: Transport, cache: Cache) -> None:
-    server.add_sdist("demo", "1.0", REQUIRES, dynamic=["License", "Classifier"], metadata_version="2.2")
+def test_what_does_not_matter_may_be_dynamic(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    server.add_sdist(
+        "demo", "1.0", REQUIRES, dynamic=["License", "Classifier"], metadata_version="2.2"
+    )
     index = SimpleIndex(server.url, transport=transport, cache=cache)
     assert index.dependencies(index.sdists("demo")[0]) == EXPECTED
 
@@ -90,7 +106,9 @@ def test_damaged_sdists_are_named(
         index.dependencies(index.sdists("demo")[0])
 
 
-def test_an_sdist_with_the_wrong_hash_is_not_read(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_an_sdist_with_the_wrong_hash_is_not_read(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     server.add_sdist("demo", "1.0", REQUIRES)
     server.faults["/files/"] = ["tampered", "always"]
     index = SimpleIndex(server.url, transport=transport, cache=cache)
@@ -98,19 +116,26 @@ def test_an_sdist_with_the_wrong_hash_is_not_read(server: IndexServer, transport
         index.dependencies(index.sdists("demo")[0])
 
 
-# ---- files at URLs ------------------------------------------------------------------------------------------------
+# ---- files at URLs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 @pytest.mark.parametrize("hashed", [True, False])
-def test_a_file_at_a_url(server: IndexServer, transport: Transport, cache: Cache, kind: str, hashed: bool) -> None:
+def test_a_file_at_a_url(
+    server: IndexServer, transport: Transport, cache: Cache, kind: str, hashed: bool
+) -> None:
     add = server.add if kind == "wheel" else server.add_sdist
     file = add("my-demo", "1.0", REQUIRES, requires_python=">=3.8")
     digest = hashlib.sha256(file.data).hexdigest()
     url = f"{server.base}/files/{file.filename}"
     direct = DirectFiles(transport, cache)
-    found = direct.file("my-demo", f"{url}#sha256={digest}" if hashed else url)
-    assert (found.name, found.version, found.filename, found.url) == ("my-demo", "1.0", file.filename, url)
+    found = direct.direct("my-demo", f"{url}#sha256={digest}" if hashed else url)
+    assert (found.name, found.version, found.filename, found.url) == (
+        "my-demo",
+        "1.0",
+        file.filename,
+        url,
+    )
     assert (found.sha256, found.index) == (digest, "url")
     assert found.size == (None if hashed else len(file.data))
     assert direct.dependencies(found) == EXPECTED
@@ -118,11 +143,14 @@ def test_a_file_at_a_url(server: IndexServer, transport: Transport, cache: Cache
     assert "/simple/my-demo/" not in server.paths()
 
 
-def test_a_wheel_with_a_hash_is_read_in_part(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_a_wheel_with_a_hash_is_read_in_part(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     file = server.add("demo", "1.0", REQUIRES, padding=1 << 20)
     direct = DirectFiles(transport, cache)
-    url = f"{server.base}/files/{file.filename}#egg=demo&sha256={hashlib.sha256(file.data).hexdigest()}"
-    assert direct.dependencies(direct.file("demo", url)) == EXPECTED
+    digest = hashlib.sha256(file.data).hexdigest()
+    url = f"{server.base}/files/{file.filename}#egg=demo&sha256={digest}"
+    assert direct.dependencies(direct.direct("demo", url)) == EXPECTED
     assert server.sent < len(file.data) / 4
 
 
@@ -130,37 +158,39 @@ def test_a_file_on_disk_by_its_url(tmp_path: Path, transport: Transport, cache: 
     filename, data = make_wheel("demo", "1.0", REQUIRES)
     (tmp_path / filename).write_bytes(data)
     direct = DirectFiles(transport, cache)
-    found = direct.file("demo", (tmp_path / filename).as_uri())
+    found = direct.direct("demo", (tmp_path / filename).as_uri())
     assert (found.sha256, found.size) == (hashlib.sha256(data).hexdigest(), len(data))
     assert direct.dependencies(found) == EXPECTED
-    with pytest.raises(InputError, match="and the requirement says aaaa"):
-        direct.file("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
+    with pytest.raises(InputError, match="the requirement names aaaa"):
+        direct.direct("demo", (tmp_path / filename).as_uri() + f"#sha256={'a' * 64}")
     with pytest.raises(InputError, match=r"demo-2\.0-py3-none-any\.whl cannot be read"):
-        direct.file("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
+        direct.direct("demo", (tmp_path / "demo-2.0-py3-none-any.whl").as_uri())
 
 
 def test_what_a_url_cannot_be(server: IndexServer, transport: Transport, cache: Cache) -> None:
     file = server.add("demo", "1.0")
     url = f"{server.base}/files/{file.filename}"
-    with pytest.raises(InputError, match="the file is one of demo"):
-        DirectFiles(transport, cache).file("other", url)
+    with pytest.raises(InputError, match="the file belongs to demo"):
+        DirectFiles(transport, cache).direct("other", url)
     with pytest.raises(InputError, match="names no wheel"):
-        DirectFiles(transport, cache).file("demo", f"{server.base}/files/demo.whl")
+        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo.whl")
     with pytest.raises(OfflineError, match="has no #sha256="):
-        DirectFiles(transport, cache, offline=True).file("demo", url)
-    with pytest.raises(PackageIndexError, match="answers 404"):
-        DirectFiles(transport, cache).file("demo", f"{server.base}/files/demo-9-py3-none-any.whl")
+        DirectFiles(transport, cache, offline=True).direct("demo", url)
+    with pytest.raises(PackageIndexError, match="answered with status 404"):
+        DirectFiles(transport, cache).direct("demo", f"{server.base}/files/demo-9-py3-none-any.whl")
 
 
-def test_a_file_at_a_url_is_asked_of_no_index(server: IndexServer, transport: Transport, cache: Cache) -> None:
+def test_a_file_at_a_url_is_asked_of_no_index(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
     file = server.add("demo", "1.0", REQUIRES)
     server.add("demo", "9.0")
-    index = CombinedIndex(
+    index = MultiIndex(
         default=SimpleIndex(server.url, transport=transport, cache=cache),
-        direct=lambda: DirectFiles(transport, cache),
+        direct=DirectFiles(transport, cache),
     )
     found = index.direct("demo", f"{server.base}/files/{file.filename}")
     assert index.dependencies(found) == EXPECTED
-    assert index.bound == {}
+    assert "/simple/demo/" not in server.paths()
     with pytest.raises(InputError, match="cannot be read here"):
-        CombinedIndex().direct("demo", "https://a.test/demo-1-py3-none-any.whl")
+        MultiIndex().direct("demo", "https://a.test/demo-1-py3-none-any.whl")

@@ -19,9 +19,19 @@ def fill(server: IndexServer) -> None:
     server.add("beta", "3.0", yanked="broken")
 
 
-@pytest.mark.parametrize("style", ["json", "html", "plain"])
-@pytest.mark.parametrize("metadata", ["hashed", None])
-@pytest.mark.parametrize("installer", ["uv", "pip"])
+# What an index looks like and who installs meet in the lock alone: every style goes with both
+# kinds of metadata, and each installer with every style.
+@pytest.mark.parametrize(
+    ("installer", "metadata", "style"),
+    [
+        ("uv", "hashed", "json"),
+        ("pip", None, "json"),
+        ("pip", "hashed", "html"),
+        ("uv", None, "html"),
+        ("uv", "hashed", "plain"),
+        ("pip", None, "plain"),
+    ],
+)
 def test_solve_and_sync_from_a_live_index(tmp_path: Path, style: str, metadata: str | None, installer: str) -> None:
     folder = tmp_path / "work"
     folder.mkdir()

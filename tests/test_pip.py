@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
+    venv.create(folder / "env", symlinks=True)
     return folder
 
 

@@ -1,6 +1,7 @@
 """The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults for what needs a GPU."""
 
 import importlib.machinery
+import json
 import math
 import os
 import shutil
@@ -9,14 +10,18 @@ import subprocess
 import sys
 import tomllib
 import types
+import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
 from gpuenv.model import Check
+from gpuenv.probes import _bindings as bindings
+from gpuenv.probes import _framework as framework
 from gpuenv.verify.environment import verify
-from gpuenv.verify.runner import PROBES
+from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
 from test_verification import CLEAN, CUDNN, FAKES, host_of, install, show, site_of, write_record
 
@@ -31,15 +36,10 @@ REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
 
 
-@pytest.fixture(scope="session")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
-
-
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     """An environment with nothing in it."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    venv.create(tmp_path / "env", symlinks=True)
     return tmp_path / "env"
 
 
@@ -99,17 +99,17 @@ def load(path: Path) -> Any:
     return module
 
 
-CHILD, ARRAYS = load(Path(PROBES) / "_child.py"), load(FAKES / "fake_arrays.py")
+ARRAYS = load(FAKES / "fake_arrays.py")
 
 
 def test_the_reference_is_the_convolution_by_its_definition() -> None:
-    images, filters = CHILD.inputs()
-    out = ARRAYS.convolve(ARRAYS.Array(images, CHILD.INPUT), ARRAYS.Array(filters, CHILD.WEIGHT), ARRAYS.CPU)
-    assert out.flat == CHILD.reference()
+    images, filters = framework.inputs()
+    out = ARRAYS.convolve(ARRAYS.Array(images, framework.INPUT), ARRAYS.Array(filters, framework.WEIGHT), ARRAYS.CPU)
+    assert out.flat == framework.reference()
 
 
 def test_every_type_holds_the_inputs_exactly() -> None:
-    for values in CHILD.inputs():
+    for values in framework.inputs():
         assert len(set(values)) > 200
         assert list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values))) == values
         upper = [struct.pack(">f", value)[:2] + b"\0\0" for value in values]  # bfloat16: the upper half of a float32
@@ -117,8 +117,8 @@ def test_every_type_holds_the_inputs_exactly() -> None:
 
 
 def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
-    work = CHILD.Convolution()
-    right = CHILD.reference()
+    work = framework.Convolution()
+    right = framework.reference()
     assert work.error(right) == 0
     assert math.isnan(work.error([*right[:-1], math.nan]))
     assert work.error([math.inf, *right[1:]]) == math.inf
@@ -128,10 +128,10 @@ def test_what_is_no_number_or_too_large_or_too_few_is_never_right() -> None:
 
 
 def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
-    work, right = CHILD.Convolution(), CHILD.reference()
+    work, right = framework.Convolution(), framework.reference()
     wrong = [2 * value for value in right]
-    for bad in (0, CHILD.REPEATS):
-        results = iter([wrong if index == bad else right for index in range(CHILD.REPEATS + 1)])
+    for bad in (0, framework.REPEATS):
+        results = iter([wrong if index == bad else right for index in range(framework.REPEATS + 1)])
         run = work.run("a test", "float32", lambda results=results: next(results), lambda out: out)
         assert run["error"] == 1.0
 
@@ -140,16 +140,19 @@ def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def real(made_once: Any) -> Path:
     """An environment with the frameworks' builds for the CPU. uv keeps the downloads."""
-    folder = tmp_path_factory.mktemp("real") / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    made: Path = made_once("real", lambda folder: install_real(folder / "env"))
+    return made / "env"
+
+
+def install_real(folder: Path) -> None:
+    venv.create(folder, symlinks=True)
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
     done = subprocess.run([*command, *REAL.values()], capture_output=True, text=True, check=False)
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
-    return folder
 
 
 def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
@@ -164,18 +167,55 @@ def test_real_frameworks_on_the_cpu(real: Path) -> None:
     checks = verify_real(real)
     for name in REAL:
         assert checks[name, "import"].status == "pass", checks[name, "import"]
-        assert "a build for the CPU" in checks[name, "import"].evidence
+        assert "a CPU build" in checks[name, "import"].evidence
         assert checks[name, "convolution CPU"].status == "pass", checks[name, "convolution CPU"]
         assert checks[name, "libraries"].status == "pass", checks[name, "libraries"]
 
 
 def test_a_tampered_reference_is_found(real: Path, tmp_path: Path) -> None:
     shutil.copytree(PROBES, tmp_path / "probes")
-    path = tmp_path / "probes" / "_child.py"
+    path = tmp_path / "probes" / "_framework.py"
     text = path.read_text()
-    line = "    return [value / (UNIT * UNIT) for value in found]\n"
+    line = "    return [value / (UNIT * UNIT) for value in sums]\n"
     assert text.count(line) == 1
-    path.write_text(text.replace(line, "    found[4711] += 64\n" + line))
+    path.write_text(text.replace(line, "    sums[4711] += 64\n" + line))
     checks = verify_real(real, str(tmp_path / "probes"))
     for name in REAL:
         assert checks[name, "convolution CPU"].status == "fail", checks[name, "convolution CPU"]
+
+
+# ---- the launcher -------------------------------------------------------------------------------
+
+
+def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path: Path) -> None:
+    """The folder of the probes, which has a torch.py, is not on sys.path."""
+    (tmp_path / "_common.py").write_text("MARK = 'ours'\n")
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
+    (tmp_path / "show.py").write_text(
+        "import json, sys\nfrom . import _common\nprint(json.dumps([_common.MARK, sys.argv[1], __name__, sys.path]))\n"
+    )
+    command = [sys.executable, "-B", "-I", LAUNCHER, str(tmp_path / "show.py"), "{}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    mark, options, name, path = json.loads(done.stdout)
+    assert (mark, options, name) == ("ours", "{}", "__main__")
+    assert str(tmp_path) not in path and PROBES not in path
+
+
+DRIVER_FILES = (
+    "libcuda.so.1",
+    "libcuda.so.580.65.06",
+    "libcudadebugger.so.1",
+    "libnvcuvid.so.1",
+    "libnvoptix.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+)
+
+
+def test_probes_and_checks_agree_on_the_libraries_of_the_driver() -> None:
+    """A probe reports the libraries that a check then tells to be the driver's."""
+    for name in DRIVER_FILES:
+        assert is_driver_library(name) and framework.LIBRARY.match(name)
+    assert all(is_driver_library(name) and bindings.LIBRARY.match(name) for name in DRIVER_SONAMES)
+    for name in ("libcudart.so.13", "libcudnn.so.9", "libnvrtc.so.13", "libcurl.so.4"):
+        assert not is_driver_library(name)

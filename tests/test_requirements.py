@@ -13,7 +13,7 @@ from pip._internal.exceptions import InstallationError
 
 from gpuenv.errors import InputError
 from gpuenv.requirements.files import read_files
-from gpuenv.requirements.parse import Asked
+from gpuenv.requirements.parse import RequirementSet
 from gpuenv.requirements.pyproject import read_project
 
 DATA = Path(__file__).parent / "data"
@@ -27,10 +27,10 @@ def put(folder: Path, files: dict[str, str], encoding: str = "utf-8") -> None:
         (folder / name).write_bytes(text.encode(encoding))
 
 
-def plain(asked: Asked) -> dict[str, Any]:
+def plain(asked: RequirementSet) -> dict[str, Any]:
     """What is not left at its default, as JSON has it, without the origins."""
-    defaults, found = Asked(), json.loads(json.dumps({name: getattr(asked, name) for name in Asked._fields}))
-    same = {name for name in Asked._fields if getattr(asked, name) == getattr(defaults, name)}
+    defaults, found = RequirementSet(), json.loads(json.dumps({name: getattr(asked, name) for name in RequirementSet._fields}))
+    same = {name for name in RequirementSet._fields if getattr(asked, name) == getattr(defaults, name)}
     return {name: value for name, value in found.items() if name not in same | {"origins"}}
 
 
@@ -39,7 +39,7 @@ def test_files(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyP
     put(tmp_path, case["files"], case.get("encoding", "utf-8"))
     monkeypatch.chdir(tmp_path)
 
-    def read() -> Asked:
+    def read() -> RequirementSet:
         return read_files(case.get("requirements", ["r.txt"]), case.get("constraints", ()), case.get("environ", {}))
 
     if "asked" in case:
@@ -123,7 +123,7 @@ def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
 def test_projects(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(case["text"])
 
-    def read() -> Asked:
+    def read() -> RequirementSet:
         return read_project(str(tmp_path), case.get("extras", ()), case.get("groups", ()))
 
     if "asked" in case:

@@ -43,7 +43,7 @@ requests = st.lists(asked, min_size=1, max_size=3)
 limits = st.lists(
     st.builds(lambda name, limit: name + limit, st.sampled_from(NAMES), st.sampled_from(RANGES)), max_size=2
 )
-laws = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+laws = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
 
 
 def solve(packages: dict[str, Any], requires: list[str], constraints: list[str] | None = None) -> Plan | None:
@@ -134,9 +134,8 @@ def test_a_contradiction_is_refused(packages: Any, requires: list[str], constrai
     for pin in plan.pins:
         contradiction = f"{pin.wheel.name}>{pin.wheel.version},<{pin.wheel.version}"
         assert solve(packages, [*requires, contradiction], constraints) is None
-        assert solve(packages, requires, [*constraints, contradiction]) is None or pin.wheel.name not in versions(
-            solve(packages, requires, [*constraints, contradiction]) or plan
-        )
+        other = solve(packages, requires, [*constraints, contradiction])
+        assert other is None or pin.wheel.name not in versions(other)
 
 
 @laws

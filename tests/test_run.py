@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,22 @@ from hypothesis import strategies as st
 
 from gpuenv import loader_env
 from gpuenv.render.run import shadow_lines
-from test_cli import run
+from test_cli import run_process as run
 from test_verification import CLEAN, CUDNN, file_name, install, member_file, place, site_of
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "run.toml").read_text())["case"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
+@pytest.fixture
+def cache(native: Path) -> Path:
+    return native
 
 
 @pytest.fixture
 def env_folder(tmp_path: Path) -> Path:
     target = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     return target
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import venv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,16 +82,16 @@ def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> 
     (site / info / "RECORD").write_text("".join(rows) + f"{info}/RECORD,,\n")
 
 
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("native")
+@pytest.fixture
+def cache(native: Path) -> Path:
+    return native
 
 
 @pytest.fixture
 def env_folder(tmp_path: Path) -> Path:
     """An environment with nothing in it."""
     target = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", target], check=True)
+    venv.create(target, symlinks=True)
     return target
 
 
@@ -371,7 +372,7 @@ def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder: 
 
 def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder: Path, cache: Path) -> None:
     upper = env_folder.parent / "upper"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", upper], check=True)
+    venv.create(upper, symlinks=True)
     engine = site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9"
     install(site_of(env_folder), cache, [])
     pins = install_torch(site_of(env_folder))

@@ -114,6 +114,12 @@ class Universe(Index):
         python: str | None = release.get("inner_python", release.get("python"))
         return python
 
+    def left_out(self, name: str) -> Sequence[str]:
+        return ()
+
+    def at_hand(self, name: str) -> bool:
+        return False
+
     def direct(self, name: str, url: str) -> Wheel:
         bare, _, fragment = url.partition("#")
         for wheel in (wheel for found in self._files.values() for wheel, _ in found):

@@ -1,10 +1,13 @@
-"""Which variables a command gets that runs in an environment: its folder of programs first, and no loader variable
-that puts another library before one of the environment's own.
+"""The environment variables of a command that runs in an environment.
 
-Nothing is loaded and no child is started: what the environment owns stands in the RECORDs of its distributions, and
-what a loader variable leads to is read from the folders that it names. The loader takes a library by the name that is
-asked for (ld.so(8)), so an entry disturbs where it holds a file of a name that the environment has too; of cuDNN, whose
-members open one another by names of their own, where it holds any member of the same major version.
+The environment's programs come first on PATH, and loader variables lead to no library that shadows
+one of the environment. Nothing is loaded and no child is started: the RECORDs of the distributions
+say what the environment owns, and the folders that a loader variable names say what it leads to.
+The loader finds a library by its file name (ld.so(8)). So an entry shadows if it has a file of a
+name that the environment has, too. The libraries of cuDNN open one another by names of their own,
+so of cuDNN an entry shadows if it has any library of the same major version.
+
+Also defined here: which libraries are the driver's, and where the interpreter of an environment is.
 """
 
 from __future__ import annotations
@@ -16,16 +19,27 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from .errors import InputError
 from .model import Value
 
-# What only the driver has: an entry that leads to them cannot be left out, unless the loader looks there anyway.
-DRIVER = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
-DEFAULT_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/lib/{}-linux-gnu", "/usr/lib/{}-linux-gnu")
+# A folder with one of these leads to the driver: its entry must stay, unless the loader searches
+# the folder anyway.
+DRIVER_SONAMES = frozenset({"libcuda.so.1", "libnvidia-ml.so.1"})
+DEFAULT_FOLDERS = (
+    "/lib",
+    "/usr/lib",
+    "/lib64",
+    "/usr/lib64",
+    "/lib/{}-linux-gnu",
+    "/usr/lib/{}-linux-gnu",
+)
+# Libraries that come with the driver, never with an environment.
+_DRIVER_LIBRARY = re.compile(r"lib(cuda|nvcuvid|nvoptix|cudadebugger|nvidia-[a-z0-9_-]+)\.so")
 _LIBRARY = re.compile(rb"\.so(?:\.[0-9]+)*\"?,")
 
 
 class Shadow(Value):
-    """An entry of a loader variable with libraries that would stand before the environment's own.
+    """An entry of a loader variable with libraries that would shadow the environment's.
 
-    `kept` is true where the entry leads to the driver, too: then it stays, behind the environment's folders.
+    `kept` is true if the entry also leads to the driver: then it stays, after the environment's
+    folders.
     """
 
     variable: str
@@ -34,16 +48,32 @@ class Shadow(Value):
     kept: bool = False
 
 
+def is_driver_library(name: str) -> bool:
+    """Return whether a file name (or a text that begins with one) is a library of the driver."""
+    return _DRIVER_LIBRARY.match(name) is not None
+
+
+def same_file(first: str, second: str) -> bool:
+    """Return whether two paths lead to the same file or folder."""
+    return os.path.realpath(first) == os.path.realpath(second)
+
+
+# ---- which environment --------------------------------------------------------------------------
+
+
 def environment_folder(path: str) -> str:
-    """The environment that a folder is, absolute. InputError if there is no interpreter in it."""
-    if os.path.isdir(path):
-        interpreter(path)
-        return os.path.abspath(path)
-    raise InputError(f"{path}: is no folder")
+    """Return the absolute path of an environment's folder. InputError if it has no interpreter."""
+    if not os.path.isdir(path):
+        raise InputError(f"{path}: is no folder")
+    interpreter(path)
+    return os.path.abspath(path)
 
 
 def interpreter(target: str) -> str:
-    """The interpreter of an environment: of its folder, or itself. InputError if there is none."""
+    """Return the interpreter of an environment, given its folder or the interpreter.
+
+    InputError if it has none.
+    """
     if not os.path.isdir(target):
         return target
     for parts in (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",)):
@@ -53,19 +83,25 @@ def interpreter(target: str) -> str:
 
 
 def active_environment(env: Mapping[str, str]) -> str | None:
-    """The folder of the environment that a user means without naming one: the active one, else ./.venv."""
+    """Return the folder of the default environment; None if there is none.
+
+    It is the active environment, else ./.venv.
+    """
     active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
     if active:
         return active
     return ".venv" if os.path.isfile(os.path.join(".venv", "pyvenv.cfg")) else None
 
 
-# ---- what an environment owns -------------------------------------------------------------------------------------
+# ---- what an environment owns -------------------------------------------------------------------
 
 
 def libraries(prefix: str) -> dict[str, str]:
-    """file name -> path of the shared libraries that the environment's packages own, extension modules aside."""
-    found: dict[str, str] = {}
+    """Return file name -> path of the shared libraries of the environment's packages.
+
+    Extension modules are left out.
+    """
+    paths: dict[str, str] = {}
     for site in _sites(prefix):
         for info in _names(site):
             if not info.endswith(".dist-info"):
@@ -76,26 +112,26 @@ def libraries(prefix: str) -> dict[str, str]:
             except OSError:
                 continue
             for path in recorded(data):
-                found.setdefault(os.path.basename(path), os.path.join(site, path))
+                paths.setdefault(os.path.basename(path), os.path.join(site, path))
     if os.path.isdir(os.path.join(prefix, "conda-meta")):
         folder = os.path.join(prefix, "lib")
         for name in _names(folder):
             if name.startswith("lib") and ".so" in name:
-                found.setdefault(name, os.path.join(folder, name))
-    return found
+                paths.setdefault(name, os.path.join(folder, name))
+    return paths
 
 
 def recorded(record: bytes) -> Iterator[str]:
-    """The paths of the shared libraries (lib*.so*) in a RECORD, which may be megabytes long."""
-    at = record.find(b".so")
-    while at >= 0:
-        match = _LIBRARY.match(record, at)
+    """Return the paths of the shared libraries (lib*.so*) in a RECORD."""
+    place = record.find(b".so")
+    while place >= 0:
+        match = _LIBRARY.match(record, place)
         if match is not None:
-            start = record.rfind(b"\n", 0, at) + 1
+            start = record.rfind(b"\n", 0, place) + 1
             path = record[start : match.end() - 1].decode(errors="surrogateescape").strip('"')
             if os.path.basename(path).startswith("lib"):
                 yield path
-        at = record.find(b".so", at + 3)
+        place = record.find(b".so", place + 3)
 
 
 def _sites(prefix: str) -> Iterator[str]:
@@ -107,51 +143,75 @@ def _sites(prefix: str) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[str]:
-    """What is in a folder, sorted; nothing where it cannot be read."""
+    """Return the names in a folder, sorted; none if it cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
-# ---- what loader variables lead to --------------------------------------------------------------------------------
+# ---- what loader variables lead to --------------------------------------------------------------
 
 
 def path_entries(env: Mapping[str, str]) -> list[str]:
-    """The entries of LD_LIBRARY_PATH in order; "" is one, too: the working folder."""
+    """Return the entries of LD_LIBRARY_PATH in order. An empty entry is the working folder."""
     text = env.get("LD_LIBRARY_PATH", "")
     return re.split("[:;]", text) if text else []
 
 
 def preload_entries(env: Mapping[str, str]) -> list[str]:
-    """The entries of LD_PRELOAD in order."""
+    """Return the entries of LD_PRELOAD in order."""
     return [entry for entry in re.split("[ :]", env.get("LD_PRELOAD", "")) if entry]
 
 
 def shadowed(names: Iterable[str], owned: Collection[str]) -> list[str]:
-    """Those file names that the loader would take in place of a library of the environment."""
-    majors = {_major(name) for name in owned if name.startswith("libcudnn")} - {""}
-    return [
-        name
-        for name in names
-        if name not in DRIVER
-        and (name in owned or (name.startswith("libcudnn") and ".so." in name and _major(name) in majors))
-    ]
+    """Return the file names that the loader would use in place of a library of the environment."""
+    cudnn_majors = {_major(name) for name in owned if name.startswith("libcudnn")} - {""}
+    return [name for name in names if _shadows(name, owned, cudnn_majors)]
+
+
+def _shadows(name: str, owned: Collection[str], cudnn_majors: Collection[str]) -> bool:
+    if name in DRIVER_SONAMES:
+        return False
+    is_cudnn = name.startswith("libcudnn") and ".so." in name
+    return name in owned or (is_cudnn and _major(name) in cudnn_majors)
 
 
 def _major(name: str) -> str:
+    """Return 9 for libcudnn.so.9.20.0."""
     return name.partition(".so.")[2].partition(".")[0]
 
 
 def loader_variables(
     env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
 ) -> tuple[dict[str, str | None], list[Shadow]]:
-    """(new values of the variables that change, None to unset one; what was found), for the environment at `prefix`.
+    """Return the loader variables that change for an environment, and the shadowing entries.
 
-    `owned` is that of `libraries`. What does not disturb stays, in its order.
+    The value None unsets a variable. Entries that shadow nothing stay, in their order.
+
+    Args:
+        owned: the libraries of the environment, as `libraries` returns them.
     """
+    path, path_shadows = _library_path(env, prefix, owned)
+    preload, preload_shadows = _preload(env, prefix, owned)
     changed: dict[str, str | None] = {}
-    shadows, entries = [], []
+    if path_shadows:
+        changed["LD_LIBRARY_PATH"] = path or None
+    if preload_shadows:
+        changed["LD_PRELOAD"] = preload or None
+    return changed, [*path_shadows, *preload_shadows]
+
+
+def _library_path(
+    env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
+) -> tuple[str, list[Shadow]]:
+    """Return LD_LIBRARY_PATH without the entries that shadow, and those entries.
+
+    An entry that also leads to the driver stays, after the folders of the environment's libraries
+    that it shadows.
+    """
+    entries: list[str] = []
+    shadows = []
     for entry in path_entries(env):
         folder = entry or os.curdir
         names = _shadows_in(folder, prefix, owned)
@@ -159,71 +219,89 @@ def loader_variables(
             entries.append(entry)
             continue
         kept = _leads_to_driver(folder)
-        shadows.append(Shadow(variable="LD_LIBRARY_PATH", entry=folder, libraries=tuple(names), kept=kept))
         if kept:
             entries += [os.path.dirname(owned[name]) for name in names if name in owned]
             entries.append(entry)
-    if shadows:
-        changed["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(entries)) or None
-    preloads = preload_entries(env)
-    bad = [entry for entry in preloads if _is_shadow(entry, os.path.basename(entry), prefix, owned)]
-    if bad:
-        shadows += [
-            Shadow(variable="LD_PRELOAD", entry=entry, libraries=(os.path.basename(entry),)) for entry in bad
-        ]
-        changed["LD_PRELOAD"] = ":".join(entry for entry in preloads if entry not in bad) or None
-    return changed, shadows
+        shadow = Shadow(variable="LD_LIBRARY_PATH", entry=folder, libraries=tuple(names), kept=kept)
+        shadows.append(shadow)
+    return ":".join(dict.fromkeys(entries)), shadows
+
+
+def _preload(
+    env: Mapping[str, str], prefix: str, owned: Mapping[str, str]
+) -> tuple[str, list[Shadow]]:
+    """Return LD_PRELOAD without the entries that shadow, and those entries."""
+    entries = []
+    shadows = []
+    for entry in preload_entries(env):
+        name = os.path.basename(entry)
+        if _is_shadow(entry, name, prefix, owned):
+            shadows.append(Shadow(variable="LD_PRELOAD", entry=entry, libraries=(name,)))
+        else:
+            entries.append(entry)
+    return ":".join(entries), shadows
 
 
 def _shadows_in(folder: str, prefix: str, owned: Mapping[str, str]) -> list[str]:
+    """Return the file names in a folder that shadow the environment's libraries."""
     names = _names(folder)
-    if "glibc-hwcaps" in names:  # the loader looks there first
-        better = os.path.join(folder, "glibc-hwcaps")
-        names += [name for level in _names(better) for name in _names(os.path.join(better, level))]
-    found = shadowed(names, owned)
-    return [name for name in dict.fromkeys(found) if _is_shadow(os.path.join(folder, name), name, prefix, owned)]
+    if "glibc-hwcaps" in names:  # the loader searches its subfolders first
+        levels = os.path.join(folder, "glibc-hwcaps")
+        for level in _names(levels):
+            names += _names(os.path.join(levels, level))
+    candidates = dict.fromkeys(shadowed(names, owned))
+    return [
+        name for name in candidates if _is_shadow(os.path.join(folder, name), name, prefix, owned)
+    ]
 
 
 def _is_shadow(path: str, name: str, prefix: str, owned: Mapping[str, str]) -> bool:
-    """Whether it is another file than the environment's own of that name."""
+    """Return whether a file of another place shadows a library of the environment."""
     if not shadowed([name], owned):
         return False
-    if os.sep not in path:  # LD_PRELOAD=libcudnn.so.9 is looked for wherever the loader looks
+    if os.sep not in path:  # LD_PRELOAD=libcudnn.so.9 is searched for in all folders of the loader
         return True
     own = owned.get(name)
-    if own is not None and os.path.realpath(path) == os.path.realpath(own):
+    if own is not None and same_file(path, own):
         return False
     inside = os.path.realpath(prefix).rstrip(os.sep) + os.sep
     return not os.path.realpath(path).startswith(inside)
 
 
 def _leads_to_driver(folder: str) -> bool:
-    if not any(os.path.exists(os.path.join(folder, name)) for name in DRIVER):
+    """Return whether a folder has the driver and the loader does not search it by default."""
+    if not any(os.path.exists(os.path.join(folder, name)) for name in DRIVER_SONAMES):
         return False
     machine = os.uname().machine
-    places = {os.path.realpath(place.format(machine)) for place in DEFAULT_FOLDERS}
-    return os.path.realpath(folder) not in places
+    return not any(same_file(place.format(machine), folder) for place in DEFAULT_FOLDERS)
 
 
-# ---- the whole environment of a command ---------------------------------------------------------------------------
+# ---- the variables of a command -----------------------------------------------------------------
 
 
 def activated(env: Mapping[str, str], prefix: str) -> dict[str, str | None]:
-    """The variables that activating the environment would change; None is one to unset."""
+    """Return the variables that activation of the environment changes; None unsets a variable."""
     folder = os.path.join(prefix, "Scripts" if os.name == "nt" else "bin")
     entries = [entry for entry in env.get("PATH", os.defpath).split(os.pathsep) if entry != folder]
-    conda = os.path.isdir(os.path.join(prefix, "conda-meta"))
     changed: dict[str, str | None] = {"PATH": os.pathsep.join([folder, *entries])}
-    changed["CONDA_PREFIX" if conda else "VIRTUAL_ENV"] = prefix
-    if conda and "VIRTUAL_ENV" in env:
-        changed["VIRTUAL_ENV"] = None
+    if os.path.isdir(os.path.join(prefix, "conda-meta")):
+        changed["CONDA_PREFIX"] = prefix
+        if "VIRTUAL_ENV" in env:
+            changed["VIRTUAL_ENV"] = None
+    else:
+        changed["VIRTUAL_ENV"] = prefix
     if "PYTHONHOME" in env:
         changed["PYTHONHOME"] = None
     return changed
 
 
 def variables(env: Mapping[str, str], prefix: str) -> tuple[dict[str, str | None], list[Shadow]]:
-    """(changed variables, None to unset one; shadowing entries) for a command in the environment at `prefix`."""
-    owned = libraries(prefix) if path_entries(env) or preload_entries(env) else {}
+    """Return the variables that change for a command in an environment, and the shadowing entries.
+
+    The value None unsets a variable.
+    """
+    owned: dict[str, str] = {}
+    if path_entries(env) or preload_entries(env):
+        owned = libraries(prefix)
     changed, shadows = loader_variables(env, prefix, owned)
     return {**activated(env, prefix), **changed}, shadows

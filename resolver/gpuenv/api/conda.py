@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..compat.conda_records import Carriers
 from ..errors import Explanation, HostMismatchError, InputError, NoSolutionError, Reason
-from ..index.multi_index import CombinedIndex
+from ..index.multi_index import MultiIndex
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
@@ -127,7 +127,7 @@ def _solve_wheels(
     _check_versions_of_conda(own, supply)
     indexes: list[wheels_beside.Beside] = []
 
-    def beside_conda(index: CombinedIndex) -> wheels_beside.Beside:
+    def beside_conda(index: MultiIndex) -> wheels_beside.Beside:
         wrapped = wheels_beside.Beside(index, supply)
         wrapped.want_extras(renamed.requirements)
         indexes.append(wrapped)

@@ -245,6 +245,7 @@ def examine(
     described: bool = False,
     probe: bool = False,
     timeout: float = 300.0,
+    root: str = "/",
     flags: Sequence[str] = (),
 ) -> Examination:
     """Diagnose a failure by a log, by this host and by an environment. No file is changed.
@@ -256,6 +257,7 @@ def examine(
         described: whether the host was described by flags; no device of this machine is used then.
         probe: whether to run the tests that tell causes apart.
         timeout: seconds for the checks, and for the tests.
+        root: the folder that holds /dev.
         flags: the host flags, to be repeated in the command that is proposed.
 
     Returns:
@@ -264,14 +266,23 @@ def examine(
     Raises:
         InputError: there is no interpreter at the target.
     """
+    from functools import partial
+
     from ..doctor import diagnosis
 
+    stages = diagnosis.Stages(
+        data=compatibility_data(),
+        verify=partial(environments.verify, None),
+        solve=partial(environments.solve, options=IndexOptions(offline=True)),
+    )
     return diagnosis.examine(
         log,
         host,
+        stages,
         target=target,
         described=described,
         probe=probe,
         timeout=timeout,
+        root=root,
         flags=flags,
     )

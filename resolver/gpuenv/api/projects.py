@@ -54,9 +54,9 @@ def read_project(folder: str = "") -> Project:
 
 
 def _dependencies(path: str, extras: Sequence[str], groups: Sequence[str]) -> Sequence[str]:
-    from .. import requirements
+    from ..requirements import pyproject
 
-    return requirements.read_project(path, extras, groups).requirements
+    return pyproject.read_project(path, extras, groups).requirements
 
 
 def has_profiles(folder: str = "") -> bool:

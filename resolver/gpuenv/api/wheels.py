@@ -15,7 +15,7 @@ from .backend import Progress
 from .data import compatibility_data
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
-    from ..index.multi_index import CombinedIndex
+    from ..index.multi_index import MultiIndex
     from ..index.protocol import Index
 
 # Reasons of `host_fit.fit` that can be checked without looking at the GPU and the driver.
@@ -41,7 +41,7 @@ def solve_from(
     options: IndexOptions,
     *,
     changes: bool = True,
-    wrap: Callable[[CombinedIndex], Index] | None = None,
+    wrap: Callable[[MultiIndex], Index] | None = None,
 ) -> Plan:
     """Solve a request for wheels.
 
@@ -65,7 +65,7 @@ def solve_from(
 
     if wrap is None:
         constraints = [parse_requirement(text) for text in request.constraints]
-        index.look_ahead(solver.read_request(request, data)[1], constraints, target)
+        index.start_prefetch(solver.read_request(request, data)[1], constraints, target)
     try:
         plan = solver.solve(
             request,
@@ -78,11 +78,11 @@ def solve_from(
             data=f"matrix {data.version}, index snapshot {snapshot.version}",
         )
     finally:
-        index.look_no_more()
+        index.stop_prefetch()
     return _with_sizes(plan, index)
 
 
-def _with_sizes(plan: Plan, index: CombinedIndex) -> Plan:
+def _with_sizes(plan: Plan, index: MultiIndex) -> Plan:
     """Ask the index for the sizes of the files that have none yet."""
     if all(pin.wheel.size is not None for pin in plan.pins):
         return plan

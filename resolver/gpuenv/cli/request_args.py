@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from .. import api
 from ..errors import InputError
 from ..model import CondaOptions, Host, IndexOptions, Request
-from ..requirements.parse import Asked
 from .host_args import add_host_flags, read_conda_host, read_host_flags
 from .parser import add_common_flags
+
+if TYPE_CHECKING:  # the module imports packaging, which a plain solve does not need
+    from ..requirements.parse import RequirementSet
 
 FORMATS = ("pylock", "requirements", "conda-explicit", "conda-lock")
 DEFAULT_PATHS = {
@@ -252,9 +255,9 @@ def read_requirement(text: str) -> str:
     """Read a requirement of the command line; one with a URL or a path is read as in a file."""
     if not any(sign in text for sign in ("/", "\\", ".whl", ".tar", ".zip")):
         return text
-    from ..requirements.parse import requirement
+    from ..requirements.parse import checked_requirement
 
-    return requirement(text, "the command line")
+    return checked_requirement(text, "the command line")
 
 
 def _normalized(names: Sequence[str]) -> tuple[str, ...]:
@@ -275,7 +278,7 @@ def _project_folder(arguments: Namespace) -> str | None:
 
 
 def _merged(
-    request: Request, options: IndexOptions, asked: Asked
+    request: Request, options: IndexOptions, asked: RequirementSet
 ) -> tuple[Request, IndexOptions]:
     """Add what files ask for.
 

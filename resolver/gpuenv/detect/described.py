@@ -7,16 +7,12 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InputError
 from ..model import ComputeCapability, Gpu, Host, Problem, Python, parse_pair, parse_release
+from ..requirements.target import PLATFORMS
 from . import interpreter, system
 
 Lookup = Callable[[str], tuple[int, int] | None]
 
 
-_PLATFORMS = {
-    "linux-x86_64": ("linux", "x86_64"),
-    "linux-aarch64": ("linux", "aarch64"),
-    "win-amd64": ("windows", "x86_64"),
-}
 _OLDEST_BRANCH = 100  # smaller first numbers are CUDA versions given by mistake
 _SM = r"(?i)sm_(\d{1,2})(\d)"
 
@@ -81,11 +77,11 @@ def _with(host: Host, fact: str, source: str, **changes: object) -> Host:
 
 
 def _on_platform(host: Host, platform: str) -> Host:
-    if platform not in _PLATFORMS:
-        raise InputError(f"--platform {platform!r} is not known", hint=f"give one of {', '.join(_PLATFORMS)}")
+    if platform not in PLATFORMS:
+        raise InputError(f"--platform {platform!r} is not known", hint=f"give one of {', '.join(PLATFORMS)}")
     if platform == host.platform:
         return host
-    kind, machine = _PLATFORMS[platform]
+    kind, machine = PLATFORMS[platform]
     python = host.python.replace(executable=None)  # an interpreter of another platform
     host = _with(host, "os", "--platform", os=kind, python=python, glibc=None)
     host = _with(host, "machine", "--platform", machine=machine)

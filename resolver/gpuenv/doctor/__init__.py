@@ -1,8 +1,35 @@
-"""From an error message to its cause: facts of a log and of the host, and the verdicts that follow from them."""
+"""From a failure to its cause: facts of a log and of the host, and the verdicts that follow.
+
+stream: cuts a log into blocks of whole lines.
+prefilter: finds the lines that may hold a message.
+log_reader: reads the facts of a log.
+cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
+host_facts: facts of detection, installed packages, compatibility rules and variables.
+check_facts: facts of the checks of `gpuenv verify` and of the probe tests.
+facts: all facts of one diagnosis, looked up by kind.
+rules, build_rules: from facts to findings.
+verdicts: from findings to verdicts, best first.
+remedy: a new solve for the installed frameworks.
+diagnosis: composes all of these.
+catalog: the causes, the messages and the releases of matrix_data/doctor.
+status_codes: status numbers, Xids and forms of versions.
+model: the values.
+"""
 
 from .catalog import Cause, causes
 from .log_reader import read_log
-from .model import KINDS, TESTS, Diagnosis, Fact, Verdict
+from .model import KINDS, PROBE_TESTS, TESTS, Diagnosis, Fact, Verdict
 from .verdicts import diagnose
 
-__all__ = ["KINDS", "TESTS", "Cause", "Diagnosis", "Fact", "Verdict", "causes", "diagnose", "read_log"]
+__all__ = [
+    "KINDS",
+    "PROBE_TESTS",
+    "TESTS",
+    "Cause",
+    "Diagnosis",
+    "Fact",
+    "Verdict",
+    "causes",
+    "diagnose",
+    "read_log",
+]

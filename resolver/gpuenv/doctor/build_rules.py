@@ -1,154 +1,264 @@
-"""The rules of builds: one for the CPU, one for another GPU, and what the name of a release says of a build."""
+"""Rules about builds: a CPU build, a build for another GPU, and what a release number implies."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from ..compat.architectures import sass_runs
+from ..compat.architectures import any_sass_runs
 from .catalog import capability_of, compilers, releases_before
-from .facts import Case, Finding
-from .model import Fact
-from .status_codes import pair
+from .facts import Case
+from .model import Fact, Finding, likely, possible, proved
+from .status_codes import version_tuple
 
-HALF = (7, 0)  # the first capability whose GPUs compute in half precision as fast as CTranslate2 and others want it
-MINOR = (11, 0)  # from that CUDA on a driver serves later minor versions of its own major version
-# GPUs before the tables' first: Fermi and the first Kepler.
-_EARLY = re.compile(r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b")
+Capability = tuple[int, ...]  # a compute capability: (9, 0)
 
-
-def for_cpu(case: Case) -> Iterator[Finding]:
-    """A build for the CPU, which is a fault where it was not meant; it shows, too, where a program takes the CPU."""
-    built = [each for each in case.every("cuda-built") if each.from_log]
-    gpus = case.every("gpu")
-    took = case.symptom("took-cpu") if gpus else []
-    unmeant = case.symptom("cuda-unavailable", "cuda-asked") or took
-    for each in built:
-        known = unmeant or (case.every("gpu", "driver", "toolkit") if each.subject == "jax" else [])
-        if each.value == "none" and known:
-            yield "cpu_only_build", "likely", [each, known[0]]
-    if took and not any(each.value != "none" for each in built):
-        served = [one for one in gpus if (_capability(one.value) or (0, 0)) >= HALF]
-        if served and not case.every("driver"):
-            # Every GPU since Volta has half precision, and CPUs have not.
-            refused = any("float16" in each.text for each in took)
-            yield "cpu_only_build", "likely" if refused else "possible", [took[0], served[0]]
+# The first capability with fast half precision, which CTranslate2 and others require.
+_FAST_HALF_PRECISION = (7, 0)
+# Since CUDA 11.0, a driver supports the later minor versions of its own major version.
+_MINOR_VERSION_COMPATIBILITY = (11, 0)
+# Without any code list, a GPU newer than this is more likely newer than the build than older.
+_LAST_COMMON_CAPABILITY = (7, 5)
+_FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
+# GPUs older than the first in the tables: Fermi and the first Kepler.
+_EARLY_GPU = re.compile(
+    r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b"
+)
+_EARLY_CAPABILITY = (3, 0)
 
 
-def against_host(case: Case) -> Iterator[Finding]:
-    """A build's CUDA against the driver's newest one, and against the GPUs that its compiler knows."""
-    built = {pair(each.value): each for each in case.every("cuda-built") if each.from_log and each.value != "none"}
-    built.pop((), None)
-    failed = case.faults() or case.symptom("cuda-unavailable", "took-cpu")
-    if not built or not failed:
+# ---- CPU builds ---------------------------------------------------------------------------------
+
+
+def cpu_builds(case: Case) -> Iterator[Finding]:
+    """Find a CPU build where a GPU was meant to be used."""
+    builds = [fact for fact in case.of_kind("cuda-built") if fact.from_log]
+    took_cpu = case.symptoms("took-cpu") if case.of_kind("gpu") else []
+    unmeant = case.symptoms("cuda-unavailable", "cuda-asked") + took_cpu
+    for build in builds:
+        signs = unmeant
+        if not signs and build.subject == "jax":
+            signs = case.of_kind("gpu", "driver", "toolkit")
+        if build.value == "none" and signs:
+            yield likely("cpu_only_build", build, signs[0])
+    has_cuda_build = any(build.value != "none" for build in builds)
+    if took_cpu and not has_cuda_build and not case.of_kind("driver"):
+        yield from _cpu_instead_of_gpu(case, took_cpu)
+
+
+def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
+    """A program ran on the CPU although the log names a GPU that supports half precision."""
+    for gpu in case.of_kind("gpu"):
+        if (_capability(gpu.value) or (0, 0)) >= _FAST_HALF_PRECISION:
+            # Every GPU since Volta has half precision, and CPUs do not.
+            refused_half = any("float16" in fact.text for fact in took_cpu)
+            finding = likely if refused_half else possible
+            yield finding("cpu_only_build", took_cpu[0], gpu)
+            return
+
+
+# ---- the CUDA version of a build ----------------------------------------------------------------
+
+
+def cuda_of_build(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA version of a build with the driver's, and with the GPUs it compiles for."""
+    builds = _cuda_builds(case)
+    failed = case.faults() or case.symptoms("cuda-unavailable", "took-cpu")
+    if not builds or not failed:
         return
-    first, last = min(built), max(built)
-    for each in case.every("driver-cuda"):
-        newest = pair(each.value)
-        if each.from_log and newest and (first[0] > newest[0] or newest < first < MINOR):
-            sure = "likely" if case.symptom("cuda-unavailable") else "possible"
-            yield "driver_too_old", sure, [built[first], each]
+    oldest, newest = min(builds), max(builds)
+    for driver in case.of_kind("driver-cuda"):
+        if driver.from_log and _is_driver_older(version_tuple(driver.value), oldest):
+            unavailable = case.symptoms("cuda-unavailable")
+            finding = likely if unavailable else possible
+            yield finding("driver_too_old", builds[oldest], driver)
             break
-    known = _range_of(last)
-    for each in case.every("gpu"):
-        capability = _capability(each.value)
-        if known and capability and capability[0] > known[1][0]:  # a later minor version is served
-            yield "gpu_too_new_for_build", "likely", [each, built[last]]
+    compiled = _compiled_capabilities(newest)
+    for gpu in case.of_kind("gpu"):
+        capability = _capability(gpu.value)
+        # A GPU of a later minor version runs the same code.
+        if compiled and capability and capability[0] > compiled[1][0]:
+            yield likely("gpu_too_new_for_build", gpu, builds[newest])
             break
 
 
-def _range_of(cuda: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The first and the last compute capability that a CUDA release's compiler serves, None where it is not known."""
-    ranges = [(least, most) for since, least, most in compilers() if cuda >= since]
-    return ranges[-1] if ranges else None
+def _cuda_builds(case: Case) -> dict[tuple[int, ...], Fact]:
+    """Return the CUDA versions of the builds that a log names."""
+    builds = {}
+    for fact in case.of_kind("cuda-built"):
+        version = version_tuple(fact.value)
+        if fact.from_log and version:
+            builds[version] = fact
+    return builds
+
+
+def _is_driver_older(driver: tuple[int, ...], cuda: tuple[int, ...]) -> bool:
+    """Whether a driver for one CUDA version does not support builds for another."""
+    if not driver:
+        return False
+    return cuda[0] > driver[0] or driver < cuda < _MINOR_VERSION_COMPATIBILITY
+
+
+def _compiled_capabilities(cuda: tuple[int, ...]) -> tuple[Capability, Capability] | None:
+    """Return the lowest and the highest capability that a CUDA release compiles for, or None."""
+    newest = None
+    for since, lowest, highest in compilers():
+        if cuda >= since:
+            newest = lowest, highest
+    return newest
+
+
+# ---- code for the GPU ---------------------------------------------------------------------------
 
 
 def architectures(case: Case) -> Iterator[Finding]:
-    """A build without code for the GPU: is the GPU newer or older than what it serves?"""
-    yield from _out_of_range(case)
-    failed = case.test("architecture", "fail")
-    missing = case.every("architecture-missing") + ([failed] if failed else [])
+    """Explain missing code for a GPU: is the GPU newer or older than the build supports?"""
+    yield from _out_of_stated_range(case)
+    failed = case.failed("architecture")
+    missing = case.of_kind("architecture-missing")
+    if failed:
+        missing.append(failed)
     if not missing:
         return
-    known = {one.value: one for one in case.every("architectures")}
-    served = [pair(each) for one in known.values() for each in one.value.split()]
-    told = [(pair(one.value), one) for one in case.every("capability")]
-    devices = [((numbers[0], numbers[1]), one) for numbers, one in told if len(numbers) > 1]
-    devices += [(capability, one) for one in case.every("gpu") if (capability := _capability(one.value))]
-    targets = {each.replace(".", "") for one in known.values() for each in one.value.split()}
-    # One that the build has code for is not what it is about.
-    devices = [one for one in devices if not any(sass_runs(target, one[0]) for target in targets)]
-    device = next(iter(devices), None)
-    sure = "proved" if failed or len(missing) > 1 or served else "likely"
-    facts = missing[:2] + ([device[1]] if device else []) + list(known.values())[:1]
+    lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    built_for = [text for value in lists for text in value.split()]
+    device = _unserved_device(case, built_for)
+    is_certain = bool(failed) or len(missing) > 1 or bool(built_for)
+    finding = proved if is_certain else likely
+    facts = missing[:2]
+    if device:
+        facts.append(device[1])
+    facts += list(lists.values())[:1]
     if device is None:
-        yield "gpu_too_new_for_build", "possible", facts  # builds drop an architecture more rarely than GPUs appear
-        yield "gpu_too_old_for_build", "possible", facts
-    elif not served and (found := _beyond_compiler(case, device[0])):
-        yield found[0], sure, [*facts, found[1]]
-    elif device[0] > max(served, default=(7, 5)):
-        yield "gpu_too_new_for_build", sure, facts
+        # GPUs appear more often than builds drop an architecture, so this order.
+        yield possible("gpu_too_new_for_build", *facts)
+        yield possible("gpu_too_old_for_build", *facts)
+        return
+    beyond = None if built_for else _beyond_toolkit(case, device[0])
+    if beyond:
+        cause, toolkit = beyond
+        yield finding(cause, *facts, toolkit)
+        return
+    highest = max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY)
+    if device[0] > highest:
+        yield finding("gpu_too_new_for_build", *facts)
     else:
-        yield "gpu_too_old_for_build", sure, facts
+        yield finding("gpu_too_old_for_build", *facts)
+
+
+def _out_of_stated_range(case: Case) -> Iterator[Finding]:
+    """Compare a GPU with the range that a build states; later minor versions run the same code."""
+    for fact in case.of_kind("architecture-range"):
+        device, lowest, highest = map(version_tuple, fact.value.split(" "))
+        if device < lowest:
+            yield proved("gpu_too_old_for_build", fact)
+        elif device[:1] > highest[:1]:
+            yield proved("gpu_too_new_for_build", fact)
+
+
+def _unserved_device(case: Case, built_for: list[str]) -> tuple[tuple[int, int], Fact] | None:
+    """Return the first GPU that the build has no SASS for, or None."""
+    targets = {text.replace(".", "") for text in built_for}
+    for capability, fact in _devices(case):
+        if not any_sass_runs(targets, capability):
+            return capability, fact
+    return None
+
+
+def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
+    """Yield the compute capabilities that facts state, then those of GPUs known by name."""
+    for fact in case.of_kind("capability"):
+        version = version_tuple(fact.value)
+        if len(version) > 1:
+            yield (version[0], version[1]), fact
+    for fact in case.of_kind("gpu"):
+        capability = _capability(fact.value)
+        if capability:
+            yield capability, fact
+
+
+def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
+    """Return the cause and the toolkit if the named CUDA toolkit does not compile for a GPU."""
+    toolkit = case.first("toolkit")
+    compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
+    if toolkit is None or compiled is None:
+        return None
+    lowest, highest = compiled
+    if device > highest:
+        return "gpu_too_new_for_build", toolkit
+    if device < lowest:
+        return "gpu_too_old_for_build", toolkit
+    return None
 
 
 def _capability(name: str) -> tuple[int, int] | None:
-    """The compute capability of a GPU by its name: of the tables, or of the time before them."""
-    found = capability_of(name)
-    if found is None and "GTX" in name.upper():
-        found = capability_of(re.sub("(?i)GTX", "RTX", name))  # people mix them up
-    return found or ((3, 0) if _EARLY.search(name) else None)
+    """Return the compute capability of a GPU by its name, or None for an unknown name."""
+    capability = capability_of(name)
+    if capability is None and "GTX" in name.upper():
+        # People confuse GTX and RTX.
+        capability = capability_of(re.sub("(?i)GTX", "RTX", name))
+    if capability is None and _EARLY_GPU.search(name):
+        return _EARLY_CAPABILITY
+    return capability
 
 
-def _beyond_compiler(case: Case, device: tuple[int, ...]) -> tuple[str, Fact] | None:
-    """Whether the CUDA release that is named does not serve a GPU, and in which direction."""
-    told = case.first("toolkit")
-    known = _range_of(pair(told.value)) if told else None
-    if told is None or known is None:
-        return None
-    if device > known[1]:
-        return "gpu_too_new_for_build", told
-    return ("gpu_too_old_for_build", told) if device < known[0] else None
+# ---- what a release number implies --------------------------------------------------------------
 
 
-def releases(case: Case) -> Iterator[Finding]:
-    """What the release of a framework says by itself: of its CUDA, of Windows, and of a GPU that came after it."""
-    unseen = case.symptom("cuda-unavailable")
-    of = _versions(case)
-    if unseen and "tensorflow" in of:
-        version, told = of["tensorflow"]
-        windows, toolkit = case.first("os", "windows"), case.first("toolkit")
-        built = next((cuda for before, cuda in releases_before("tensorflow") if version < before), None)
-        if version >= (2, 11) and windows and not case.first("wsl", "yes"):
-            yield "cpu_only_build", "likely", [told, windows, unseen[0]]
-        elif built and toolkit and pair(toolkit.value)[: len(built)] != built:
-            yield "cuda_major_mismatch", "likely", [told, toolkit, unseen[0]]
-    failed = [one for one in case.every("status") if one.subject in ("cudnn", "cublas", "cusolver", "cufft")]
-    failed += case.symptom("launch", "cudnn-start", "cudnn-call")
-    if failed and not case.every("out-of-memory", "architecture-missing"):
-        devices = [(_capability(one.value), one) for one in case.every("gpu")]
-        for name, (version, told) in of.items():
-            most = next((most for before, most in releases_before("newest", name) if version < before), None)
-            late = [one for capability, one in devices if most and capability and capability > most]
-            if late:
-                yield "gpu_too_new_for_build", "likely", [failed[0], told, late[0]]
+def tensorflow_release(case: Case) -> Iterator[Finding]:
+    """Conclude from TensorFlow's release: no CUDA build for Windows, or another CUDA version."""
+    unavailable = case.symptoms("cuda-unavailable")
+    newest = _newest_releases(case).get("tensorflow")
+    if not unavailable or newest is None:
+        return
+    version, release = newest
+    windows, toolkit = case.first("os", value="windows"), case.first("toolkit")
+    built = _row_before("tensorflow", "", version)
+    if version >= _FIRST_CUDA_ONLY_RELEASE and windows and not case.first("wsl", value="yes"):
+        yield likely("cpu_only_build", release, windows, unavailable[0])
+    elif built and toolkit and version_tuple(toolkit.value)[: len(built)] != built:
+        yield likely("cuda_major_mismatch", release, toolkit, unavailable[0])
 
 
-def _versions(case: Case) -> dict[str, tuple[tuple[int, ...], Fact]]:
-    """The latest release of each framework that is named."""
-    found: dict[str, tuple[tuple[int, ...], Fact]] = {}
-    for each in case.every("version"):
-        version = pair(each.value)
-        if each.subject not in found or found[each.subject][0] < version:
-            found[each.subject] = (version, each)
-    return found
+def gpu_after_release(case: Case) -> Iterator[Finding]:
+    """Find a GPU that is newer than the release of the framework."""
+    failures = [
+        fact
+        for fact in case.of_kind("status")
+        if fact.subject in ("cudnn", "cublas", "cusolver", "cufft")
+    ]
+    failures += case.symptoms("launch", "cudnn-start", "cudnn-call")
+    if not failures or case.of_kind("out-of-memory", "architecture-missing"):
+        return
+    for framework, (version, release) in _newest_releases(case).items():
+        highest = _row_before("newest", framework, version)
+        gpu = _gpu_above(case, highest) if highest else None
+        if gpu:
+            yield likely("gpu_too_new_for_build", failures[0], release, gpu)
 
 
-def _out_of_range(case: Case) -> Iterator[Finding]:
-    """A GPU outside of the range that a build states; a later minor version is served by code for an earlier one."""
-    for each in case.every("architecture-range"):
-        device, least, most = (pair(one) for one in each.value.split(" "))
-        if device < least:
-            yield "gpu_too_old_for_build", "proved", [each]
-        elif device[:1] > most[:1]:
-            yield "gpu_too_new_for_build", "proved", [each]
+def _row_before(table: str, framework: str, version: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the value of the first row of releases.toml that a release is older than."""
+    for before, value in releases_before(table, framework):
+        if version < before:
+            return value
+    return None
+
+
+def _gpu_above(case: Case, highest: Capability) -> Fact | None:
+    """Return the first GPU with a higher compute capability, or None."""
+    for gpu in case.of_kind("gpu"):
+        capability = _capability(gpu.value)
+        if capability and capability > highest:
+            return gpu
+    return None
+
+
+def _newest_releases(case: Case) -> dict[str, tuple[tuple[int, ...], Fact]]:
+    """Return the newest release of each framework that the facts name."""
+    newest: dict[str, tuple[tuple[int, ...], Fact]] = {}
+    for fact in case.of_kind("version"):
+        version = version_tuple(fact.value)
+        if fact.subject not in newest or newest[fact.subject][0] < version:
+            newest[fact.subject] = (version, fact)
+    return newest

@@ -1,26 +1,41 @@
-"""What the doctor knows, from matrix_data/doctor: the causes, and the messages with the facts that they give."""
+"""The doctor's data in matrix_data/doctor: causes, messages of logs, and old releases."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from ..compat.data import data_folder
-from ..errors import DataError
+from ..compat.rows import read_toml
 from ..model import Value
-from .status_codes import pair
+from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"
-_KEPT: dict[str, Any] = {}
+_TERM = re.compile("%[a-z]+%")
+_NAME_NOISE = re.compile(
+    r"(?i)\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
+)
+
+Row = dict[str, Any]  # of a TOML file
+# A CUDA release, and the lowest and the highest compute capability that it compiles for.
+Compiler = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class Cause(Value):
-    """A class of causes: `proves`, `refutes` and `fix` in words; `fails`, `passes`: the tests that decide it.
+    """A cause of failures.
 
-    `looks`: general forms of the messages by which it is met; `log`: what a log alone does not tell of it, or "".
-    `rank` orders causes that are as sure as one another. `scope`: environment, host or program, what has to change.
-    `root`: the fix needs an administrator's rights. `solve`: a new solve helps.
+    Attributes:
+        rank: orders causes with the same confidence; the highest comes first.
+        scope: what has to change: environment, host or program.
+        root: the fix needs an administrator.
+        solve: a new solve helps.
+        proves, refutes: what a person can check by hand.
+        fails, passes: the tests that prove the cause by failing, and rule it out by passing.
+        looks: general forms of the messages by which people meet the cause.
+        log: what a log alone does not tell about it, or "".
     """
 
     id: str
@@ -40,7 +55,10 @@ class Cause(Value):
 
 
 class Message(Value):
-    """A message's general form, and what it says: a cause or facts. See the head of messages.toml."""
+    """The general form of a message, and the cause or the facts that it states.
+
+    The head of messages.toml describes the fields.
+    """
 
     name: str
     needles: tuple[bytes, ...]
@@ -53,96 +71,185 @@ class Message(Value):
 
     @property
     def numbered(self) -> tuple[bytes, ...]:
-        """The needles in which lines may differ that differ in their digits only."""
-        return () if self.alike else tuple(one for one in self.needles if one != one.translate(None, DIGITS))
+        """The needles that hold digits: lines with other digits may lack them."""
+        if self.alike:
+            return ()
+        return tuple(needle for needle in self.needles if needle != needle.translate(None, DIGITS))
 
     def compiled(self) -> re.Pattern[str]:
-        """Its pattern; compiled when a line is looked at for the first time."""
-        found: re.Pattern[str] | None = _KEPT.get(self.name)
-        if found is None:
-            found = _KEPT[self.name] = re.compile(self.pattern, re.IGNORECASE)
-        return found
+        """Return the pattern, compiled at its first use."""
+        return _compile(self.pattern)
 
 
-def _read(*path: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        with open(os.path.join(data_folder(), *path), "rb") as stream:
-            return tomllib.load(stream)
-    except (OSError, ValueError) as error:
-        raise DataError(f"the doctor's data cannot be read: {'/'.join(path)}: {error}") from None
+@cache
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
-def causes() -> dict[str, Cause]:
-    """The causes by their ids, in the order of the file. Read once."""
-    if "causes" not in _KEPT:
-        rows = _read("doctor", "causes.toml")["cause"]
-        plain: list[dict[str, Any]] = [
-            {name: tuple(at) if isinstance(at, list) else at for name, at in row.items()} for row in rows
-        ]
-        _KEPT["causes"] = {row["id"]: Cause(**row) for row in plain}
-    return _KEPT["causes"]  # type: ignore[no-any-return]
+@cache
+def causes() -> Mapping[str, Cause]:
+    """Return the causes by id, in the order of the file.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    by_id = {}
+    for row in _read("doctor", "causes.toml")["cause"]:
+        lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+        by_id[row["id"]] = Cause(**{**row, **lists})
+    return by_id
 
 
+@cache
 def messages() -> tuple[Message, ...]:
-    """The messages, in the order of the file. Read once."""
-    if "messages" not in _KEPT:
-        data = _read("doctor", "messages.toml")
-        terms = {f"%{name}%": text for name, text in data["terms"].items()}
-        _KEPT["messages"] = tuple(
-            Message(
-                name=row["name"],
-                needles=tuple(one.encode() for one in row["needles"]),
-                pattern=re.sub("%[a-z]+%", lambda term: terms[term[0]], row["pattern"]),
-                cause=row.get("cause", ""),
-                sure=row.get("sure", ""),
-                facts=tuple((kind, subject, value) for kind, subject, value in row.get("facts", ())),
-                lines=row.get("lines", 0),
-                alike=row.get("alike", False),
-            )
-            for row in data["message"]
-        )
-    return _KEPT["messages"]  # type: ignore[no-any-return]
+    """Return the messages in the order of the file.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    data = _read("doctor", "messages.toml")
+    return tuple(_message(row, data["terms"]) for row in data["message"])
 
 
-def compilers() -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """CUDA releases in their order, each with the first and the last compute capability that it compiles for."""
-    if "compilers" not in _KEPT:
-        old = [(row["cuda"], row["first"], row["last"]) for row in _releases()["compiler"]]
-        new = []
-        for row in _read("toolkits.toml")["compiler"]:
-            targets = [one for one in row["targets"] if one.isdigit()]  # without those of one architecture alone: 90a
-            new.append((row["cuda"], *(f"{one[:-1]}.{one[-1]}" for one in (targets[0], targets[-1]))))
-        _KEPT["compilers"] = sorted(tuple(map(pair, row)) for row in [*old, *new])
-    return _KEPT["compilers"]  # type: ignore[no-any-return]
+def _message(row: Row, terms: Mapping[str, str]) -> Message:
+    facts = [(kind, subject, value) for kind, subject, value in row.get("facts", ())]
+    return Message(
+        name=row["name"],
+        needles=tuple(needle.encode() for needle in row["needles"]),
+        pattern=_TERM.sub(lambda term: terms[term[0].strip("%")], row["pattern"]),
+        cause=row.get("cause", ""),
+        sure=row.get("sure", ""),
+        facts=tuple(facts),
+        lines=row.get("lines", 0),
+        alike=row.get("alike", False),
+    )
 
 
-def releases_before(table: str, framework: str = "") -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Rows of releases.toml: releases that are older than the first have the second, a CUDA or a compute capability."""
-    rows = [row for row in _releases()[table] if row.get("framework", "") == framework]
-    return [(pair(row["before"]), pair(row.get("cuda") or row["capability"])) for row in rows]
+# ---- facts of a message -------------------------------------------------------------------------
+
+_FIELD = re.compile(r"\{(\d)(?:\|(\w+))?\}")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "b": 1}
 
 
-def _releases() -> dict[str, Any]:
-    if "releases" not in _KEPT:
-        _KEPT["releases"] = _read("doctor", "releases.toml")
-    return _KEPT["releases"]  # type: ignore[no-any-return]
+def fill(template: str, match: re.Match[str]) -> str:
+    """Return the template of a fact with the groups of a match.
+
+    "{1}" is the first group, and "{1|cudnn}" is the group in the form "cudnn". A group that does
+    not have its form gives "".
+    """
+    if "{" not in template:
+        return template
+
+    def value(field: re.Match[str]) -> str:
+        text = (match[int(field[1])] or "").strip()
+        form = field[2]
+        if not text or form is None:
+            return text
+        return _FORMS[form](text)
+
+    return _FIELD.sub(value, template)
+
+
+def _file_name(text: str) -> str:
+    return text.rpartition("/")[2]
+
+
+def _distribution(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+def _bytes(text: str) -> str:
+    """Return a size in bytes: "2.00 GiB" -> "2147483648"; "" for other text."""
+    number, _, unit = text.partition(" ")
+    try:
+        return str(int(float(number) * _UNITS.get(unit[:1], 1)))
+    except ValueError:
+        return ""
+
+
+def _capabilities(text: str) -> str:
+    """Return the compute capabilities of targets: "sm_80 sm_120" -> "8.0 12.0"."""
+    return " ".join(map(_dotted, re.findall(r"\d{2,3}", text)))
+
+
+_FORMS: dict[str, Callable[[str], str]] = {
+    "lower": str.lower,
+    "cudnn": cudnn_version,
+    "cuda": cuda_version,
+    "name": _file_name,
+    "distribution": _distribution,
+    "bytes": _bytes,
+    "capability": _capabilities,
+    "capabilities": _capabilities,
+}
+
+
+# ---- releases and GPUs --------------------------------------------------------------------------
+
+
+@cache
+def compilers() -> tuple[Compiler, ...]:
+    """Return the CUDA releases in order, with the compute capabilities they compile for."""
+    old = _releases()["compiler"]
+    rows = [_compiler(row["cuda"], row["first"], row["last"]) for row in old]
+    for row in _read("toolkits.toml")["compiler"]:
+        # Without targets for one architecture alone, such as 90a.
+        targets = [target for target in row["targets"] if target.isdigit()]
+        rows.append(_compiler(row["cuda"], _dotted(targets[0]), _dotted(targets[-1])))
+    return tuple(sorted(rows))
+
+
+def _compiler(cuda: str, lowest: str, highest: str) -> Compiler:
+    return version_tuple(cuda), version_tuple(lowest), version_tuple(highest)
+
+
+def _dotted(target: str) -> str:
+    """Return the compute capability of a target: "120" -> "12.0"."""
+    return f"{target[:-1]}.{target[-1]}"
+
+
+def releases_before(
+    table: str, framework: str = ""
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the rows of a table of releases.toml.
+
+    Returns:
+        (release, value) pairs: releases before that one have the value, which is a CUDA version or
+        a compute capability.
+    """
+    rows = []
+    for row in _releases()[table]:
+        if row.get("framework", "") == framework:
+            value = row.get("cuda") or row["capability"]
+            rows.append((version_tuple(row["before"]), version_tuple(value)))
+    return rows
 
 
 def capability_of(name: str) -> tuple[int, int] | None:
-    """The compute capability of a GPU by the name that a log gives it, None where the tables have no such name."""
-    if "gpus" not in _KEPT:
-        _KEPT["gpus"] = {
-            _plain_name(each): group["capability"] for group in _read("gpus.toml")["group"] for each in group["names"]
-        }
-    found = _KEPT["gpus"].get(_plain_name(name))
-    if found is None:
-        return None
-    major, _, minor = found.partition(".")
-    return int(major), int(minor)
+    """Return the compute capability of a GPU by its name in a log, or None for an unknown name."""
+    return _gpus().get(_plain_name(name))
+
+
+@cache
+def _gpus() -> Mapping[str, tuple[int, int]]:
+    """Return the compute capabilities of the known GPUs, by plain name."""
+    gpus = {}
+    for group in _read("gpus.toml")["group"]:
+        major, minor = version_tuple(group["capability"])
+        for name in group["names"]:
+            gpus[_plain_name(name)] = (major, minor)
+    return gpus
 
 
 def _plain_name(name: str) -> str:
-    bare = re.sub(r"(?i)\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b", " ", name)
-    return "".join(bare.lower().split())
+    """Return a GPU's name without the maker, the memory and the form factor."""
+    return "".join(_NAME_NOISE.sub(" ", name).lower().split())
+
+
+@cache
+def _releases() -> Row:
+    return _read("doctor", "releases.toml")
+
+
+def _read(*path: str) -> Row:
+    return read_toml(os.path.join(data_folder(), *path))

@@ -1,15 +1,17 @@
-"""What cuDNN's log of calls (CUDNN_LOGLEVEL_DBG=3; CUDNN_LOGINFO_DBG of cuDNN 8) tells of its handles.
+"""Follows cuDNN handles through cuDNN's log of calls, to find their misuse.
 
-A block of that log names a function, its parameters, and at its end who called it:
+The log is written with CUDNN_LOGLEVEL_DBG=3, or CUDNN_LOGINFO_DBG in cuDNN 8. A block of it names a
+function, its parameters, and at the end the caller:
 
     I! CuDNN (v91900 56) function cudnnConvolutionForward() called:
     i!     handle: type=cudnnHandle_t:
     i! Process=763; Thread=763; GPU=0; Handle=0x6fda650; StreamId=(nil) (defaultStream).
 
-So it shows what no status says: a handle of another process (made before a fork), one that was destroyed or never made,
-and one that two threads use at the same time: the second comes between a call and what that call does within itself
-(cudnnBackendExecuteInternal). To use one by turns is allowed, and XLA does. Seen in logs of 9.14 and 9.19 on an H200
-(tests/data/cudnn_handles).
+It shows what no status shows: a handle of another process (created before a fork), a handle that
+was destroyed or never created, and a handle that two threads use at the same time. In the last
+case, a call of the second thread is between a call of the first and the call that cuDNN makes
+inside it (cudnnBackendExecuteInternal). Using a handle in turns is allowed, and XLA does that.
+Observed in logs of 9.14 and 9.19 on an H200 (tests/data/cudnn_handles).
 """
 
 from __future__ import annotations
@@ -20,19 +22,30 @@ from collections.abc import Iterator
 
 from ..model import Value
 from .model import Fact
+from .stream import find_all
 
-KEPT = 1 << 16  # characters of an unfinished block
-MOST = 1024  # processes and handles that are followed
-THREADS = 64  # of one handle
-UNSEEN = 1 << 30  # of a process whose first handle was made before the log begins: there may be any number of them
-_NULL = b" handle: type=cudnnHandle_t; val=NULL"
-_MARKS = (b"; Handle=0x", b"function cudnnCreate()", b"function cudnnDestroy()", _NULL)  # few blocks have one
+_MAX_REST = 1 << 16  # bytes of an unfinished block that are kept
+_MAX_KNOWN = 1024  # processes, and handles, that are followed
+_MAX_THREADS = 64  # threads that are followed for each handle
+# Handles of a process that created its first one before the log begins: an unknown number.
+_UNKNOWN_COUNT = 1 << 30
+_NULL_HANDLE = b" handle: type=cudnnHandle_t; val=NULL"
+# Few blocks hold one of these. The others say nothing about handles.
+_MARKS = (
+    b"; Handle=0x",
+    b"function cudnnCreate()",
+    b"function cudnnDestroy()",
+    _NULL_HANDLE,
+)
 _HEAD = re.compile(rb"function (\w{1,80})\(\) called:")
-_FOOT = re.compile(rb"Process=(\d{1,20}); Thread=(\d{1,20}); GPU=\w{1,20}; Handle=(\w{1,20}); StreamId=[^\n.;]{1,80}")
+_FOOT = re.compile(
+    rb"Process=(\d{1,20}); Thread=(\d{1,20}); GPU=\w{1,20}; Handle=(\w{1,20}); "
+    rb"StreamId=[^\n.;]{1,80}"
+)
 
 
 class _Call(Value):
-    """A call of cuDNN: its function, who made it with which handle, its block's text, and what to show of it."""
+    """A call of cuDNN: function, caller, handle, the text of its block, and the text to show."""
 
     name: bytes
     process: bytes
@@ -43,96 +56,126 @@ class _Call(Value):
     shown: str
 
 
-class Handles:
-    """Follows the handles through a log that is fed block by block; keeps the first fact of each kind."""
+class HandleTracker:
+    """Follows the handles in a log that is read block by block.
+
+    Attributes:
+        facts: the first fact of each misuse (null, destroyed, forked, raced).
+    """
 
     def __init__(self) -> None:
-        self.found: dict[str, Fact] = {}
+        self.facts: dict[str, Fact] = {}
         self._rest = b""
-        self._alive: dict[bytes, int] = {}  # by process: handles made less handles destroyed
-        self._failed: set[bytes] = set()  # processes in which none could be made: that is the fault, not what follows
+        self._alive: dict[bytes, int] = {}  # process -> handles created minus handles destroyed
+        # Processes in which cudnnCreate failed: that is the fault, not what follows.
+        self._failed: set[bytes] = set()
         self._owner: dict[bytes, bytes] = {}  # handle -> the process that used it first
-        # (process, handle) -> thread -> whether another one used the handle since this one's last call began
-        self._within: dict[tuple[bytes, bytes], dict[bytes, bool]] = {}
+        # (process, handle) -> thread -> whether another thread used the handle since the last call
+        self._in_call: dict[tuple[bytes, bytes], dict[bytes, bool]] = {}
 
     def read(self, block: bytes, line: int) -> None:
-        """Whole lines of the log, of which the first has that number. Takes no longer than the text is long."""
+        """Read whole lines of the log; the first has the number `line`. Takes linear time."""
         if not self._rest and b"() called:" not in block:
             return
         text = self._rest + block
         heads = [head.start() for head in _HEAD.finditer(text)]
         number, counted = line - self._rest.count(b"\n"), 0
-        for begin, end in _blocks(text, heads):
+        for begin, end in _relevant_blocks(text, heads):
             foot = _FOOT.search(text, begin, end)
             if foot is not None:
-                number, counted = number + text.count(b"\n", counted, foot.end()), foot.end()
-                self._note(_call(text[begin : foot.end()], foot, number))
+                number += text.count(b"\n", counted, foot.end())
+                counted = foot.end()
+                self._note(_parse_call(text[begin : foot.end()], foot, number))
         rest = text[heads[-1] :] if heads else b""
-        self._rest = b"" if len(rest) > KEPT or _FOOT.search(rest) else rest
+        is_finished = len(rest) > _MAX_REST or _FOOT.search(rest) is not None
+        self._rest = b"" if is_finished else rest
 
     def _note(self, call: _Call) -> None:
         self._count(call)
-        if call.name != b"cudnnDestroy" and call.process not in self._failed and _NULL in call.block:
+        may_have_handle = call.name != b"cudnnDestroy" and call.process not in self._failed
+        if may_have_handle and _NULL_HANDLE in call.block:
             self._keep("null", call)
-        known = call.handle in self._owner and call.process in self._alive
-        if call.handle == b"NULL" or (not known and max(len(self._owner), len(self._alive)) >= MOST):
+        if call.handle == b"NULL" or not self._is_followed(call):
             return
         owner = self._owner.setdefault(call.handle, call.process)
-        alive = self._alive.setdefault(call.process, UNSEEN)
-        if owner != call.process and alive >= UNSEEN > self._alive[owner]:
+        alive = self._alive.setdefault(call.process, _UNKNOWN_COUNT)
+        owner_is_known = self._alive[owner] < _UNKNOWN_COUNT
+        if owner != call.process and alive >= _UNKNOWN_COUNT and owner_is_known:
             self._keep("forked", call)
         elif alive <= 0:
             self._keep("destroyed", call)
         if self._is_raced(call):
             self._keep("raced", call)
 
+    def _is_followed(self, call: _Call) -> bool:
+        """Whether the process and the handle are known, or there is room for them."""
+        if call.handle in self._owner and call.process in self._alive:
+            return True
+        return max(len(self._owner), len(self._alive)) < _MAX_KNOWN
+
     def _count(self, call: _Call) -> None:
-        """Handles made and destroyed. That one is being made is logged twice: with its address, then with its GPU."""
+        """Count the handles that a call creates or destroys.
+
+        cudnnCreate is logged twice: with the handle's address, then with its GPU.
+        """
         process = call.process
         if call.name == b"cudnnDestroy" and process in self._alive:
             self._alive[process] -= 1
-        elif call.name == b"cudnnCreate" and (process in self._alive or len(self._alive) < MOST):
+        elif call.name == b"cudnnCreate":
+            if process not in self._alive and len(self._alive) >= _MAX_KNOWN:
+                return
             if b"Error: CUDNN_STATUS_" in call.block:
                 self._failed.add(process)
             elif b" handle: " in call.block:
                 self._alive[process] = self._alive.get(process, 0) + 1
 
     def _is_raced(self, call: _Call) -> bool:
-        """Whether another thread used the handle between this thread's call and what that does within itself."""
-        within = self._within.setdefault((call.process, call.handle), {})
+        """Whether another thread used the handle between a thread's call and the inner call."""
+        in_call = self._in_call.setdefault((call.process, call.handle), {})
         raced = False
         if call.name.endswith(b"Internal"):
-            raced = within.pop(call.thread, False)
-        elif call.thread in within or len(within) < THREADS:
-            within[call.thread] = False
-        for other in within:
-            if other != call.thread:
-                within[other] = True
+            raced = in_call.pop(call.thread, False)
+        elif call.thread in in_call or len(in_call) < _MAX_THREADS:
+            in_call[call.thread] = False
+        for thread in in_call:
+            if thread != call.thread:
+                in_call[thread] = True
         return raced
 
     def _keep(self, kind: str, call: _Call) -> None:
-        value, where = call.name.decode("ascii", "replace"), f"log line {call.line}"
-        self.found.setdefault(kind, Fact(kind="handle", subject=kind, value=value, where=where, text=call.shown))
+        name = call.name.decode("ascii", "replace")
+        where = f"log line {call.line}"
+        fact = Fact(kind="handle", subject=kind, value=name, where=where, text=call.shown)
+        self.facts.setdefault(kind, fact)
 
 
-def _blocks(text: bytes, heads: list[int]) -> Iterator[tuple[int, int]]:
-    """Where the blocks that say something of handles begin and end, in their order."""
+def _relevant_blocks(text: bytes, heads: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the range of each block that says something about handles, in order.
+
+    Args:
+        heads: where the blocks begin.
+    """
     ends = [*heads[1:], len(text)]
-    places = (bisect_right(heads, at) - 1 for mark in _MARKS for at in _places(text, mark))
-    for which in sorted({*places} - {-1}):
-        yield heads[which], ends[which]
+    numbers = set()
+    for mark in _MARKS:
+        for place in find_all(text, mark, step=len(mark)):
+            numbers.add(bisect_right(heads, place) - 1)
+    numbers.discard(-1)  # before the first block
+    for number in sorted(numbers):
+        yield heads[number], ends[number]
 
 
-def _places(text: bytes, mark: bytes) -> Iterator[int]:
-    at = text.find(mark)
-    while at >= 0:
-        yield at
-        at = text.find(mark, at + len(mark))
-
-
-def _call(block: bytes, foot: re.Match[bytes], line: int) -> _Call:
+def _parse_call(block: bytes, foot: re.Match[bytes], line: int) -> _Call:
     head = _HEAD.match(block)
     name = head[1] if head else b""
-    shown = f"{name.decode('ascii', 'replace')}(): {foot[0].decode('ascii', 'replace')}"
+    caller = foot[0].decode("ascii", "replace")
     process, thread, handle = foot.groups()
-    return _Call.of(name, process, thread, handle, block, line, shown)
+    return _Call(
+        name=name,
+        process=process,
+        thread=thread,
+        handle=handle,
+        block=block,
+        line=line,
+        shown=f"{name.decode('ascii', 'replace')}(): {caller}",
+    )

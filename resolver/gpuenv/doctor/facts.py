@@ -1,116 +1,211 @@
-"""The facts of one case, asked by kind: those of the host outrank those of a log."""
+"""The facts of one diagnosis, looked up by kind. Facts of the host outrank facts of a log."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from ..model import Value
 from .model import TESTS, Fact
 
-Finding = tuple[str, str, list[Fact]]  # a cause, how sure it is (proved, likely, possible), and what it rests on
-
-MEASURED_FREE = 4  # memory is not what is short where more than one part in so many is free
-SHORT = 600 << 20  # bytes below which cuDNN's first allocations fail
-_OURS = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")  # libraries whose absence is a fault here
-# Told to explain a failure; these alone are none.
-SETTING = frozenset(
-    {"cuda-unavailable", "compat-path", "uvm-reloaded", "suspended", "growth", "cuda-asked", "took-cpu"}
+_TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device outweighs any pass
+LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations fail
+# CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
+_CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
+# Symptoms that explain a failure and are none by themselves.
+_CONDITIONS = frozenset(
+    {
+        "cuda-unavailable",
+        "compat-path",
+        "uvm-reloaded",
+        "suspended",
+        "growth",
+        "cuda-asked",
+        "took-cpu",
+    }
+)
+_FAULT_KINDS = (
+    "status",
+    "says",
+    "hints",
+    "maybe",
+    "library-missing",
+    "symbol-missing",
+    "architecture-missing",
+    "out-of-memory",
+    "libc-wanted",
+    "xid",
+    "cudnn-reason",
+    "handle",
 )
 
 
+class Memory(Value):
+    """The free and total memory of one GPU in bytes, and the fact that states it."""
+
+    free: int
+    total: int
+    fact: Fact
+
+    @property
+    def mostly_free(self) -> bool:
+        """Whether more than a quarter is free, so that memory is not what is short."""
+        return is_mostly_free(self.free, self.total)
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether the free memory is too small for cuDNN to start."""
+        return is_nearly_full(self.free, self.total)
+
+
+def is_mostly_free(free: int, total: int) -> bool:
+    """Whether more than a quarter of the memory is free."""
+    return free * 4 > total
+
+
+def is_nearly_full(free: int, total: int) -> bool:
+    """Whether less than 600 MiB, or less than a tenth, of the memory is free."""
+    return free < LEAST_FREE_BYTES or free * 10 < total
+
+
 class Case:
-    """What is known: `log` and `host` facts, asked by kind and subject."""
+    """All facts of one diagnosis: `log` and `host` hold them by origin."""
 
     def __init__(self, log: Iterable[Fact], host: Iterable[Fact]) -> None:
         self.log, self.host = tuple(log), tuple(host)
         self._by_kind: dict[str, list[Fact]] = {}
-        for each in (*self.host, *self.log):
-            self._by_kind.setdefault(each.kind, []).append(each)
-        self._tests: dict[str, Fact] = {}
-        order = {"fail": 0, "pass": 1, "unknown": 2}
-        for each in self.host:
-            if each.kind == "test":
-                at = self._tests.get(each.subject)
-                if at is None or order.get(each.value, 3) < order.get(at.value, 3):
-                    self._tests[each.subject] = each
+        for fact in (*self.host, *self.log):
+            self._by_kind.setdefault(fact.kind, []).append(fact)
+        self._tests = _worst_results(self.host)
 
-    def every(self, *kinds: str) -> list[Fact]:
-        """All facts of these kinds, the host's first."""
-        return [each for kind in kinds for each in self._by_kind.get(kind, ())]
+    def of_kind(self, *kinds: str) -> list[Fact]:
+        """Return all facts of the kinds; for each kind, the host's first."""
+        return [fact for kind in kinds for fact in self._by_kind.get(kind, ())]
 
-    def best(self, kind: str) -> list[Fact]:
-        """The facts of a kind: the host's where it has one, the log's else."""
-        facts = self.every(kind)
-        return [each for each in facts if not each.from_log] or facts
+    def preferred(self, kind: str) -> list[Fact]:
+        """Return the host's facts of a kind, or the log's if the host has none."""
+        facts = self.of_kind(kind)
+        of_host = [fact for fact in facts if not fact.from_log]
+        return of_host or facts
 
-    def first(self, kind: str, value: str | None = None, subject: str | None = None) -> Fact | None:
-        """The first of `best` with that value and subject."""
-        for each in self.best(kind):
-            if (value is None or each.value == value) and (subject is None or each.subject == subject):
-                return each
+    def first(self, kind: str, *, value: str | None = None, subject: str = "") -> Fact | None:
+        """Return the first preferred fact with the value and the subject, if these are given."""
+        for fact in self.preferred(kind):
+            if value in (None, fact.value) and subject in ("", fact.subject):
+                return fact
         return None
 
-    def says(self, kind: str, subject: str) -> list[Fact]:
-        """The facts of a kind about one subject."""
-        return [each for each in self.every(kind) if each.subject == subject]
+    def about(self, kind: str, subject: str) -> list[Fact]:
+        """Return the facts of a kind that have the subject."""
+        return [fact for fact in self.of_kind(kind) if fact.subject == subject]
 
-    def symptom(self, *names: str) -> list[Fact]:
-        """Failures in words that name no cause, and what people did about them."""
-        return [each for each in self.every("symptom") if each.subject in names]
+    def symptoms(self, *names: str) -> list[Fact]:
+        """Return the symptoms with these names."""
+        return [fact for fact in self.of_kind("symptom") if fact.subject in names]
 
-    def test(self, name: str, value: str) -> Fact | None:
-        """The test of the host, if it came out so; one failure outweighs any pass."""
-        found = self._tests.get(name)
-        return found if found is not None and found.value == value else None
+    def passed(self, test: str) -> Fact | None:
+        """Return the host's fact that a test passed, or None."""
+        return self._result(test, "pass")
 
-    def untried(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those tests that have not been made on this host, in the order of TESTS."""
-        wanted = set(names)
-        return tuple(
-            name for name in TESTS if name in wanted and not (self.test(name, "pass") or self.test(name, "fail"))
-        )
+    def failed(self, test: str) -> Fact | None:
+        """Return the host's fact that a test failed, or None."""
+        return self._result(test, "fail")
+
+    def _result(self, test: str, status: str) -> Fact | None:
+        result = self._tests.get(test)
+        if result is None or result.value != status:
+            return None
+        return result
+
+    def untested(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of the tests that neither passed nor failed, in the order of TESTS."""
+        return tuple(name for name in TESTS if name in names and not self._is_decided(name))
+
+    def _is_decided(self, test: str) -> bool:
+        return bool(self.passed(test) or self.failed(test))
 
     def faults(self) -> list[Fact]:
-        """What shows that something failed, whatever its cause."""
-        kinds = ("status", "says", "hints", "maybe", "library-missing", "symbol-missing", "architecture-missing",
-                 "out-of-memory", "libc-wanted", "xid", "cudnn-reason", "handle")  # fmt: skip
-        found = [each for each in self.every(*kinds) if each.from_log]
-        found = [each for each in found if each.kind != "library-missing" or _OURS.match(each.subject)]
-        found += [each for each in self.every("symptom") if each.subject not in SETTING and each.from_log]
-        return found + [each for each in self.host if each.kind == "test" and each.value == "fail"]
+        """Return the facts which show that something failed, whatever the cause."""
+        faults = [fact for fact in self.of_kind(*_FAULT_KINDS, "symptom") if _is_fault(fact)]
+        failed = [fact for fact in self.host if (fact.kind, fact.value) == ("test", "fail")]
+        return faults + failed
 
-    def memory(self) -> list[tuple[int, int, Fact]]:
-        """(free, total, fact) in bytes as measured when it failed: in the log, or on the host as it is now."""
-        for from_log in (True, False):
-            rows = self._memory(from_log)
-            if rows:
-                return rows
-        return []
+    def memory(self) -> list[Memory]:
+        """Return the memory at the time of the failure (from the log), or else of the host now."""
+        return _memory_of_log(self.log) or _memory_of_host(self.host)
 
-    def _memory(self, from_log: bool) -> list[tuple[int, int, Fact]]:
-        total: dict[str, int] = {}
-        rows = []
-        facts = self.log if from_log else self.host
-        for each in facts:
-            if each.kind == "total-bytes" and each.value.isdigit():
-                total[each.subject if not from_log else each.where] = int(each.value)
-        for each in facts:
-            size = total.get(each.subject if not from_log else each.where)
-            if each.kind == "free-bytes" and each.value.isdigit() and size:
-                rows.append((int(each.value), size, each))
-        if rows or not from_log:
-            return rows
-        for each in facts:
-            if each.kind == "smi-memory":
-                used, size = (int(part) << 20 for part in each.value.split(" "))
-                if size:
-                    rows.append((max(0, size - used), size, each))
-        return rows
+    def free_memory_fact(self) -> Fact | None:
+        """Return the fact that more than a quarter of the memory of every GPU is free, or None.
 
-    def memory_is_free(self) -> Fact | None:
-        """The fact that more than a quarter of the memory is free, of every GPU that was measured."""
+        A measurement in the log outweighs the host's memory now. Words of the log do not.
+        """
         rows = self.memory()
-        if rows and all(free * MEASURED_FREE > total for free, total, _fact in rows):
-            return rows[0][2]
-        # Words of a log weigh less than what the host has free; only a measurement in the log itself outweighs it.
-        return self.test("free-memory", "pass") if not self._memory(True) else None
+        if rows and all(row.mostly_free for row in rows):
+            return rows[0].fact
+        if _memory_of_log(self.log):
+            return None
+        return self.passed("free-memory")
+
+
+def _worst_results(host: Iterable[Fact]) -> dict[str, Fact]:
+    """Return for each test its worst result: a failure, else a pass, else unknown."""
+    worst: dict[str, Fact] = {}
+    for fact in host:
+        if fact.kind != "test":
+            continue
+        known = worst.get(fact.subject)
+        if known is None or _test_order(fact) < _test_order(known):
+            worst[fact.subject] = fact
+    return worst
+
+
+def _test_order(fact: Fact) -> int:
+    return _TEST_ORDER.get(fact.value, len(_TEST_ORDER))
+
+
+def _is_fault(fact: Fact) -> bool:
+    """Whether a fact is a failure in a log: not a condition, not an optional library."""
+    if not fact.from_log:
+        return False
+    if fact.kind == "symptom":
+        return fact.subject not in _CONDITIONS
+    if fact.kind == "library-missing":
+        return _CUDA_LIBRARY.match(fact.subject) is not None
+    return True
+
+
+def _memory_of_log(facts: Sequence[Fact]) -> list[Memory]:
+    """Return the memory that a log states: of allocation errors, or else of nvidia-smi's table."""
+    # One message states both sizes, so they have the same line.
+    totals = {fact.where: size for fact, size in _sizes(facts, "total-bytes")}
+    rows = []
+    for fact, free in _sizes(facts, "free-bytes"):
+        total = totals.get(fact.where)
+        if total:
+            rows.append(Memory(free=free, total=total, fact=fact))
+    return rows or _memory_of_smi(facts)
+
+
+def _memory_of_smi(facts: Sequence[Fact]) -> list[Memory]:
+    rows = []
+    for fact in facts:
+        if fact.kind == "smi-memory":
+            used, total = (int(part) << 20 for part in fact.value.split(" "))
+            if total:
+                rows.append(Memory(free=max(0, total - used), total=total, fact=fact))
+    return rows
+
+
+def _memory_of_host(facts: Sequence[Fact]) -> list[Memory]:
+    totals = {fact.subject: size for fact, size in _sizes(facts, "total-bytes")}
+    rows = []
+    for fact, free in _sizes(facts, "free-bytes"):
+        total = totals.get(fact.subject)
+        if total:
+            rows.append(Memory(free=free, total=total, fact=fact))
+    return rows
+
+
+def _sizes(facts: Iterable[Fact], kind: str) -> list[tuple[Fact, int]]:
+    """Return the facts of a kind with their values as numbers of bytes."""
+    return [(fact, int(fact.value)) for fact in facts if fact.kind == kind and fact.value.isdigit()]

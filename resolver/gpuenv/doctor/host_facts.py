@@ -1,7 +1,7 @@
-"""Facts of the host, in the kinds that a log's facts have: from the detection, what is installed, rules and variables.
+"""Facts of the host: from detection, installed packages, compatibility rules and variables.
 
-Nothing is looked at here: what was seen is handed in as values. Every fact says where it is from ("host: NVML", "host:
-check cudnn version"), and its text is what was seen there.
+The functions turn values into facts and look at nothing themselves. Every fact names its source
+("host: NVML", "host: check cudnn version").
 """
 
 from __future__ import annotations
@@ -11,54 +11,76 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..errors import Reason
-from ..model import Build, Host, Problem, show_pair
+from ..model import Build, Gpu, Host, Problem, show_pair
+from .facts import is_mostly_free, is_nearly_full
 from .model import Fact
 
-MIB = 1 << 20
-SCARCE = 600 * MIB  # free bytes below which cuDNN and the frameworks' first allocations fail
-LONGEST = 300
-# Variables that change what is loaded, which devices are seen or how memory is taken.
+_MIB = 1 << 20
+_MAX_TEXT = 300  # characters
+_RULES = "host: rules of compatibility"
+# Variables that change which libraries load, which devices are visible, or how memory is used.
 _VARIABLES = re.compile(
-    r"LD_(LIBRARY_PATH|PRELOAD)|CUDA_\w+|CUDNN_\w+|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|NCCL_\w+|TF_\w+|XLA_\w+|"
-    r"JAX_\w+|PYTORCH_\w+|TORCH_CUDNN\w*"
+    r"LD_(LIBRARY_PATH|PRELOAD)|CUDA_\w+|CUDNN_\w+|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|"
+    r"NCCL_\w+|TF_\w+|XLA_\w+|JAX_\w+|PYTORCH_\w+|TORCH_CUDNN\w*"
 )
-# Problem of the detection -> what it shows: (kind, subject, value); a "test" fact fails.
-_PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "no-gpu": (("pci-gpu", "", "0"),),  # no fault of a machine that is meant to have none
+_LIBRARIES = re.compile(
+    r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)\b[^/]*\.so"
+)
+# Problem of the detection -> the facts that it shows: (kind, subject, value).
+_FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "no-gpu": (("pci-gpu", "", "0"),),  # no fault on a machine that is meant to have no GPU
     "driver-not-installed": (
-        ("pci-gpu", "", "1"), ("module", "nvidia", "missing"), ("test", "nvml", "fail"), ("test", "libcuda", "fail"),
+        ("pci-gpu", "", "1"),
+        ("module", "nvidia", "missing"),
+        ("test", "nvml", "fail"),
+        ("test", "libcuda", "fail"),
     ),
     "driver-not-loaded": (
-        ("module", "nvidia", "absent"), ("status", "nvml", "NVML_ERROR_DRIVER_NOT_LOADED"), ("test", "nvml", "fail"),
+        ("module", "nvidia", "absent"),
+        ("status", "nvml", "NVML_ERROR_DRIVER_NOT_LOADED"),
+        ("test", "nvml", "fail"),
     ),
     "driver-libraries-missing": (
-        ("module", "nvidia", "loaded"), ("test", "nvml", "fail"), ("test", "libcuda", "fail"),
+        ("module", "nvidia", "loaded"),
+        ("test", "nvml", "fail"),
+        ("test", "libcuda", "fail"),
     ),
     "driver-libraries-broken": (("test", "nvml", "fail"),),
     "driver-libraries-off-path": (("test", "libcuda", "fail"),),
     "driver-library-mismatch": (
-        ("status", "nvml", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"), ("test", "driver-versions", "fail"),
+        ("status", "nvml", "NVML_ERROR_LIB_RM_VERSION_MISMATCH"),
+        ("test", "driver-versions", "fail"),
         ("test", "nvml", "fail"),
     ),
     "libcuda-missing": (("test", "libcuda", "fail"),),
-    "nvml-library-not-found": (("status", "nvml", "NVML_ERROR_LIBRARY_NOT_FOUND"), ("test", "nvml", "fail")),
-    "nvml-unknown-error": (("status", "nvml", "NVML_ERROR_UNKNOWN"), ("test", "nvml", "fail")),
+    "nvml-library-not-found": (
+        ("status", "nvml", "NVML_ERROR_LIBRARY_NOT_FOUND"),
+        ("test", "nvml", "fail"),
+    ),
+    "nvml-unknown-error": (
+        ("status", "nvml", "NVML_ERROR_UNKNOWN"),
+        ("test", "nvml", "fail"),
+    ),
     "nvml-error": (("test", "nvml", "fail"),),
     "nvml-timeout": (("test", "nvml", "fail"),),
     "no-permission": (
-        ("status", "nvml", "NVML_ERROR_NO_PERMISSION"), ("device-node", "/dev/nvidiactl", "denied"),
+        ("status", "nvml", "NVML_ERROR_NO_PERMISSION"),
+        ("device-node", "/dev/nvidiactl", "denied"),
         ("test", "device-open", "fail"),
     ),
     "gpu-lost": (("status", "nvml", "NVML_ERROR_GPU_IS_LOST"), ("test", "health", "fail")),
-    "gpu-reset-required": (("status", "nvml", "NVML_ERROR_RESET_REQUIRED"), ("test", "health", "fail")),
+    "gpu-reset-required": (
+        ("status", "nvml", "NVML_ERROR_RESET_REQUIRED"),
+        ("test", "health", "fail"),
+    ),
     "compute-prohibited": (("says", "gpu_busy_or_exclusive", "compute-prohibited"),),
     "mig-no-instance": (("says", "gpu_busy_or_exclusive", "mig-no-instance"),),
     "devices-hidden": (("test", "visible-devices", "fail"),),
     "visible-device-missing": (("test", "visible-devices", "fail"),),
     "visible-devices-repeated": (("test", "visible-devices", "fail"),),
-}  # fmt: skip
-# Reason of a rule -> the test that it fails.
-_REASONS = {
+}
+# Code of a reason against what is installed -> the test that fails.
+_TEST_OF_REASON = {
     "driver-floor": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",
     "no-code-for-device": "architecture",
@@ -69,8 +91,8 @@ _REASONS = {
     "two-owners": "one-cuda-major",
     "cpu-build": "cuda-build",
 }
-# Reason that something is not known -> the test that then cannot pass.
-_DOUBTS = {
+# Code of a doubt -> the test that cannot pass because of it.
+_TEST_OF_DOUBT = {
     "code-unknown": "architecture",
     "device-unknown": "architecture",
     "build-unknown": "architecture",
@@ -80,196 +102,252 @@ _DOUBTS = {
     "cudnn-version-unknown": "cudnn-version",
     "cudnn-unknown": "cudnn-version",
 }
+# Tests that pass if no reason and no doubt is against them.
+_TESTS_OF_RULES = ("driver-runtime", "architecture", "cudnn-version")
+_PLACES = {"container": "in a container", "wsl2": "in WSL 2", "tegra": "on a Jetson"}
+
+
+def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
+    """Return a fact of the host, with its text on one line of limited length."""
+    line = " ".join(text.split())[:_MAX_TEXT]
+    return Fact(kind=kind, subject=subject, value=value, where=where, text=line)
+
+
+# ---- detection ----------------------------------------------------------------------------------
 
 
 def host_facts(host: Host, *, described: bool = False) -> tuple[Fact, ...]:
-    """The facts of the host itself. One that was only described has no more than its GPUs and its driver."""
-    return tuple(_host(host, described))
-
-
-def _host(host: Host, described: bool) -> Iterator[Fact]:
-    seen = "host: as described" if described else "host: NVML"
-    sources = dict(host.sources)
-    if host.driver is not None:
-        where = seen if described or "driver" not in sources else f"host: {sources['driver']}"
-        yield fact("driver", "", host.driver, where, f"the driver is {host.driver}")
-    if host.driver_cuda is not None:
-        cuda = show_pair(host.driver_cuda)
-        yield fact("driver-cuda", "", cuda, seen, f"the driver is for CUDA up to {cuda}")
+    """Return the facts of the host; of a host that flags described, its GPUs and its driver."""
+    where = "host: as described" if described else "host: NVML"
+    facts = [*_driver_facts(host, where, described=described)]
     for index, gpu in enumerate(host.gpus):
-        number = str(index)
-        yield fact("gpu", number, gpu.name, seen, f"GPU {index} is {gpu.name}")
-        if gpu.compute_capability is not None:
-            value = show_pair(gpu.compute_capability)
-            yield fact("capability", number, value, seen, f"GPU {index} {gpu.name} has compute capability {value}")
-        if gpu.compute_mode is not None:
-            text = f"GPU {index} is in compute mode {gpu.compute_mode}"
-            yield fact("compute-mode", number, gpu.compute_mode, seen, text)
-    yield from _memory(host, seen)
-    if described:
-        return
-    if host.gpus:
-        yield fact("test", "nvml", "pass", seen, f"NVML lists {len(host.gpus)} GPUs")
-    kind, platform = host.virtualization, "host: /proc"
-    yield fact("container", "", "yes" if kind == "container" else "no", platform, f"it runs {_place(kind)}")
-    yield fact("wsl", "", "yes" if kind == "wsl2" else "no", platform, f"it runs {_place(kind)}")
-    for problem in host.problems:
-        yield from _problem(problem)
-
-
-def _place(virtualization: str | None) -> str:
-    return {"container": "in a container", "wsl2": "in WSL 2", "tegra": "on a Jetson"}.get(
-        virtualization or "", "in no container"
-    )
-
-
-def _memory(host: Host, seen: str) -> Iterator[Fact]:
-    """The memory of every GPU, and the test of the one with the least."""
-    known = [
-        (index, gpu.memory_free, gpu.memory_total)
-        for index, gpu in enumerate(host.gpus)
-        if gpu.memory_free is not None and gpu.memory_total
-    ]
-    for index, free, total in known:
-        text = f"GPU {index} has {memory_text(free, total)}"
-        yield fact("free-bytes", str(index), str(free), seen, text)
-        yield fact("total-bytes", str(index), str(total), seen, text)
-    if known:
-        index, free, total = min(known, key=lambda row: row[1] / row[2])
-        status = memory_status(free, total)
-        yield fact("test", "free-memory", status, seen, f"GPU {index} has {memory_text(free, total)}")
-
-
-def memory_text(free: int, total: int) -> str:
-    """40 MiB free of 81920 MiB (0 %)."""
-    return f"{free // MIB} MiB free of {total // MIB} MiB ({free * 100 // total} %)"
-
-
-def memory_status(free: int, total: int) -> str:
-    """Whether memory may be what is short: pass is more than a quarter free, fail is next to nothing."""
-    if free * 4 > total and free >= SCARCE:
-        return "pass"
-    return "fail" if free < SCARCE or free * 10 < total else "unknown"
-
-
-def _problem(problem: Problem) -> Iterator[Fact]:
-    for kind, subject, value in _PROBLEMS.get(problem.code, ()):
-        yield fact(kind, subject, value, "host: detection", f"{problem.code}: {problem.detail}")
-
-
-def node_facts(nodes: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Of device nodes: path -> yes, missing or denied. What is denied was there before."""
-    facts = [_node(path, value) for path, value in nodes.items()]
-    state = nodes.get("/dev/nvidiactl")
-    if state in ("yes", "denied"):
-        status = "pass" if state == "yes" else "fail"
-        facts.append(fact("test", "device-open", status, "host: /dev", f"/dev/nvidiactl: {state}"))
+        facts += _gpu_facts(index, gpu, where)
+    facts += _memory_facts(host, where)
+    if not described:
+        facts += _detected_facts(host, where)
     return tuple(facts)
 
 
-def _node(path: str, value: str) -> Fact:
-    return fact("device-node", path, value, "host: /dev", f"{path}: {value}")
+def _driver_facts(host: Host, where: str, *, described: bool) -> Iterator[Fact]:
+    if host.driver is not None:
+        driver_where = where
+        source = dict(host.sources).get("driver")
+        if source is not None and not described:
+            driver_where = f"host: {source}"
+        yield fact("driver", "", host.driver, driver_where, f"the driver is {host.driver}")
+    if host.driver_cuda is not None:
+        cuda = show_pair(host.driver_cuda)
+        yield fact("driver-cuda", "", cuda, where, f"the driver supports CUDA up to {cuda}")
+
+
+def _gpu_facts(index: int, gpu: Gpu, where: str) -> Iterator[Fact]:
+    number = str(index)
+    yield fact("gpu", number, gpu.name, where, f"GPU {index} is {gpu.name}")
+    if gpu.compute_capability is not None:
+        capability = show_pair(gpu.compute_capability)
+        text = f"GPU {index} {gpu.name} has compute capability {capability}"
+        yield fact("capability", number, capability, where, text)
+    if gpu.compute_mode is not None:
+        text = f"GPU {index} is in compute mode {gpu.compute_mode}"
+        yield fact("compute-mode", number, gpu.compute_mode, where, text)
+
+
+def _memory_facts(host: Host, where: str) -> Iterator[Fact]:
+    """Yield the memory of every GPU, and the test of the GPU with the smallest free share."""
+    known = []
+    for index, gpu in enumerate(host.gpus):
+        if gpu.memory_free is not None and gpu.memory_total:
+            known.append((index, gpu.memory_free, gpu.memory_total))
+    for index, free, total in known:
+        text = f"GPU {index} has {memory_text(free, total)}"
+        yield fact("free-bytes", str(index), str(free), where, text)
+        yield fact("total-bytes", str(index), str(total), where, text)
+    if known:
+        index, free, total = min(known, key=lambda row: row[1] / row[2])
+        text = f"GPU {index} has {memory_text(free, total)}"
+        yield fact("test", "free-memory", memory_status(free, total), where, text)
+
+
+def memory_text(free: int, total: int) -> str:
+    """Return sizes in bytes as "40 MiB free of 81920 MiB (0 %)"."""
+    return f"{free // _MIB} MiB free of {total // _MIB} MiB ({free * 100 // total} %)"
+
+
+def memory_status(free: int, total: int) -> str:
+    """Return the result of the test "free-memory": fail if the memory is nearly full."""
+    if is_nearly_full(free, total):
+        return "fail"
+    if is_mostly_free(free, total):
+        return "pass"
+    return "unknown"
+
+
+def _detected_facts(host: Host, where: str) -> Iterator[Fact]:
+    if host.gpus:
+        yield fact("test", "nvml", "pass", where, f"NVML lists {len(host.gpus)} GPUs")
+    place = _PLACES.get(host.virtualization or "", "in no container")
+    for kind, virtualization in (("container", "container"), ("wsl", "wsl2")):
+        value = "yes" if host.virtualization == virtualization else "no"
+        yield fact(kind, "", value, "host: /proc", f"the process runs {place}")
+    for problem in host.problems:
+        yield from _problem_facts(problem)
+
+
+def _problem_facts(problem: Problem) -> Iterator[Fact]:
+    text = f"{problem.code}: {problem.detail}"
+    for kind, subject, value in _FACTS_OF_PROBLEM.get(problem.code, ()):
+        yield fact(kind, subject, value, "host: detection", text)
+
+
+def node_facts(nodes: Mapping[str, str]) -> tuple[Fact, ...]:
+    """Return the facts of device nodes.
+
+    Args:
+        nodes: path -> yes, missing or denied.
+    """
+    facts = []
+    for path, state in nodes.items():
+        facts.append(fact("device-node", path, state, "host: /dev", f"{path}: {state}"))
+    state = nodes.get("/dev/nvidiactl", "missing")
+    if state != "missing":
+        status = "pass" if state == "yes" else "fail"
+        text = f"/dev/nvidiactl: {state}"
+        facts.append(fact("test", "device-open", status, "host: /dev", text))
+    return tuple(facts)
 
 
 def variable_facts(env: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Of the variables that matter to what is loaded, which devices are seen, and how memory is taken."""
-    return tuple(
-        fact("variable", name, value, f"host: variable {name}", f"{name}={value}")
-        for name, value in sorted(env.items())
-        if _VARIABLES.fullmatch(name)
-    )
+    """Return the variables that change libraries, visible devices or the use of memory."""
+    facts = []
+    for name, value in sorted(env.items()):
+        if _VARIABLES.fullmatch(name):
+            where = f"host: variable {name}"
+            facts.append(fact("variable", name, value, where, f"{name}={value}"))
+    return tuple(facts)
 
 
-# ---- what is installed --------------------------------------------------------------------------------------------
+# ---- installed packages -------------------------------------------------------------------------
 
 
 def package_facts(
     distributions: Iterable[tuple[str, str]], libraries: Iterable[str], builds: Iterable[Build]
 ) -> tuple[Fact, ...]:
-    """Of what is installed: versions, the libraries of cuDNN and CUDA, and what the frameworks were built with."""
-    facts = [
-        fact("package", name, version, "host: installed packages", f"{name} {version} is installed")
-        for name, version in distributions
-    ]
+    """Return the facts of what is installed.
+
+    Args:
+        distributions: (name, version) pairs.
+        libraries: paths of shared libraries.
+        builds: the builds of the installed frameworks, as far as the data knows them.
+    """
+    where = "host: installed packages"
+    facts = []
+    for name, version in distributions:
+        facts.append(fact("package", name, version, where, f"{name} {version} is installed"))
     for path in libraries:
-        name = os.path.basename(path)
-        if re.match(r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)\b[^/]*\.so", name):
-            facts.append(fact("library-present", name, path, "host: installed packages", f"{path} is there"))
+        file_name = os.path.basename(path)
+        if _LIBRARIES.match(file_name):
+            facts.append(fact("library-present", file_name, path, where, f"{path} exists"))
     for build in builds:
-        who, where = f"{build.name} {build.local}", "host: what is known of the build"
-        cuda = "none" if build.cuda is None else show_pair(build.cuda)
-        facts.append(fact("framework", build.name, build.version, where, f"{who} is installed"))
-        facts.append(fact("cuda-built", build.name, cuda, where, f"{who} is built for CUDA {cuda}"))
-        if build.cuda is not None:
-            facts.append(fact("test", "cuda-build", "pass", where, f"{who} is built for CUDA {cuda}"))
-        if build.cudnn is not None:
-            version = ".".join(build.cudnn.split(".")[:3])
-            facts.append(fact("cudnn-built", build.name, version, where, f"{who} is built with cuDNN {version}"))
+        facts += _build_facts(build)
     return tuple(facts)
 
 
-def reason_facts(
-    reasons: Iterable[Reason], host: Host, builds: Sequence[Build], distributions: Iterable[tuple[str, str]]
-) -> tuple[Fact, ...]:
-    """Of the rules of compatibility: what they find, and what passes since they find nothing."""
-    found: list[Fact] = []
-    failed: set[str] = set()
-    for reason in reasons:
-        failed |= {_DOUBTS[reason.code]} if reason.code in _DOUBTS else set()
-        test = _REASONS.get(reason.code)
-        if test is None:
-            continue
-        text = f"{reason.subject} needs {reason.need}; there is {reason.have}"
-        if reason.code == "cpu-build" and any(build.cuda is not None for build in builds):
-            found += _about(reason, text)  # beside a build for CUDA it may well be what is wanted
-            continue
-        failed.add(test)
-        found.append(fact("test", test, "fail", "host: rules of compatibility", text))
-        found += _about(reason, text)
-    if host.driver is None:
-        failed.add("driver-runtime")
-    if not host.gpus:
-        failed.add("architecture")
-    names = {name for name, _ in distributions}
-    if not any(name.startswith("nvidia-cudnn-cu") for name in names):
-        failed.add("cudnn-version")
-    if any(build.cuda is not None for build in builds):
-        for test in ("driver-runtime", "architecture", "cudnn-version"):
-            if test not in failed:
-                text = "no rule speaks against what is installed"
-                found.append(fact("test", test, "pass", "host: rules of compatibility", text))
-    return tuple(found)
-
-
-def _about(reason: Reason, text: str) -> Iterator[Fact]:
-    """What a reason says beside the test that it fails."""
-    if reason.code == "no-code-for-device":
-        who = reason.subject.partition(" ")[0]
-        yield fact("architecture-missing", who, reason.need, "host: rules of compatibility", text)
-        targets = re.findall(r"\b(?:sm|compute)_(\d+)(\d)[af]?\b", reason.have)
-        if targets:
-            has = " ".join(dict.fromkeys(f"{major}.{minor}" for major, minor in targets))
-            yield fact("architectures", who, has, "host: rules of compatibility", text)
-    if reason.code == "cpu-build":
-        yield fact("cuda-built", reason.subject.partition(" ")[0], "none", "host: rules of compatibility", text)
+def _build_facts(build: Build) -> Iterator[Fact]:
+    build_name, where = f"{build.name} {build.local}", "host: what is known of the build"
+    yield fact("framework", build.name, build.version, where, f"{build_name} is installed")
+    cuda = "none" if build.cuda is None else show_pair(build.cuda)
+    text = f"{build_name} is built for CUDA {cuda}"
+    yield fact("cuda-built", build.name, cuda, where, text)
+    if build.cuda is not None:
+        yield fact("test", "cuda-build", "pass", where, text)
+    if build.cudnn is not None:
+        version = ".".join(build.cudnn.split(".")[:3])
+        text = f"{build_name} is built with cuDNN {version}"
+        yield fact("cudnn-built", build.name, version, where, text)
 
 
 def presence_facts(
     libraries: Sequence[str], system: Sequence[str], distributions: Iterable[tuple[str, str]]
 ) -> tuple[Fact, ...]:
-    """Whether there is any cuDNN: among the packages' libraries, or where the system's loader looks."""
-    own = [path for path in libraries if os.path.basename(path).startswith("libcudnn")]
+    """Return whether any cuDNN exists.
+
+    Args:
+        libraries: paths of the environment's shared libraries.
+        system: paths of cuDNN's libraries that the system's loader finds.
+        distributions: (name, version) of what is installed.
+    """
     where = "host: the loader's cache and path"
-    facts = tuple(fact("library-present", os.path.basename(path), path, where, f"{path} is there") for path in system)
+    facts = []
+    for path in system:
+        file_name = os.path.basename(path)
+        facts.append(fact("library-present", file_name, path, where, f"{path} exists"))
+    own = [path for path in libraries if os.path.basename(path).startswith("libcudnn")]
     if own or system:
-        text = f"{len(own)} libraries of cuDNN are in the environment, {len(system)} on the system's paths"
-        return (*facts, fact("test", "cudnn-present", "pass", where, text))
-    if any(name.startswith("nvidia-cudnn") for name, _ in distributions):
-        return facts  # one is installed and has no library: the checks say why
-    text = "no libcudnn is in the environment, in the loader's cache or on LD_LIBRARY_PATH"
-    return (*facts, fact("test", "cudnn-present", "fail", where, text))
+        text = (
+            f"{len(own)} libraries of cuDNN are in the environment, "
+            f"{len(system)} on the system's paths"
+        )
+        facts.append(fact("test", "cudnn-present", "pass", where, text))
+    elif not any(name.startswith("nvidia-cudnn") for name, _ in distributions):
+        # If a cuDNN package is installed and has no library, the checks explain why.
+        text = "no libcudnn is in the environment, in the loader's cache or on LD_LIBRARY_PATH"
+        facts.append(fact("test", "cudnn-present", "fail", where, text))
+    return tuple(facts)
 
 
-def fact(kind: str, subject: str, value: str, where: str, text: str) -> Fact:
-    """A fact of the host, its text on one line and not too long."""
-    return Fact(kind=kind, subject=subject, value=value, where=where, text=" ".join(text.split())[:LONGEST])
+# ---- compatibility rules ------------------------------------------------------------------------
+
+
+def reason_facts(
+    reasons: Iterable[Reason],
+    host: Host,
+    builds: Sequence[Build],
+    distributions: Iterable[tuple[str, str]],
+) -> tuple[Fact, ...]:
+    """Return what the compatibility rules find, and which tests pass because they find nothing."""
+    has_cuda_build = any(build.cuda is not None for build in builds)
+    facts: list[Fact] = []
+    not_passed = _undecidable_tests(host, distributions)
+    for reason in reasons:
+        if reason.code in _TEST_OF_DOUBT:
+            not_passed.add(_TEST_OF_DOUBT[reason.code])
+        test = _TEST_OF_REASON.get(reason.code)
+        if test is None:
+            continue
+        text = f"{reason.subject} needs {reason.need}; found {reason.have}"
+        # A CPU build next to a CUDA build may well be intended.
+        if reason.code != "cpu-build" or not has_cuda_build:
+            not_passed.add(test)
+            facts.append(fact("test", test, "fail", _RULES, text))
+        facts += _architecture_facts(reason, text)
+    if has_cuda_build:
+        text = "no compatibility rule is violated by what is installed"
+        for test in _TESTS_OF_RULES:
+            if test not in not_passed:
+                facts.append(fact("test", test, "pass", _RULES, text))
+    return tuple(facts)
+
+
+def _undecidable_tests(host: Host, distributions: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the tests of the rules that cannot pass, because the host or cuDNN is unknown."""
+    tests = set()
+    if host.driver is None:
+        tests.add("driver-runtime")
+    if not host.gpus:
+        tests.add("architecture")
+    if not any(name.startswith("nvidia-cudnn-cu") for name, _ in distributions):
+        tests.add("cudnn-version")
+    return tests
+
+
+def _architecture_facts(reason: Reason, text: str) -> Iterator[Fact]:
+    """Yield what a reason says about device code, in addition to the test that it fails."""
+    name = reason.subject.partition(" ")[0]
+    if reason.code == "no-code-for-device":
+        yield fact("architecture-missing", name, reason.need, _RULES, text)
+        targets = re.findall(r"\b(?:sm|compute)_(\d+)(\d)[af]?\b", reason.have)
+        if targets:
+            capabilities = dict.fromkeys(f"{major}.{minor}" for major, minor in targets)
+            yield fact("architectures", name, " ".join(capabilities), _RULES, text)
+    elif reason.code == "cpu-build":
+        yield fact("cuda-built", name, "none", _RULES, text)

@@ -1,10 +1,12 @@
-"""The reader of logs: any amount of text, in bounded memory, to the facts that its machine-made messages state.
+"""Reads logs of any size in bounded memory, and returns the facts that known messages state.
 
-The places where messages may stand are found in whole blocks at once (see places.py). Logs repeat, and where they do
-not, their lines still say the same with other numbers: a line with such a place is read if its like was not read a few
-times already. In such a line the needles of the messages are looked for, and where one stands the pattern is tried, in
-a window of at most two thousand characters. A line's length is no matter, nor is where a chunk ends; colour codes are
-taken out first, and a rank's or a container's prefix stands outside of what the pattern reads.
+The prefilter finds the lines that may hold a message. Such a line is searched for the needles of
+its messages, and around a needle the pattern is tried, in a window of at most 2000 characters. So
+neither the length of a line nor the end of a chunk matters. Color codes are removed first. Prefixes
+of ranks and containers stay outside what a pattern reads.
+
+Logs repeat. Lines that differ only in their digits are read `REPEATS` times and then skipped, and
+so is what was read often without a new fact.
 """
 
 from __future__ import annotations
@@ -13,279 +15,380 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from .catalog import DIGITS, Message, messages
-from .cudnn_calls import Handles
+from .catalog import DIGITS, Message, fill, messages
+from .cudnn_calls import HandleTracker
 from .model import Fact
-from .normalize import filled
-from .prefilter import Places
-from .stream import AFTER, AHEAD, BEFORE, blocks
+from .prefilter import Prefilter
+from .stream import AFTER, AHEAD, BEFORE, blocks, find_all
 
-PIECE = 1 << 11  # a longer line is read around the places alone
-SMALL = 1 << 15  # a log that is shorter than that is read by needles alone: the rest takes time to prepare
-IDLE = (512, 16)  # lines of the same messages that were read so often in a row for nothing new: so often in a block
-LONG = (256, 4)  # the same of a needle in lines that are longer than PIECE
-REPEATS = 4  # readings of lines that differ in their digits only
-SELDOM = 16  # blocks: so often it is tried again what did not help
-SHAPES = 4096  # needles with such lines around them that are remembered
-LINES = 1 << 14  # such lines that are remembered, by their hashes
-MOST = 2000  # facts of one log
-SHOWN = 300  # characters of a fact's text
+LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
+SMALL_LOG = 1 << 15  # bytes; a smaller log is searched for needles alone, without preparation
+REPEATS = 4  # times that lines which differ only in digits are read
+MAX_FACTS = 2000  # of one log
+MAX_TEXT = 300  # characters of a fact's text
+# What was read more often than the first number in a row without a new fact is read at most the
+# second number of times in a block: messages of a line, and a needle of a long line.
+_IDLE_LINE = (512, 16)
+_IDLE_NEEDLE = (256, 4)
+_RETRY = 16  # blocks after which a search for repeated lines that did not help is tried again
+_MAX_WINDOWS = 4096  # windows around needles that are remembered
+_MAX_LINES = 1 << 14  # lines that are remembered, by their hashes
 
-_ENDS = bytes(10 if c == 13 else c for c in range(256))  # a bar of progress is many lines, too
-_SPACED = bytes(32 if c < 32 or c == 127 else c for c in range(256))
-_FOLDED = tuple(c.encode() for c in "\u0130\u0131\u017f\u212a")  # letters of no ASCII that are i, s and k in any case
+# Progress bars end their lines with carriage returns.
+_LINE_ENDS = bytes(10 if byte == 13 else byte for byte in range(256))
+_PRINTABLE = bytes(32 if byte < 32 or byte == 127 else byte for byte in range(256))
+# Letters that are not ASCII and equal i, s and k if the case is ignored.
+_FOLDED_LETTERS = tuple(letter.encode() for letter in "\u0130\u0131\u017f\u212a")
 
-Needles = dict[bytes, tuple[int, ...]]  # each with the messages that it may stand for, by their numbers
-What = bytes | tuple[int, ...]  # a needle, or messages
+_Numbers = tuple[int, ...]  # of messages
+_Needles = dict[bytes, _Numbers]  # each with the messages that it may belong to
+_Idle = bytes | _Numbers  # a needle, or the messages of a line
 
-_PLACES: dict[bool, Places] = {}
-
-
-def _places(*, exact: bool) -> Places:
-    if exact not in _PLACES:
-        _PLACES[exact] = Places(messages(), exact=exact)
-    return _PLACES[exact]
+_prefilters: dict[bool, Prefilter] = {}
 
 
 def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
-    """The facts of a log, each once, in the order of their first lines; what cuDNN's handles did comes last.
+    """Return the facts of a log, each once, in the order of their first lines.
 
-    `stream` gives chunks or lines, bytes (UTF-8, or UTF-16 with its mark; what is neither is replaced) or text. Memory
-    is bounded whatever the log's size and its lines' lengths; at most MOST facts are kept, the first ones.
+    The misuse of cuDNN handles comes last. At most MAX_FACTS facts are kept, the first ones.
+
+    Args:
+        stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
+            Invalid bytes are replaced.
     """
-    reader, handles = Reader(), Handles()
-    for block, more, begin, end in blocks(stream):
+    reader, handles = LogReader(), HandleTracker()
+    for block, following, begin, end in blocks(stream):
         handles.read(block[begin:end], reader.line)
-        reader.read(block, more, begin, end)
-    return (*reader.found.values(), *handles.found.values())
+        reader.read(block, following, begin, end)
+    return (*reader.facts.values(), *handles.facts.values())
 
 
-def _all(text: bytes, needle: bytes) -> Iterator[int]:
-    """Where a needle begins in a text."""
-    at = text.find(needle)
-    while at >= 0:
-        yield at
-        at = text.find(needle, at + 1)
+def _prefilter(*, exact: bool) -> Prefilter:
+    if exact not in _prefilters:
+        _prefilters[exact] = Prefilter(messages(), exact=exact)
+    return _prefilters[exact]
+
+
+def _line_key(line: bytes) -> int:
+    """Return the same number for lines that differ only in digits."""
+    return hash(line.translate(None, DIGITS))
+
+
+def _lines_with(lines: list[bytes], needles: Iterable[bytes]) -> Iterator[int]:
+    """Yield the numbers of the lines that hold a needle."""
+    for number, line in enumerate(lines):
+        if any(needle in line for needle in needles):
+            yield number
 
 
 def _readable(window: bytes) -> str:
-    return window.translate(_SPACED).decode("utf-8", "replace")
+    return window.translate(_PRINTABLE).decode("utf-8", "replace")
 
 
-class Reader:
-    """Reads blocks one after the other; `found` are the facts, by what they say."""
+class LogReader:
+    """Reads the blocks of a log one after another.
 
-    def __init__(self, *, small: int = SMALL) -> None:
-        self.found: dict[tuple[str, str, str], Fact] = {}
+    Attributes:
+        facts: the facts by (kind, subject, value).
+        line: the number of the next block's first line.
+    """
+
+    def __init__(self, *, small: int = SMALL_LOG) -> None:
+        """Start with a log's first block; logs below `small` bytes are searched for needles."""
+        self.facts: dict[tuple[str, str, str], Fact] = {}
         self.line = 1
-        self.small = small
-        self.messages = messages()
-        self.times: dict[int, int] = {}  # readings of lines without their digits, hashed
-        self.past: set[int] = set()  # those that were read REPEATS times, or hold nothing
-        self.repeats, self.blocks = True, 0
-        self.needles: dict[tuple[int, ...], tuple[Needles, Needles]] = {}  # by the messages that a line can hold
-        self.seen: dict[int, int] = {}  # readings by needle and the window around it without its digits, hashed
-        self.idle: dict[What, int] = {}  # readings since it said something new
+        self._small = small
+        self._messages = messages()
+        self._blocks = 0
+        self._lines_repeat = True
+        self._line_reads: dict[int, int] = {}  # by line key
+        self._finished_lines: set[int] = set()  # keys of lines that need no more reading
+        self._window_reads: dict[int, int] = {}  # by needle and window without digits, hashed
+        self._idle_reads: dict[_Idle, int] = {}  # readings since the last new fact
+        # By the messages of a line: their needles, and those of them with digits.
+        self._needles_of: dict[_Numbers, tuple[_Needles, _Needles]] = {}
 
-    def read(self, block: bytes, more: bytes, begin: int, end: int) -> None:
-        """The next block, and what is behind it; only what stands between `begin` and `end` counts."""
-        if len(self.found) >= MOST:  # nothing is added to these
-            return
-        self.block, self.more, self.begin, self.end = block, more, begin, end
-        self.counted, self.fresh = 0, dict[What, int]()
-        self.text = block.translate(_ENDS) if b"\r" in block else block
-        self.starts: list[tuple[int, int]] = []  # of the lines of the text in it and in the block, if they differ
-        small = self.line == 1 and len(block) < self.small and not more
-        # What is said of small letters is said of ASCII's.
-        folded = not self.text.isascii() and any(letter in self.text for letter in _FOLDED)
-        places = _places(exact=small or folded)
-        keys = self._unread(places)
-        kept = self._read(places) if self.text else set()
-        self._pass(keys - kept)
-        self.line += block.count(b"\n", self.counted)
+    def read(self, block: bytes, following: bytes, begin: int, end: int) -> None:
+        """Read a block.
 
-    def _unread(self, places: Places) -> set[int]:
-        """Leaves of the text the lines that were not read often enough; their hashes without digits.
-
-        Where few lines repeat it is seldom looked at.
+        Args:
+            following: what follows the block in the log; messages may continue there.
+            begin, end: the range of the block in which to search.
         """
-        self.blocks += 1
-        if not self.repeats and self.blocks % SELDOM:
+        if len(self.facts) >= MAX_FACTS:
+            return
+        self._block, self._following, self._begin, self._end = block, following, begin, end
+        self._counted = 0  # up to here, the lines of the block are in `line`
+        self._reads_in_block: dict[_Idle, int] = {}
+        self._text = block.translate(_LINE_ENDS) if b"\r" in block else block
+        # If lines were removed from the text: where a line begins in the text, and in the block.
+        self._origins: list[tuple[int, int]] = []
+        prefilter = self._choose_prefilter()
+        keys = self._drop_repeated_lines(prefilter)
+        self._finish(keys - self._read_lines(prefilter))
+        self.line += block.count(b"\n", self._counted)
+
+    def _choose_prefilter(self) -> Prefilter:
+        is_whole_log = self.line == 1 and not self._following
+        is_small = is_whole_log and len(self._block) < self._small
+        # The formulas of patterns are in small letters of ASCII.
+        is_folded = not self._text.isascii() and any(
+            letter in self._text for letter in _FOLDED_LETTERS
+        )
+        return _prefilter(exact=is_small or is_folded)
+
+    # ---- lines that repeat ----
+
+    def _drop_repeated_lines(self, prefilter: Prefilter) -> set[int]:
+        """Remove the finished lines from the text, except those with a needle that has digits.
+
+        If few lines repeat, this is done for one block in `_RETRY`.
+
+        Returns:
+            The keys of the lines that remain.
+        """
+        self._blocks += 1
+        if not self._lines_repeat and self._blocks % _RETRY:
             return set()
-        keys = list(map(hash, self.text.translate(None, DIGITS).split(b"\n")))
-        fresh = set(keys) - self.past
-        numbered = places.numbered_in(self.text)
-        lines = self.text.split(b"\n") if fresh or numbered else []
-        which = [i for i, key in enumerate(keys) if key in fresh] if fresh else []
-        self.repeats = len(which) * 2 < len(keys)
+        keys = list(map(hash, self._text.translate(None, DIGITS).split(b"\n")))
+        fresh = set(keys) - self._finished_lines
+        kept: list[int] = []
+        if fresh:
+            kept = [number for number, key in enumerate(keys) if key in fresh]
+        self._lines_repeat = len(kept) * 2 < len(keys)
+        numbered = prefilter.numbered_in(self._text)
+        lines: list[bytes] = []
+        if fresh or numbered:
+            lines = self._text.split(b"\n")
         if numbered:
-            which = [i for i, key in enumerate(keys) if key in fresh or any(one in lines[i] for one in numbered)]
-        if not which or which[0]:  # the rest of a long line is not among them
-            self.begin = 0
-        if len(which) < len(keys):
-            starts = [0, *accumulate([len(line) + 1 for line in lines])]
-            some = [lines[i] for i in which]
-            self.text = b"\n".join(some)
-            here = accumulate([len(line) + 1 for line in some], initial=0)
-            self.starts = [(at, starts[i]) for at, i in zip(here, which, strict=False)]  # one more is behind the last
+            with_needle = _lines_with(lines, numbered)
+            kept = sorted({*kept, *with_needle})
+        if not kept or kept[0]:  # the continued first line is not among them
+            self._begin = 0
+        if len(kept) < len(keys):
+            self._keep_lines(lines, kept)
         return fresh
 
-    def _read(self, places: Places) -> set[int]:
-        """The text, line by line; the hashes of the lines that it cannot be done with."""
-        text = self.text
-        lowered = places.lowered(text)
-        of, tests = places.of, places.tests
-        kept = set[int]()
+    def _keep_lines(self, lines: list[bytes], kept: list[int]) -> None:
+        """Reduce the text to some of its lines."""
+        starts = [0, *accumulate(len(line) + 1 for line in lines)]
+        kept_lines = [lines[number] for number in kept]
+        self._text = b"\n".join(kept_lines)
+        new_starts = accumulate((len(line) + 1 for line in kept_lines), initial=0)
+        for new_start, number in zip(new_starts, kept, strict=False):
+            self._origins.append((new_start, starts[number]))
+
+    def _finish(self, keys: set[int]) -> None:
+        """Note that lines need no more reading."""
+        if len(self._finished_lines) > _MAX_LINES:
+            self._finished_lines.clear()
+        self._finished_lines |= keys
+
+    def _is_idle(self, what: _Idle, limits: tuple[int, int]) -> bool:
+        """Whether something was read often enough without a new fact."""
+        in_a_row, in_a_block = limits
+        if self._idle_reads.get(what, 0) <= in_a_row:
+            return False
+        self._reads_in_block[what] = self._reads_in_block.get(what, 0) + 1
+        return self._reads_in_block[what] > in_a_block
+
+    def _count_reading(self, what: _Idle, facts_before: int) -> None:
+        """Count a reading, before which there were so many facts."""
+        if len(self._idle_reads) >= _MAX_LINES:
+            self._idle_reads.clear()
+        if len(self.facts) > facts_before:
+            self._idle_reads[what] = 0
+        else:
+            self._idle_reads[what] = self._idle_reads.get(what, 0) + 1
+
+    # ---- lines ----
+
+    def _read_lines(self, prefilter: Prefilter) -> set[int]:
+        """Read the lines of the text that may hold messages.
+
+        Returns:
+            The keys of these lines. They are finished only after enough readings.
+        """
+        text = self._text
+        lowered = prefilter.lowered(text)
+        messages_of, tests = prefilter.messages_of, prefilter.tests
+        unfinished = set[int]()
         start = stop = 0
-        long = False
-        some: list[int] = []
-        for index, at, _end in places.hits(lowered):
-            if at >= stop:
-                if some:
-                    kept.add(self._read_line(places, lowered, start, stop, some, long=long))
-                start = text.rfind(b"\n", stop, at) + 1 or stop
-                stop = text.find(b"\n", at)
+        is_long = False
+        numbers: list[int] = []
+        for index, place, _end in prefilter.hits(lowered):
+            if place >= stop:  # the first literal of the next line
+                if numbers:
+                    unfinished.add(self._read_line(prefilter, lowered, start, stop, numbers))
+                start = text.rfind(b"\n", stop, place) + 1 or stop
+                stop = text.find(b"\n", place)
                 stop = len(text) if stop < 0 else stop
-                line, some = lowered[start:stop], []
-                long = stop - start > PIECE or (self.begin > 0 and not start)
-            for number in of[index]:
-                if number not in some and (long or tests[number](line)):
-                    some.append(number)
-        if some:
-            kept.add(self._read_line(places, lowered, start, stop, some, long=long))
-        return kept
+                line, numbers = lowered[start:stop], []
+                is_long = self._is_long(start, stop)
+            for number in messages_of[index]:
+                if number not in numbers and (is_long or tests[number](line)):
+                    numbers.append(number)
+        if numbers:
+            unfinished.add(self._read_line(prefilter, lowered, start, stop, numbers))
+        return unfinished
+
+    def _is_long(self, start: int, stop: int) -> bool:
+        """Whether a line is read around its needles only; pieces of a longer line are, too."""
+        return stop - start > LONG_LINE or (self._begin > 0 and not start)
 
     def _read_line(
-        self, places: Places, lowered: bytes, start: int, stop: int, some: list[int], *, long: bool
+        self, prefilter: Prefilter, lowered: bytes, start: int, stop: int, numbers: list[int]
     ) -> int:
-        """A line of the text by the messages that it can hold; its hash without digits, 0 if that is no matter."""
-        line = self.text[start:stop]
+        """Read a line of the text for messages, and return its key, or 0 if none is needed."""
+        line = self._text[start:stop]
         origin = start
-        if self.starts:
-            origin = self.starts[bisect_right(self.starts, (start, len(self.block))) - 1][1]
-        if long:
-            self._read_long(places, line, lowered[start:stop], some, origin)
-            return hash(line.translate(None, DIGITS))
-        some.sort()
-        which = tuple(some)
-        if self._tired(which, IDLE):
+        if self._origins:
+            place = bisect_right(self._origins, (start, len(self._block))) - 1
+            origin = self._origins[place][1]
+        if self._is_long(start, stop):
+            self._read_long_line(prefilter, line, lowered[start:stop], numbers, origin)
+            return _line_key(line)
+        numbers.sort()
+        in_line = tuple(numbers)
+        if self._is_idle(in_line, _IDLE_LINE):
             return 0
-        key = hash(line.translate(None, DIGITS))
-        times = self.times.get(key, 0)
-        if len(self.times) >= LINES:  # a log whose lines are all different: begin again
-            self.times.clear()
-        self.times[key] = times + 1
-        if times + 1 >= REPEATS:
-            self._pass({key})
-        needles = self._needles(which)[times >= REPEATS]
-        if not needles:
-            return key
-        known = len(self.found)
-        found = [(at, needle) for needle in needles if (at := line.find(needle)) >= 0]
-        found.sort()
-        if len(line) <= BEFORE:
-            if found:
-                self._try(line, [(needle, needles[needle], line.count(needle)) for _at, needle in found], origin)
-        else:  # windows differ
-            for at, needle in sorted((at, one) for _at, one in found for at in _all(line, one)):
-                first = max(0, at - BEFORE)
-                self._try(line[first : at + AFTER], [(needle, needles[needle], 1)], origin + first)
-        if times < REPEATS:
-            self._rest(which, known)
+        key = _line_key(line)
+        reads = self._line_reads.get(key, 0)
+        if len(self._line_reads) >= _MAX_LINES:  # all lines of the log differ: start again
+            self._line_reads.clear()
+        self._line_reads[key] = reads + 1
+        if reads + 1 >= REPEATS:
+            self._finish({key})
+        needles, needles_with_digits = self._needles(in_line)
+        if reads >= REPEATS:
+            needles = needles_with_digits
+        if needles:
+            facts_before = len(self.facts)
+            self._try_needles(line, needles, origin)
+            if reads < REPEATS:
+                self._count_reading(in_line, facts_before)
         return key
 
-    def _tired(self, what: What, idle: tuple[int, int]) -> bool:
-        """Whether that was read often enough for nothing new."""
-        if self.idle.get(what, 0) <= idle[0]:
-            return False
-        self.fresh[what] = self.fresh.get(what, 0) + 1
-        return self.fresh[what] > idle[1]
+    def _try_needles(self, line: bytes, needles: _Needles, origin: int) -> None:
+        """Try the messages of the needles in a line, in the order of the needles' places."""
+        places = []
+        for needle in needles:
+            place = line.find(needle)
+            if place >= 0:
+                places.append((place, needle))
+        if len(line) <= BEFORE:  # all windows are the whole line
+            places.sort()
+            if places:
+                counted = [
+                    (needle, needles[needle], line.count(needle)) for _place, needle in places
+                ]
+                self._try_window(line, counted, origin)
+            return
+        every = [(place, needle) for _, needle in places for place in find_all(line, needle)]
+        for place, needle in sorted(every):
+            first = max(0, place - BEFORE)
+            window = line[first : place + AFTER]
+            self._try_window(window, [(needle, needles[needle], 1)], origin + first)
 
-    def _rest(self, what: What, known: int) -> None:
-        """Counts a reading, before which so many facts were known."""
-        if len(self.idle) >= LINES:
-            self.idle.clear()
-        self.idle[what] = 0 if len(self.found) > known else self.idle.get(what, 0) + 1
+    def _needles(self, numbers: _Numbers) -> tuple[_Needles, _Needles]:
+        """Return the needles of messages, and those of them with digits."""
+        known = self._needles_of.get(numbers)
+        if known is not None:
+            return known
+        needles: _Needles = {}
+        numbered = set[bytes]()
+        for number in numbers:
+            message = self._messages[number]
+            numbered.update(message.numbered)
+            for needle in message.needles:
+                needles[needle] = (*needles.get(needle, ()), number)
+        with_digits = {needle: needles[needle] for needle in needles if needle in numbered}
+        if len(self._needles_of) >= _MAX_WINDOWS:
+            self._needles_of.clear()
+        self._needles_of[numbers] = needles, with_digits
+        return needles, with_digits
 
-    def _pass(self, keys: set[int]) -> None:
-        if len(self.past) > LINES:
-            self.past.clear()
-        self.past |= keys
-
-    def _needles(self, some: tuple[int, ...]) -> tuple[Needles, Needles]:
-        """The needles of messages, each with those of them that it may stand for; and the numbered ones among them."""
-        both = self.needles.get(some)
-        if both is None:
-            needles: Needles = {}
-            for number in some:
-                for needle in self.messages[number].needles:
-                    needles[needle] = (*needles.get(needle, ()), number)
-            numbered = {needle for number in some for needle in self.messages[number].numbered}
-            both = needles, {needle: of for needle, of in needles.items() if needle in numbered}
-            if len(self.needles) >= SHAPES:
-                self.needles.clear()
-            self.needles[some] = both
-        return both
-
-    def _read_long(self, places: Places, line: bytes, lowered: bytes, some: list[int], origin: int) -> None:
-        """A line, or a part of one, by the needles of the messages that it has a place of."""
-        begin = 0 if origin else self.begin
-        end = self.end if len(line) == len(self.block) else len(line)
-        needles, tests = self._needles(tuple(sorted(some)))[0], places.tests
-        for at, needle in sorted((at, needle) for at, needle in _places(exact=True).needles(line) if needle in needles):
-            if not begin <= at < end or self._tired(needle, LONG):
+    def _read_long_line(
+        self, prefilter: Prefilter, line: bytes, lowered: bytes, numbers: list[int], origin: int
+    ) -> None:
+        """Read a long line, or a piece of one, around the needles of the messages."""
+        begin = 0 if origin else self._begin
+        end = self._end if len(line) == len(self._block) else len(line)
+        needles, _with_digits = self._needles(tuple(sorted(numbers)))
+        for place, needle in sorted(_prefilter(exact=True).needles(line)):
+            if needle not in needles or not begin <= place < end:
                 continue
-            known = len(self.found)
-            first, last = max(0, at - BEFORE), at + AFTER
-            text = lowered[first:last]
-            which = tuple([number for number in needles[needle] if tests[number](text)])
-            if which:
-                self._try(line[first:last], [(needle, which, 1)], origin + first)
-            self._rest(needle, known)
+            if self._is_idle(needle, _IDLE_NEEDLE):
+                continue
+            facts_before = len(self.facts)
+            first, last = max(0, place - BEFORE), place + AFTER
+            window = lowered[first:last]
+            matching = tuple(
+                [number for number in needles[needle] if prefilter.tests[number](window)]
+            )
+            if matching:
+                self._try_window(line[first:last], [(needle, matching, 1)], origin + first)
+            self._count_reading(needle, facts_before)
 
-    def _try(self, window: bytes, needles: list[tuple[bytes, tuple[int, ...], int]], start: int) -> None:
-        """The messages of needles that stand so many times in a window, which begins there."""
+    # ---- messages ----
+
+    def _try_window(
+        self, window: bytes, needles: list[tuple[bytes, _Numbers, int]], start: int
+    ) -> None:
+        """Try messages in a window of the block.
+
+        Args:
+            needles: (needle, its messages, how often it is in the window).
+            start: where the window begins in the block.
+        """
         shape, text, tried = window.translate(None, DIGITS), "", set[int]()
-        for needle, some, count in needles:
+        for needle, numbers, count in needles:
             key = hash((needle, shape))
-            times = self.seen.get(key, 0)
-            if times >= REPEATS:
+            reads = self._window_reads.get(key, 0)
+            if reads >= REPEATS:
                 continue
-            if times or len(self.seen) < SHAPES:
-                self.seen[key] = times + count
+            if reads or len(self._window_reads) < _MAX_WINDOWS:
+                self._window_reads[key] = reads + count
             text = text or _readable(window)
-            for number in some:
+            for number in numbers:
                 if number not in tried:
                     tried.add(number)
-                    message = self.messages[number]
-                    self._match(message, self._following(message, start, len(window)) if message.lines else text, start)
+                    message = self._messages[number]
+                    searched = text
+                    if message.lines:
+                        searched = self._with_lines(message, start, len(window))
+                    self._match(message, searched, start)
 
-    def _following(self, message: Message, start: int, size: int) -> str:
-        """A window with the lines behind it that belong to a message."""
-        text = self.block[start : start + size + AHEAD]
+    def _with_lines(self, message: Message, start: int, size: int) -> str:
+        """Return a window together with the following lines of a message."""
+        text = self._block[start : start + size + AHEAD]
         if len(text) < size + AHEAD:
-            text += self.more
-        lines = text.replace(b"\r\n", b"\n").split(b"\n", message.lines + 1)[: message.lines + 1]
-        return _readable(b" ".join(lines)[: BEFORE + AFTER])
+            text += self._following
+        lines = text.replace(b"\r\n", b"\n").split(b"\n", message.lines + 1)
+        return _readable(b" ".join(lines[: message.lines + 1])[: BEFORE + AFTER])
 
     def _match(self, message: Message, text: str, start: int) -> None:
-        found = message.compiled().search(text)
-        if found is None:
+        """Note the facts of a message if its pattern matches."""
+        match = message.compiled().search(text)
+        if match is None:
             return
-        if start > self.counted:
-            self.line += self.block.count(b"\n", self.counted, start)
-            self.counted = start
-        shown = text if len(text) <= SHOWN else text[max(0, found.start() - 60) :][:SHOWN]
-        where = f"log line {self.line}"
+        if start > self._counted:
+            self.line += self._block.count(b"\n", self._counted, start)
+            self._counted = start
+        shown = text
+        if len(text) > MAX_TEXT:
+            shown = text[max(0, match.start() - 60) :][:MAX_TEXT]
         if message.cause:
-            self._note(Fact(kind=message.sure, subject=message.cause, value=message.name, where=where, text=shown))
-        for kind, subject, value in message.facts:
-            given = filled(value, found)
-            if given or not value:
-                about = filled(subject, found)
-                self._note(Fact(kind=kind, subject=about, value=given, where=where, text=shown))
+            self._note(message.sure, message.cause, message.name, shown)
+        for kind, subject, template in message.facts:
+            value = fill(template, match)
+            if value or not template:
+                self._note(kind, fill(subject, match), value, shown)
 
-    def _note(self, fact: Fact) -> None:
-        key = (fact.kind, fact.subject, fact.value)
-        if key not in self.found and len(self.found) < MOST:
-            self.found[key] = fact.replace(text=fact.text.strip())
+    def _note(self, kind: str, subject: str, value: str, shown: str) -> None:
+        key = (kind, subject, value)
+        if key not in self.facts and len(self.facts) < MAX_FACTS:
+            where = f"log line {self.line}"
+            self.facts[key] = Fact(
+                kind=kind, subject=subject, value=value, where=where, text=shown.strip()
+            )

@@ -1,8 +1,8 @@
-"""What the doctor's parts hand to one another: facts, from a log or from the host, and what follows from them.
+"""Values of the doctor: facts, findings, verdicts and the diagnosis.
 
-A fact has the same kind whoever saw it: the reader of logs, detection, or a check of an environment. Where the two
-disagree the host's fact holds. What stands in `KINDS` and `TESTS` below is the whole vocabulary; the causes are those
-of `matrix_data/doctor/causes.toml`.
+A fact has the same kind whether it comes from a log, from detection or from a check of an
+environment. Where a log and the host disagree, the host's fact counts. `KINDS` lists every kind of
+fact and `TESTS` every test. `matrix_data/doctor/causes.toml` lists every cause.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from ..model import Value
 
 
 class Fact(Value):
-    """One thing that was seen.
+    """One observation.
 
-    `kind` is a key of KINDS, which says what `subject` and `value` hold. `where` is "log line 12" or, for the host,
-    its source ("host: NVML"): it never begins with "log" for a fact of the host. `text` is the line or the evidence
-    in words, shortened to 300 characters.
+    Attributes:
+        kind: a key of `KINDS`, which says what `subject` and `value` hold.
+        where: "log line 12", or the source on the host ("host: NVML"). A fact of the host never
+            has a `where` that starts with "log".
+        text: the line of the log, or the observation in words; at most 300 characters.
     """
 
     kind: str
@@ -26,12 +28,20 @@ class Fact(Value):
 
     @property
     def from_log(self) -> bool:
-        """Whether a log said it; the host's own facts outrank it."""
+        """Whether the fact comes from a log. Facts of the host outrank it."""
         return self.where.startswith("log")
 
 
+class Finding(Value):
+    """A cause that a rule found, its confidence (proved, likely, possible), and the facts."""
+
+    cause: str
+    confidence: str
+    facts: tuple[Fact, ...]
+
+
 class Verdict(Value):
-    """A cause, how sure it is, what it rests on (at least one line), and the one thing to do."""
+    """A cause of the failure: the confidence, at least one line of evidence, and what to do."""
 
     cause: str
     confidence: str  # proved | likely | possible
@@ -40,11 +50,14 @@ class Verdict(Value):
 
 
 class Diagnosis(Value):
-    """What follows from the facts, best verdict first.
+    """The result: verdicts, the best first, or the tests that would settle an open question.
 
-    `abstained`: a fault is there, and nothing says which cause it has: `next_tests` are then the names of TESTS to
-    make, in their order (those that have not been made). An abstention over cuDNN's start has the one verdict
-    "cudnn_init_failed_unknown", which names no cause. No fault at all: not abstained, no verdict, no test.
+    Attributes:
+        abstained: something failed, and no fact tells its cause. `next_tests` then names the tests
+            of `TESTS` to run, in order, without those that have run already. If cuDNN failed to
+            start, `verdicts` holds the one verdict "cudnn_init_failed_unknown", which names no
+            cause.
+        verdicts: empty, with `abstained` false, if nothing failed.
     """
 
     abstained: bool = False
@@ -52,91 +65,137 @@ class Diagnosis(Value):
     next_tests: tuple[str, ...] = ()
 
 
+def proved(cause: str, *facts: Fact | None) -> Finding:
+    """Return a finding that has no other explanation. Facts that are None are left out."""
+    return _finding(cause, "proved", facts)
+
+
+def likely(cause: str, *facts: Fact | None) -> Finding:
+    """Return a finding that the facts mostly mean. Facts that are None are left out."""
+    return _finding(cause, "likely", facts)
+
+
+def possible(cause: str, *facts: Fact | None) -> Finding:
+    """Return a finding that the facts allow. Facts that are None are left out."""
+    return _finding(cause, "possible", facts)
+
+
+def _finding(cause: str, confidence: str, facts: tuple[Fact | None, ...]) -> Finding:
+    given = tuple(fact for fact in facts if fact is not None)
+    return Finding(cause=cause, confidence=confidence, facts=given)
+
+
 KINDS: dict[str, str] = {
     # versions
-    "cudnn-loaded": "subject: '' or the framework; value: version of the cuDNN that loads, '9.1.0'",
-    "cudnn-built": "subject: '' or the framework; value: version of the cuDNN that it was built with, '9.3.0'",
-    "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (not told); value: '550.54.14'",
+    "cudnn-loaded": "subject: '' or the framework; value: version of the loaded cuDNN, '9.1.0'",
+    "cudnn-built": "subject: '' or the framework; value: the cuDNN that it was built with, '9.3.0'",
+    "driver": "subject: 'kernel' (the loaded module), 'userspace' (libcuda, NVML) or '' (the "
+    "source does not say which); value: the driver release, '550.54.14'",
     "driver-cuda": "value: newest CUDA version that the driver supports, '12.4'",
-    "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' for a CPU build",
+    "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
+    "for a CPU build",
     "package": "subject: normalized distribution name; value: its version",
     "version": "subject: framework; value: its release, '2.14'",
-    "toolkit": "value: CUDA release of the compiler or of the installation, '12.4'; not what the driver supports",
+    "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
+    "version that the driver supports",
     "os": "value: 'windows'",
     # devices
     "gpu": "subject: index or ''; value: the name",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
-    "architectures": "subject: framework or library; value: capabilities it has code for, space separated, '7.5 8.0'",
-    "architecture-range": "subject: framework; value: 'capability least most', a GPU's and those that the build serves",
-    "architecture-missing": "subject: framework, library or ''; value: what was said; no code for this GPU",
-    "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or prohibited",
+    "architectures": "subject: framework or library; value: the compute capabilities that it has "
+    "code for, separated by spaces, '7.5 8.0'",
+    "architecture-range": "subject: framework; value: 'device lowest highest', the compute "
+    "capability of a GPU, and the range that the build supports",
+    "architecture-missing": "subject: framework, library or ''; value: the message; there is no "
+    "code for this GPU",
+    "compute-mode": "subject: index; value: default, exclusive-process, exclusive-thread or "
+    "prohibited",
     "device-node": "subject: /dev path; value: 'yes', 'missing' or 'denied'",
-    "pci-gpu": "value: number of NVIDIA display devices on the PCI bus, '0' for none at all",
+    "pci-gpu": "value: number of NVIDIA display devices on the PCI bus, '0' for none",
     "xid": "subject: PCI address or ''; value: the number",
     "ecc": "subject: index; value: number of uncorrected errors",
     # memory, bytes as decimal digits
     "free-bytes": "subject: index or ''; value: free memory of the GPU",
     "total-bytes": "subject: index or ''; value: memory of the GPU",
-    "smi-memory": "value: 'used total' in MiB, a row of nvidia-smi's table, of an unknown moment",
-    "wanted-bytes": "subject: index or ''; value: the allocation that failed",
-    "out-of-memory": "subject: who says so (cuda, torch, xla, bfc, kernel); value: ''; said in as many words",
+    "smi-memory": "value: 'used total' in MiB, a row of nvidia-smi's table, taken at any time",
+    "wanted-bytes": "subject: index or ''; value: the size of the allocation that failed",
+    "out-of-memory": "subject: source of the message (cuda, torch, xla, bfc, kernel); value: ''",
     # statuses
-    "status": "subject: cudnn, cuda, nvml, cublas, nccl, cusolver, cufft, curand or nvrtc; value: the full name",
-    "cudnn-reason": "subject: function; value: 'STATUS: the reason that cuDNN gives in its own log'",
-    "handle": "subject: null, destroyed, forked or raced; value: the call; a cuDNN handle used as it may not be",
-    "symptom": "subject: cudnn-start, cudnn-call, load, launch or nccl, a failure in words that name no cause; or what "
-    "may explain one: cuda-unavailable, cuda-asked, took-cpu, compat-path, uvm-reloaded, suspended, growth; value: ''",
+    "status": "subject: cudnn, cuda, nvml, cublas, nccl, cusolver, cufft, curand or nvrtc; value: "
+    "the full name of the status",
+    "cudnn-reason": "subject: function; value: 'STATUS: reason', from cuDNN's own log",
+    "handle": "subject: null, destroyed, forked or raced, the misuse of a cuDNN handle; value: the "
+    "call",
+    "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
+    "nccl), or a condition that may explain one (cuda-unavailable, cuda-asked, took-cpu, "
+    "compat-path, uvm-reloaded, suspended, growth); value: ''",
     # libraries
-    "library-missing": "subject: file name asked for, 'libcudnn_ops.so.9'; value: who asked or ''",
-    "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path that the process loaded it from",
-    "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the environment",
-    "symbol-missing": "subject: file that lacks it or that asked; value: the symbol; two libraries that do not fit",
-    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version wanted and not there",
+    "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
+    "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
+    "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
+    "environment",
+    "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
+    "libraries do not match",
+    "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "
+    "needed and missing",
     # surroundings
     "container": "value: 'yes' or 'no'",
     "wsl": "value: 'yes' or 'no'",
-    "vgpu": "value: 'yes'; the GPU is a share of one, made by a hypervisor",
+    "vgpu": "value: 'yes'; the GPU is a virtual GPU of a hypervisor",
     "secure-boot": "value: 'yes' or 'no'",
-    "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or 'absent'",
+    "module": "subject: nvidia, nvidia_uvm or nouveau; value: 'loaded', 'missing' (not built) or "
+    "'absent' (not loaded)",
     "variable": "subject: name of an environment variable; value: its value",
     "framework": "subject: torch, tensorflow, jax, ..; value: version or ''",
-    # said in words that name one cause by themselves
-    "says": "subject: a cause of the taxonomy; value: the pattern's name; the message has no other meaning",
-    "hints": "subject: a cause of the taxonomy; value: the pattern's name; the message mostly means that",
-    "maybe": "subject: a cause of the taxonomy; value: the pattern's name; the message means that among others",
-    # tests, made on the host
-    "test": "subject: a key of TESTS; value: pass, fail or unknown; text: what was seen",
+    # messages that name a cause by themselves
+    "says": "subject: a cause; value: the name of the message, which has no other meaning",
+    "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
+    "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
+    # tests on the host
+    "test": "subject: a key of TESTS; value: pass, fail or unknown; text: the observation",
 }
 
+# What a pass shows. The order is the order in which the tests are proposed.
 TESTS: dict[str, str] = {
-    # Ordered as a doctor makes them; --probe can make those marked P, the others are checks of verify or facts.
-    "fresh-process": "P: cudnnCreate, or a context, in a fresh process",
-    "clean-loader": "P: the same with LD_LIBRARY_PATH and LD_PRELOAD removed (pass after a failed fresh-process proves "
-    "lib_shadowing)",
-    "one-folder": "P: after a convolution all libcudnn* of /proc/self/maps lie in one folder, of one version",
-    "free-memory": "P: more than a quarter of the GPU's memory is free",
-    "float32-convolution": "P: a plain float32 convolution computes what the CPU computes",
-    "other-stream": "P: the same on another stream",
-    "each-device": "P: the same on every visible device",
-    "nvml": "nvmlInit works",
-    "libcuda": "dlopen('libcuda.so.1') works",
-    "cuinit": "cuInit gives 0",
-    "context": "cuCtxCreate works",
-    "device-open": "open('/dev/nvidiactl') works",
-    "fabric": "the fabric of an NVSwitch machine is ready (pass also where there is none)",
-    "health": "no Xid, no uncorrected ECC error, no lost device is seen",
-    "visible-devices": "as many devices with CUDA_VISIBLE_DEVICES as without it",
-    "driver-runtime": "the driver serves the CUDA version of the framework's build",
-    "driver-versions": "the kernel's module and libcuda are of one release, and libcuda is not a compat one",
-    "cuda-build": "the framework is a build for CUDA",
-    "companions": "torchvision, torchaudio and the like fit their torch",
-    "cudnn-version": "the cuDNN that loads is not older than the one of the build, and of its major version",
-    "cudnn-present": "a libcudnn of the wanted major version is found",
-    "cudnn-complete": "all libraries of cuDNN are there and pass its version checks",
-    "loader-path": "what loads comes from the environment and not from elsewhere",
-    "one-cuda-major": "the environment's nvidia-* packages are of one CUDA major version, their files as recorded",
+    "fresh-process": "cuDNN starts, and a context is created, in a fresh process",
+    "clean-loader": "the same without LD_LIBRARY_PATH and LD_PRELOAD",
+    "one-folder": "after a convolution, all libcudnn* in /proc/self/maps are of one folder and one "
+    "version",
+    "free-memory": "more than a quarter of the GPU's memory is free",
+    "float32-convolution": "a plain float32 convolution gives the same result as the CPU",
+    "other-stream": "the same convolution on another stream",
+    "each-device": "the same convolution on every visible device",
+    "nvml": "nvmlInit succeeds",
+    "libcuda": "dlopen('libcuda.so.1') succeeds",
+    "cuinit": "cuInit returns 0",
+    "context": "cuCtxCreate succeeds",
+    "device-open": "open('/dev/nvidiactl') succeeds",
+    "fabric": "the NVSwitch fabric is ready, or the machine has none",
+    "health": "there is no Xid, no uncorrected ECC error and no lost device",
+    "visible-devices": "CUDA_VISIBLE_DEVICES hides no device",
+    "driver-runtime": "the driver supports the CUDA version of the framework's build",
+    "driver-versions": "the kernel module and libcuda are of one release, and libcuda is not a "
+    "forward-compatibility library",
+    "cuda-build": "the framework is a CUDA build",
+    "companions": "torchvision, torchaudio and similar packages match their torch",
+    "cudnn-version": "the loaded cuDNN has the build's major version, and is not older",
+    "cudnn-present": "a libcudnn of the needed major version is found",
+    "cudnn-complete": "all libraries of cuDNN are present and pass its version checks",
+    "loader-path": "libraries are loaded from the environment and not from another place",
+    "one-cuda-major": "the nvidia-* packages of the environment are for one CUDA major version, "
+    "and their files match their records",
     "libraries-resolve": "every library that the framework needs is found",
     "architecture": "the framework and cuDNN have code for every GPU",
     "libc": "glibc and libstdc++ are new enough for the environment",
-    "environment": "the environment's metadata are whole and its requirements met",
+    "environment": "the metadata of the environment are complete and its requirements are met",
 }
+# The tests that `--probe` runs. Checks of `gpuenv verify` and detection answer the others.
+PROBE_TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "one-folder",
+    "free-memory",
+    "float32-convolution",
+    "other-stream",
+    "each-device",
+)

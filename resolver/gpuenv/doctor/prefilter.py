@@ -1,118 +1,255 @@
-"""Where in a text messages may stand: many texts are looked for at once, by ahocorasick-rs.
+"""Finds quickly which lines of a text may hold a message.
 
-A message is looked for by the texts of its that are the least common: its needles, or literals that its pattern cannot
-match without. What of it stands around such a place is looked at afterwards. Digits are left out of the literals, so
-that lines that differ in their digits only are judged alike.
+Searching every pattern in every line is too slow. ahocorasick-rs searches all literals of all
+messages at once; only a line with a literal of a message is searched with the message's pattern.
+
+The literals of a message are its needles, or literals that its pattern cannot match without,
+whichever are rarer in logs. They are taken from the pattern itself, so that both stay consistent.
+Digits are left out of them, so that lines that differ only in digits get the same answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..model import Value
 from .catalog import Message
-from .literals import formula_of, mapped
 
-_PARTS = str.maketrans(dict.fromkeys("0123456789", "\0"))
-# In small letters, and with a space for what is none: as a pattern takes a text.
-_LOWERED = bytes(10 if c == 10 else 32 if c < 32 or c == 127 else c | 32 if 65 <= c <= 90 else c for c in range(256))
-# Words that say less of a place than their letters would, each with its first letter or without: names and small words
-# are in every line of some logs, those of a fault in fewer.
+_DIGITS = re.compile("[0-9]")
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+
+
+def _lowered_byte(byte: int) -> int:
+    if ord("A") <= byte <= ord("Z"):
+        return byte | 32
+    is_control = byte < 32 or byte == 127
+    if is_control and byte != ord("\n"):
+        return ord(" ")
+    return byte
+
+
+# Small letters, and spaces for control characters, as patterns see a text.
+_LOWERED = bytes(_lowered_byte(byte) for byte in range(256))
+
+# Words that are common in logs, so that a literal with them is less rare than its length suggests.
+# They match with or without their first letter. Some logs have a name or a small word in every
+# line; words of failures are in fewer lines.
 _NAMES = "cpu cuda cudnn cudnn_status device docker driver gpu nccl nvidia pytorch tensorflow torch"
-_SMALL = (
-    "a above alloc available build built but compiled date found higher image in include install installed is later"
-    " manager memory newer none of on only or out runtime see source system than the to use version with"
+_SMALL_WORDS = (
+    "a above alloc available build built but compiled date found higher image in include install"
+    " installed is later manager memory newer none of on only or out runtime see source system than"
+    " the to use version with"
 )
-_FAULTS = "error failed missing need not require"
+_FAILURES = "error failed missing need not require"
 
 
-def _words(some: str) -> re.Pattern[bytes]:
-    return re.compile(rb"\b(?:" + "|".join(f"{one[0]}?{one[1:]}" for one in some.split()).encode() + rb")\b")
+def _word_pattern(words: str) -> re.Pattern[bytes]:
+    alternatives = "|".join(f"{word[0]}?{word[1:]}" for word in words.split())
+    return re.compile(rb"\b(?:" + alternatives.encode() + rb")\b")
 
 
-_COMMON, _COMMON_FAULTS = _words(f"{_NAMES} {_SMALL}"), _words(_FAULTS)
+_COMMON_WORDS = _word_pattern(f"{_NAMES} {_SMALL_WORDS}")
+_FAILURE_WORDS = _word_pattern(_FAILURES)
 
 
-class Places:
-    """Of some messages, which have numbers in their order. `exact`: by needles alone, which needs no preparation.
+# ---- what a pattern needs -----------------------------------------------------------------------
 
-    `of` gives the messages of a place by its index, and `tests` by a message's number whether a lowered text has what
-    its pattern cannot match without.
+
+class Literal(Value):
+    """A text in small letters that must occur."""
+
+    text: str
+
+
+class AllOf(Value):
+    """Every part must hold."""
+
+    parts: tuple[Formula, ...]
+
+
+class AnyOf(Value):
+    """At least one part must hold."""
+
+    parts: tuple[Formula, ...]
+
+
+Formula = Literal | AllOf | AnyOf
+
+
+def needed_literals(pattern: str) -> Formula | None:
+    """Return the literals that a text must hold for a pattern to match, whatever its case.
+
+    Returns:
+        None if there are none, or if this Python does not offer its parser of patterns.
+    """
+    try:
+        from re import _parser  # type: ignore[attr-defined]
+    except ImportError:
+        return None
+    return _of_sequence(_parser.parse(pattern))
+
+
+def _of_sequence(items: Iterable[tuple[object, Any]]) -> Formula | None:
+    """Return what a parsed sequence needs. Its items are (operation, argument) pairs of `re`."""
+    parts: list[Formula] = []
+    run = ""
+    for operation, argument in items:
+        name = str(operation)
+        if name == "LITERAL":
+            run += chr(argument).lower()
+        elif name != "AT":  # an anchor has no width: the characters around it are adjacent
+            part = _of_item(name, argument)
+            if run:
+                parts.append(Literal(text=run))
+                run = ""
+            if part is not None:
+                parts.append(part)
+    if run:
+        parts.append(Literal(text=run))
+    return _all_of(parts)
+
+
+def _of_item(name: str, argument: Any) -> Formula | None:
+    if name == "SUBPATTERN":
+        return _of_sequence(argument[-1])
+    if name == "ATOMIC_GROUP":
+        return _of_sequence(argument)
+    if name in _REPEATS and argument[0] >= 1:
+        return _of_sequence(argument[2])
+    if name == "BRANCH":
+        return _any_of([_of_sequence(branch) for branch in argument[1]])
+    return None
+
+
+def _all_of(parts: Sequence[Formula]) -> Formula | None:
+    if not parts:
+        return None
+    if len(parts) == 1:
+        return parts[0]
+    return AllOf(parts=tuple(dict.fromkeys(parts)))
+
+
+def _any_of(parts: Sequence[Formula | None]) -> Formula | None:
+    needed = [part for part in parts if part is not None]
+    if len(needed) < len(parts):
+        return None  # one branch needs nothing
+    if not needed:
+        return None
+    if len(needed) == 1:
+        return needed[0]
+    return AnyOf(parts=tuple(dict.fromkeys(needed)))
+
+
+def _without_digits(formula: Formula | None) -> Formula | None:
+    """Return the formula without digits: "cudnn64_8" becomes "cudnn" and "_"."""
+    if isinstance(formula, Literal):
+        texts = [text for text in _DIGITS.split(formula.text) if text.strip()]
+        return _all_of([Literal(text=text) for text in texts])
+    if isinstance(formula, AllOf):
+        kept = [part for part in map(_without_digits, formula.parts) if part is not None]
+        return _all_of(kept)
+    if isinstance(formula, AnyOf):
+        changed = [_without_digits(part) for part in formula.parts]
+        return _any_of(changed)
+    return None
+
+
+def _expression(formula: Formula | None) -> str:
+    """Return the formula as a Python expression about the bytes `text`."""
+    if formula is None:
+        return "True"
+    if isinstance(formula, Literal):
+        return f"{formula.text.encode()!r} in text"
+    operator = " and " if isinstance(formula, AllOf) else " or "
+    return f"({operator.join(map(_expression, formula.parts))})"
+
+
+# ---- the search ---------------------------------------------------------------------------------
+
+
+class Prefilter:
+    """Searches a text for the literals of messages, which are numbered by their order.
+
+    Attributes:
+        exact: the literals are the needles alone, which needs no preparation.
+        messages_of: for each literal, by its index, the numbers of its messages.
+        tests: for each message, a test whether a lowered text has all that its pattern needs.
     """
 
     def __init__(self, messages: Sequence[Message], *, exact: bool) -> None:
+        """Prepare the search; without `exact`, this takes some milliseconds."""
         from ahocorasick_rs import BytesAhoCorasick
 
         self.exact = exact
-        tests, anchors = [], dict[bytes, list[int]]()
+        expressions = []
+        numbers_of: dict[bytes, list[int]] = {}
         for number, message in enumerate(messages):
-            # What the lines behind a needle's hold is not known when that line is judged.
-            formula = None if exact or message.lines else mapped(formula_of(message.pattern), _undigited)
-            tests.append(f"lambda text: {_expression(formula)}")
-            for anchor in message.needles if exact else _anchors(message, formula):
-                anchors.setdefault(anchor, []).append(number)
-        # Compiled it takes a tenth of the time. It is made of nothing but reprs of bytes.
-        self.tests: list[Callable[[bytes], bool]] = eval(f"[{', '.join(tests)}]")  # noqa: S307
-        self.of = [tuple(dict.fromkeys(some)) for some in anchors.values()]
-        self.anchors = list(anchors)
-        self._search = BytesAhoCorasick(self.anchors).find_matches_as_indexes
-        self.numbered = sorted({needle for message in messages for needle in message.numbered})
-        self._search_numbered = BytesAhoCorasick(self.numbered).find_matches_as_indexes
+            formula = None
+            # A message of several lines is tested by its first line alone, so it has no formula.
+            if not exact and not message.lines:
+                formula = _without_digits(needed_literals(message.pattern))
+            expressions.append(f"lambda text: {_expression(formula)}")
+            for literal in message.needles if exact else _search_literals(message, formula):
+                numbers_of.setdefault(literal, []).append(number)
+        # Compiled expressions take a tenth of the time of a walk over the formulas. They consist
+        # of reprs of bytes only.
+        source = f"[{', '.join(expressions)}]"
+        self.tests: list[Callable[[bytes], bool]] = eval(source)  # noqa: S307
+        self.messages_of = [tuple(dict.fromkeys(numbers)) for numbers in numbers_of.values()]
+        self._literals = list(numbers_of)
+        self._search = BytesAhoCorasick(self._literals).find_matches_as_indexes
+        self._numbered = sorted({needle for message in messages for needle in message.numbered})
+        self._search_numbered = BytesAhoCorasick(self._numbered).find_matches_as_indexes
 
     def lowered(self, text: bytes) -> bytes:
-        """A text as `hits` and `tests` take it."""
+        """Return a text in the form that `hits` and `tests` take."""
         return text if self.exact else text.translate(_LOWERED)
 
     def hits(self, lowered: bytes) -> list[tuple[int, int, int]]:
-        """The places: (index in `of`, begin, end), by their ends."""
+        """Return the places of literals, ordered by their ends: (index, begin, end)."""
         return self._search(lowered, overlapping=True)
 
     def needles(self, text: bytes) -> list[tuple[int, bytes]]:
-        """The places of needles, if these are exact."""
-        return [(at, self.anchors[index]) for index, at, _end in self._search(text, overlapping=True)]
+        """Return the places of needles: (begin, needle). Needs `exact`."""
+        matches = self._search(text, overlapping=True)
+        return [(begin, self._literals[index]) for index, begin, _end in matches]
 
     def numbered_in(self, text: bytes) -> set[bytes]:
-        """Those of `numbered` that a text has."""
-        return {self.numbered[index] for index, _begin, _end in self._search_numbered(text, overlapping=True)}
+        """Return the needles with digits that a text has."""
+        matches = self._search_numbered(text, overlapping=True)
+        return {self._numbered[index] for index, _begin, _end in matches}
 
 
-def _expression(formula: Any) -> str:
-    """Python's, of a `text`."""
-    if not isinstance(formula, tuple):
-        return "True" if formula is None else f"{formula!r} in text"
-    every, parts = formula
-    return f"({(' and ' if every else ' or ').join(map(_expression, parts))})"
-
-
-def _undigited(literal: str) -> Any:
-    parts = [part.encode() for part in literal.translate(_PARTS).split("\0") if part.strip()]
-    return (True, tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
-
-
-def _anchors(message: Message, formula: Any) -> list[bytes]:
+def _search_literals(message: Message, formula: Formula | None) -> list[bytes]:
+    """Return the literals to search for: of the needles and the pattern's literals, the rarer."""
     needles = [needle.lower() for needle in message.needles]
-    literals = _rarest(formula)
-    return literals if _rarity(literals) > _rarity(needles) else needles
+    literals = _rarest_literals(formula)
+    return max(needles, literals, key=_rarity)
 
 
-def _rarest(formula: Any) -> list[bytes]:
-    """Texts of which one is in all that a formula is true of; [] for none."""
-    if not isinstance(formula, tuple):
-        return [] if formula is None else [formula]
-    every, parts = formula
-    some = [_rarest(part) for part in parts]
-    if every:
-        return max(some, key=_rarity)
-    return [text for texts in some for text in texts] if all(some) else []
+def _rarest_literals(formula: Formula | None) -> list[bytes]:
+    """Return literals of which every matching text holds at least one; [] if there are none."""
+    if formula is None:
+        return []
+    if isinstance(formula, Literal):
+        return [formula.text.encode()]
+    choices = [_rarest_literals(part) for part in formula.parts]
+    if isinstance(formula, AllOf):
+        return max(choices, key=_rarity)
+    if not all(choices):
+        return []
+    return [literal for literals in choices for literal in literals]
 
 
-def _rarity(texts: list[bytes]) -> int:
-    """The least of some texts' lengths, in which common words count little."""
-    return min((_length(text) for text in texts), default=0)
+def _rarity(literals: Iterable[bytes]) -> int:
+    """Return the rarity of the most common of the literals; 0 for none."""
+    return min(map(_rarity_of_literal, literals), default=0)
 
 
-def _length(text: bytes) -> int:
-    words = _COMMON.sub(b"", text)
-    rare = [word for word in _COMMON_FAULTS.sub(b"", words).split() if len(word) > 3]
-    return len(text) + len(words.replace(b" ", b"")) + 3 * len(b"".join(rare))
+def _rarity_of_literal(literal: bytes) -> int:
+    """Return a literal's length, in which common words count less and rare ones more."""
+    words = _COMMON_WORDS.sub(b"", literal)
+    rare = [word for word in _FAILURE_WORDS.sub(b"", words).split() if len(word) > 3]
+    return len(literal) + len(words.replace(b" ", b"")) + 3 * len(b"".join(rare))

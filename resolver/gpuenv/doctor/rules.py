@@ -1,7 +1,7 @@
-"""The rules: from facts to verdicts, a function for each group of causes that are told from one another.
+"""The rules: from facts to findings. One function per group of causes that must be told apart.
 
-Each gives findings (cause, confidence, facts). What is general, a message that names a cause and a test of the host
-that proves or refutes one, is in diagnosing.py and in causes.toml.
+Two general sources of findings are not here, but in verdicts.py and causes.toml: a message that
+names its cause, and a test of the host that proves or rules out a cause.
 """
 
 from __future__ import annotations
@@ -9,262 +9,489 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .build_rules import against_host, architectures, for_cpu, releases
-from .facts import MEASURED_FREE, SHORT, Case, Finding
-from .model import Fact
-from .status_codes import CUDA_CAUSES, XID_HARDWARE, pair
+from ..model import Value
+from . import build_rules
+from .facts import Case, Memory
+from .model import Fact, Finding, likely, possible, proved
+from .status_codes import CUDA_CAUSES, XID_HARDWARE, version_tuple
 
-_CUDA = re.compile(
-    r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|cupti|nccl|cufile|"
-    r"nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)[\w-]*\.so(?:\.(\d{1,2}))?|"
+_CUDA_FILE = re.compile(
+    r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
+    r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
+    r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
-_CUDNN = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
-_DRIVER = re.compile(r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll")
-_OTHERS_SYMBOL = re.compile(r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])")
+_CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
+_CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
+_DRIVER_FILE = re.compile(
+    r"lib(?:cuda|nvcuvid|nvidia-(?:ml|ptxjitcompiler|encode))\.so|nvcuda\.dll"
+)
+_SYMBOL_OF_CUDA = re.compile(
+    r"_*(?:cublas|cusparse|cusolver|cufft|curand|nccl|nvrtc|nvJitLink|cupti|cuda[A-Z]|cu[A-Z])"
+)
+_DRIVER_MISMATCH = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
+_NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before CUDA 10.1
+_OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
+
+
+class _LibraryName(Value):
+    """The parts of a file name: "libcublas.so.12" -> ("cublas", "12"); `major` None if unnamed."""
+
+    name: str
+    major: str | None
 
 
 def findings(case: Case) -> Iterator[Finding]:
-    """What the rules below find."""
+    """Yield the findings of all rules."""
     for rule in _RULES:
         yield from rule(case)
 
 
-def versions(case: Case) -> Iterator[Finding]:
-    """cuDNN as loaded against cuDNN as built. A torch brings its own: another one is there in its place."""
-    for built in case.best("cudnn-built"):
-        wanted = pair(built.value)
-        for loaded in case.best("cudnn-loaded"):
-            have = pair(loaded.value)
-            if loaded.subject != built.subject or not have or not wanted or have == wanted:
-                continue
-            both, sure = [loaded, built], "proved"
-            if not loaded.from_log and have[:1] == wanted[:1] and have > wanted:
-                continue  # a later one of the same major version is what a host may have
-            if loaded.subject == "torch" and loaded.from_log:
-                yield "lib_shadowing", sure, both
-                sure = "likely"
-            older = have[:1] == wanted[:1] and have < wanted
-            yield ("cudnn_runtime_older_than_build" if older else "cudnn_major_mismatch"), sure, both
+# ---- libraries of cuDNN and CUDA ----------------------------------------------------------------
 
 
-def wheels(case: Case) -> Iterator[Finding]:
-    """cuDNN's packages of two CUDA versions: their files have one folder and one name."""
-    both = _two_majors(case, "nvidia-cudnn")
-    if both and any(each.from_log for each in both):
-        yield "mixed_cuda_wheels", "possible", both
+def cudnn_versions(case: Case) -> Iterator[Finding]:
+    """Compare the loaded cuDNN with the cuDNN of the build."""
+    for built in case.preferred("cudnn-built"):
+        for loaded in case.preferred("cudnn-loaded"):
+            if loaded.subject == built.subject:
+                yield from _compare_cudnn(loaded, built)
 
 
-def symbols(case: Case) -> Iterator[Finding]:
-    """A library that lacks a symbol that another wants: two that were not made for each other."""
-    within = {each.value for each in case.every("symbol-missing") if each.subject.startswith("libcudnn")}
-    within = {symbol for symbol in within if not _OTHERS_SYMBOL.match(symbol)}
-    for each in case.every("symbol-missing"):
-        if each.subject.startswith("libcudnn") and not _OTHERS_SYMBOL.match(each.value):
-            yield "cudnn_sublibs_mixed", "likely", [each]
-        elif "libcuda.so" in each.text:
-            continue  # the driver's own: it is too old for who asks
-        elif each.subject == "cuda" and each.value not in within:
-            both = _two_majors(case)
-            yield "lib_shadowing", "likely", [each]
-            if both:
-                yield "mixed_cuda_wheels", "likely", [each, *both]
+def _compare_cudnn(loaded: Fact, built: Fact) -> Iterator[Finding]:
+    loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
+    if not loaded_version or not built_version or loaded_version == built_version:
+        return
+    same_major = loaded_version[:1] == built_version[:1]
+    if same_major and loaded_version > built_version and not loaded.from_log:
+        return  # a host may have a later release of the same major version
+    finding = proved
+    if loaded.subject == "torch" and loaded.from_log:
+        # torch ships its own cuDNN, so another library shadows it.
+        yield proved("lib_shadowing", loaded, built)
+        finding = likely
+    if same_major and loaded_version < built_version:
+        yield finding("cudnn_runtime_older_than_build", loaded, built)
+    else:
+        yield finding("cudnn_major_mismatch", loaded, built)
 
 
-def _two_majors(case: Case, one: str = "nvidia-") -> list[Fact]:
-    """Packages of one library for two CUDA versions, [] where there are none."""
-    seen: dict[str, tuple[str, Fact]] = {}
-    for each in case.best("package"):
-        name, _, tag = each.subject.rpartition("-cu")
-        if not (name and tag.isdigit()):
-            name, tag = each.subject, each.value.split(".")[0] if each.subject == "nvidia-nvjitlink" else "13"
-        if name.startswith(one):
-            other = seen.setdefault(name, (tag, each))
-            if other[0] != tag:
-                return [other[1], each]
+def cudnn_packages(case: Case) -> Iterator[Finding]:
+    """Find cuDNN packages for two CUDA versions: they install the same files."""
+    packages = _two_cuda_majors(case, "nvidia-cudnn")
+    if any(package.from_log for package in packages):
+        yield possible("mixed_cuda_wheels", *packages)
+
+
+def missing_symbols(case: Case) -> Iterator[Finding]:
+    """Find a library that lacks a symbol of another: the two were not built for each other."""
+    missing = case.of_kind("symbol-missing")
+    cudnn_symbols = {fact.value for fact in missing if _lacks_cudnn_symbol(fact)}
+    for fact in missing:
+        if _lacks_cudnn_symbol(fact):
+            yield likely("cudnn_sublibs_mixed", fact)
+        elif "libcuda.so" in fact.text:
+            continue  # a symbol of the driver: the driver is too old for the library
+        elif fact.subject == "cuda" and fact.value not in cudnn_symbols:
+            yield likely("lib_shadowing", fact)
+            packages = _two_cuda_majors(case)
+            if packages:
+                yield likely("mixed_cuda_wheels", fact, *packages)
+
+
+def _lacks_cudnn_symbol(missing: Fact) -> bool:
+    is_cudnn = missing.subject.startswith("libcudnn")
+    return is_cudnn and _SYMBOL_OF_CUDA.match(missing.value) is None
+
+
+def _two_cuda_majors(case: Case, prefix: str = "nvidia-") -> list[Fact]:
+    """Return two packages of one library for different CUDA major versions, or an empty list."""
+    first: dict[str, tuple[str, Fact]] = {}
+    for package in case.preferred("package"):
+        name, major = _cuda_major_of(package)
+        if name.startswith(prefix):
+            first_major, first_package = first.setdefault(name, (major, package))
+            if first_major != major:
+                return [first_package, package]
     return []
 
 
-def cudnn_libraries(case: Case) -> Iterator[Finding]:
-    """A library of cuDNN that is not found: one of the set, another major version, or no cuDNN at all."""
-    names = [(one, _CUDNN.match(one.subject)) for one in case.every("library-present", "library-from")]
-    present = {found[1] or found[2]: one for one, found in names if found and (found[1] or found[2])}
-    present |= {one.value.split(".")[0]: one for one in case.every("cudnn-loaded") if one.subject == "cudnn"}
-    for each in case.every("library-missing"):
-        found = _CUDNN.match(each.subject)
-        if found is None:
+def _cuda_major_of(package: Fact) -> tuple[str, str]:
+    """Return (name, CUDA major): "nvidia-cublas-cu12" -> ("nvidia-cublas", "12").
+
+    Names without a suffix are those of CUDA 13 and later. nvidia-nvjitlink has CUDA's version.
+    """
+    name, _, suffix = package.subject.rpartition("-cu")
+    if name and suffix.isdigit():
+        return name, suffix
+    if package.subject == "nvidia-nvjitlink":
+        return package.subject, package.value.split(".")[0]
+    return package.subject, "13"
+
+
+def missing_cudnn(case: Case) -> Iterator[Finding]:
+    """Explain a missing library of cuDNN: one of a set, another major version, or no cuDNN."""
+    present = _cudnn_majors(case)
+    for missing in case.of_kind("library-missing"):
+        library = _parse_name(_CUDNN_FILE, missing.subject)
+        if library is not None:
+            yield from _explain_missing_cudnn(missing, library.major, present)
+
+
+def _cudnn_majors(case: Case) -> dict[str, Fact]:
+    """Return the major versions of cuDNN that are present, each with a fact that shows it."""
+    present: dict[str, Fact] = {}
+    for fact in case.of_kind("library-present", "library-from"):
+        library = _parse_name(_CUDNN_FILE, fact.subject)
+        if library is not None and library.major:
+            present[library.major] = fact
+    for fact in case.of_kind("cudnn-loaded"):
+        if fact.subject == "cudnn":
+            present[fact.value.split(".")[0]] = fact
+    return present
+
+
+def _explain_missing_cudnn(
+    missing: Fact, major: str | None, present: dict[str, Fact]
+) -> Iterator[Finding]:
+    is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
+    other_majors = [fact for other, fact in present.items() if other != major]
+    if major in present and is_main:
+        yield possible("cudnn_missing", missing)  # present, but not on the loader's path
+    elif major in present:
+        yield likely("cudnn_sublib_missing", missing, present[major])
+    elif other_majors:
+        yield likely("cudnn_major_mismatch", missing, other_majors[0])
+    elif major == "8" and not is_main and ".so" in missing.subject:
+        # Frameworks of today ship cuDNN 9, so a part of cuDNN 8 mostly is another major version.
+        yield likely("cudnn_major_mismatch", missing)
+        yield possible("cudnn_missing", missing)
+    else:
+        yield likely("cudnn_missing", missing)
+        if not is_main:
+            yield possible("cudnn_sublib_missing", missing)
+
+
+def missing_libraries(case: Case) -> Iterator[Finding]:
+    """Explain a missing library of CUDA or of the driver."""
+    for missing in case.of_kind("library-missing"):
+        if _DRIVER_FILE.match(missing.subject):
+            yield _explain_missing_driver(case, missing)
             continue
-        wanted = found[1] or found[2]
-        others = [one for major, one in present.items() if major != wanted]
-        whole = re.match(r"(?:lib)?cudnn(?:\.|64_)", each.subject)
-        if wanted in present and not whole:
-            yield "cudnn_sublib_missing", "likely", [each, present[wanted]]
-        elif wanted in present:
-            yield "cudnn_missing", "possible", [each]  # it is there, and not on the loader's path
-        elif others:
-            yield "cudnn_major_mismatch", "likely", [each, others[0]]
-        elif wanted == "8" and not whole and ".so" in each.subject:
-            # Most often beside a framework that brings cuDNN 9: those of today do.
-            yield "cudnn_major_mismatch", "likely", [each]
-            yield "cudnn_missing", "possible", [each]
-        else:
-            yield "cudnn_missing", "likely", [each]
-            if not whole:
-                yield "cudnn_sublib_missing", "possible", [each]
+        library = _parse_name(_CUDA_FILE, missing.subject)
+        if library is not None:
+            yield from _explain_missing_cuda(case, missing, library)
 
 
-def libraries(case: Case) -> Iterator[Finding]:
-    """A library of CUDA or of the driver that is not found."""
-    container, wsl = case.first("container", "yes"), case.first("wsl", "yes")
-    for each in case.every("library-missing"):
-        if _DRIVER.match(each.subject):
-            if wsl:
-                yield "wsl_driver_or_toolkit", "likely", [each, wsl]
-            elif container:
-                yield "container_gpu_not_injected", "likely", [each, container]
-            else:
-                yield "driver_not_found", "likely", [each]
+def _explain_missing_driver(case: Case, missing: Fact) -> Finding:
+    container, wsl = case.first("container", value="yes"), case.first("wsl", value="yes")
+    if wsl:
+        return likely("wsl_driver_or_toolkit", missing, wsl)
+    if container:
+        return likely("container_gpu_not_injected", missing, container)
+    return likely("driver_not_found", missing)
+
+
+def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> Iterator[Finding]:
+    packages = _two_cuda_majors(case)
+    if packages:
+        yield likely("mixed_cuda_wheels", missing, *packages)
+    other_major = _other_major(case, library)
+    if other_major:
+        yield likely("cuda_major_mismatch", missing, other_major)
+    else:
+        yield likely("cuda_lib_missing", missing)
+
+
+def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
+    """Return the fact that the library is present in another major version, or None."""
+    if not wanted.major:
+        return None
+    for fact in case.of_kind("library-present", "library-from"):
+        present = _parse_name(_CUDA_FILE, fact.subject)
+        if present is None or present.name != wanted.name:
             continue
-        found = _CUDA.match(each.subject)
-        if found is None:
-            continue
-        both = _two_majors(case)
-        other = _other_cuda(case, found[1] or found[3], found[2] or found[4])
-        if both:
-            yield "mixed_cuda_wheels", "likely", [each, *both]
-        yield ("cuda_major_mismatch" if other else "cuda_lib_missing"), "likely", [each, *other]
+        if present.major and present.major != wanted.major:
+            return fact
+    return None
 
 
-def _other_cuda(case: Case, name: str, major: str | None) -> list[Fact]:
-    """What shows that the library, or all of CUDA, is there for another major version."""
-    for one in case.every("library-present", "library-from"):
-        found = _CUDA.match(one.subject)
-        if major and found and (found[1] or found[3]) == name and major != (found[2] or found[4] or major):
-            return [one]
+def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None:
+    """Return the name and the major version that one of the file patterns finds, or None.
+
+    The patterns have the same groups for Linux and for Windows, one after the other.
+    """
+    match = pattern.match(file_name)
+    if match is None:
+        return None
+    groups = match.groups()
+    if pattern is _CUDNN_FILE:
+        return _LibraryName(name="cudnn", major=groups[0] or groups[1])
+    return _LibraryName(name=groups[0] or groups[2], major=groups[1] or groups[3])
+
+
+# ---- the driver ---------------------------------------------------------------------------------
+
+
+def driver_versions(case: Case) -> Iterator[Finding]:
+    """Compare the release of the kernel module with the release of the driver's libraries."""
+    statuses = _with_values(case.about("status", "cuda"), *_DRIVER_MISMATCH)
+    failed = case.failed("driver-versions")
+    differing = _differing_releases(case)
+    if not (failed or statuses or differing):
+        return
+    finding = proved if failed or differing else likely
+    facts = [failed, *statuses, *differing]
+    compat = _compat_library(case)
+    container = case.first("container", value="yes")
+    if compat or (container and statuses):
+        yield finding("compat_libcuda_misuse", *facts, compat, container)
+    else:
+        yield finding("driver_userspace_kernel_mismatch", *facts)
+
+
+def _differing_releases(case: Case) -> list[Fact]:
+    """Return the releases of the kernel module and of libcuda if they differ."""
+    kernel = case.first("driver", subject="kernel")
+    userspace = case.first("driver", subject="userspace")
+    if kernel and userspace and kernel.value != userspace.value:
+        return [kernel, userspace]
     return []
 
 
-def driver(case: Case) -> Iterator[Finding]:
-    """The driver's two halves, and where it is at all."""
-    kernel, userspace = case.first("driver", subject="kernel"), case.first("driver", subject="userspace")
-    loaded = [one for one in case.every("library-from") if one.subject.startswith("libcuda.so")]
-    compat = [one for one in loaded if "/compat" in one.value] + case.symptom("compat-path")
-    container = case.first("container", "yes")
-    mismatch = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
-    found = [one for one in case.every("status") if one.subject == "cuda" and one.value in mismatch]
-    failed = case.test("driver-versions", "fail")
-    apart = [kernel, userspace] if kernel and userspace and kernel.value != userspace.value else []
-    if failed or found or apart:
-        facts = [one for one in (failed, *found, *apart) if one]
-        sure = "proved" if failed or apart else "likely"
-        if compat or (container and found):
-            yield "compat_libcuda_misuse", sure, facts + compat[:1] + ([container] if container else [])
-        else:
-            yield "driver_userspace_kernel_mismatch", sure, facts
-    lost = case.test("libcuda", "fail") or case.test("nvml", "fail")
-    module = [one for one in case.every("module") if one.subject == "nvidia" and one.value in ("absent", "missing")]
-    node = [one for one in case.every("device-node") if one.subject == "/dev/nvidiactl" and one.value == "missing"]
-    hardware = [one for one in case.best("pci-gpu") if not one.from_log]
-    if container and (lost or node) and not container.from_log:
-        yield "container_gpu_not_injected", "proved", [container, *([lost] if lost else []), *node]
-    elif module and (lost or any(one.value != "0" for one in hardware)):
-        yield "driver_not_loaded", "proved", [*module, *([lost] if lost else [])]
-    elif hardware and all(one.value == "0" for one in hardware) and (case.log or lost):
-        yield "driver_not_found", "proved", hardware
+def _compat_library(case: Case) -> Fact | None:
+    """Return the fact that libcuda is a forward-compatibility library, or None."""
+    for fact in case.of_kind("library-from"):
+        if fact.subject.startswith("libcuda.so") and "/compat" in fact.value:
+            return fact
+    return _first(case.symptoms("compat-path"))
 
 
-def states(case: Case) -> Iterator[Finding]:
-    """Kernel modules that a suspend has left broken, and containers that lost their devices."""
-    told = case.symptom("uvm-reloaded", "suspended")
-    if told and case.symptom("launch"):
-        yield "uvm_or_driver_state_broken", "likely", [*case.symptom("launch")[:1], *told[:1]]
-    failed = case.test("cuinit", "fail")
-    unknown = any((one.kind, one.value) == ("status", "CUDA_ERROR_UNKNOWN") for one in case.host)
-    if failed and unknown and case.test("nvml", "pass"):
-        yield "uvm_or_driver_state_broken", "proved", [failed]
-    container = case.first("container", "yes")
-    for each in [*case.says("hints", "driver_not_found"), *case.says("maybe", "driver_not_found")]:
-        if container:
-            yield "container_gpu_not_injected", "likely", [each, container]
+def driver_presence(case: Case) -> Iterator[Finding]:
+    """Explain from the host's facts why the driver does not answer."""
+    lost = case.failed("libcuda") or case.failed("nvml")
+    container = case.first("container", value="yes")
+    unloaded = _with_values(case.about("module", "nvidia"), "absent", "missing")
+    missing_nodes = _with_values(case.about("device-node", "/dev/nvidiactl"), "missing")
+    gpus = [fact for fact in case.preferred("pci-gpu") if not fact.from_log]
+    has_gpu = any(fact.value != "0" for fact in gpus)
     if container and container.from_log:
-        for each in case.symptom("cuda-unavailable"):
-            yield "container_gpu_not_injected", "possible", [each, container]
-    wsl = case.first("wsl", "yes")
-    if wsl:  # there the driver is that of Windows, and no module is loaded
-        for each in case.says("says", "driver_not_loaded"):
-            if each.value == "nvidia-smi-failed":
-                yield "wsl_driver_or_toolkit", "proved", [each, wsl]
-        # There is one GPU or none, and a driver's library of Linux in front of that of Windows sees none.
-        unseen = [one for one in case.says("hints", "visible_devices_wrong") if "ordinal" not in one.text]
-        numbers = [one for one in case.every("status") if (one.subject, one.value) in (("cuda", "100"), ("cuda", "38"))]
-        for each in [*(one for one in unseen if one.value == "no-device"), *numbers]:
-            yield "wsl_driver_or_toolkit", "likely", [each, wsl]
+        container = None  # the log may be of another machine
+    if container and (lost or missing_nodes):
+        yield proved("container_gpu_not_injected", container, lost, *missing_nodes)
+    elif unloaded and (lost or has_gpu):
+        yield proved("driver_not_loaded", *unloaded, lost)
+    elif gpus and not has_gpu and (case.log or lost):
+        yield proved("driver_not_found", *gpus)
 
 
-def devices(case: Case) -> Iterator[Finding]:
-    """Devices that are closed, failing or hidden."""
-    closed = [one for one in case.best("compute-mode") if not re.fullmatch(r"(?i)default|0", one.value)]
-    for each in case.every("status"):
-        if each.value == "CUDA_ERROR_DEVICE_UNAVAILABLE":
-            # A share of a GPU has no compute mode: its host or its licence says no.
-            if closed or not case.every("vgpu"):
-                yield "gpu_busy_or_exclusive", "proved" if closed else "likely", [each, *closed[:1]]
-        elif each.subject == "cuda" and each.value.isdigit() and int(each.value) in CUDA_CAUSES:
-            yield CUDA_CAUSES[int(each.value)], "likely", [each]
-    for each in case.every("xid"):
-        if each.value.isdigit() and int(each.value) in XID_HARDWARE:
-            yield "gpu_hardware_fault", "proved", [each]
-    for each in case.every("ecc"):
-        if each.value.isdigit() and int(each.value) > 0:
-            yield "gpu_hardware_fault", "likely", [each]
+def driver_state(case: Case) -> Iterator[Finding]:
+    """Find kernel modules that a suspend left in a broken state."""
+    suspended = _first(case.symptoms("uvm-reloaded", "suspended"))
+    launch = _first(case.symptoms("launch"))
+    if suspended and launch:
+        yield likely("uvm_or_driver_state_broken", launch, suspended)
+    failed = case.failed("cuinit")
+    if failed and _host_has_unknown_error(case) and case.passed("nvml"):
+        yield proved("uvm_or_driver_state_broken", failed)
+
+
+def _host_has_unknown_error(case: Case) -> bool:
+    return any(
+        fact.kind == "status" and fact.value == "CUDA_ERROR_UNKNOWN" for fact in case.host
+    )
+
+
+# ---- surroundings and devices -------------------------------------------------------------------
+
+
+def container_devices(case: Case) -> Iterator[Finding]:
+    """Find a container that was started without the GPU."""
+    container = case.first("container", value="yes")
+    if container is None:
+        return
+    for kind in ("hints", "maybe"):
+        for fact in case.about(kind, "driver_not_found"):
+            yield likely("container_gpu_not_injected", fact, container)
+    if container.from_log:
+        for fact in case.symptoms("cuda-unavailable"):
+            yield possible("container_gpu_not_injected", fact, container)
+
+
+def wsl_driver(case: Case) -> Iterator[Finding]:
+    """Find a Linux driver in WSL, where the driver is the one of Windows."""
+    wsl = case.first("wsl", value="yes")
+    if wsl is None:
+        return
+    for fact in case.about("says", "driver_not_loaded"):
+        if fact.value == "nvidia-smi-failed":
+            yield proved("wsl_driver_or_toolkit", fact, wsl)
+    # WSL has one GPU at most. Where none is seen, a Linux driver library shadows that of Windows.
+    for fact in case.about("hints", "visible_devices_wrong"):
+        if fact.value == "no-device" and "ordinal" not in fact.text:
+            yield likely("wsl_driver_or_toolkit", fact, wsl)
+    for fact in case.about("status", "cuda"):
+        if fact.value in _NO_DEVICE:
+            yield likely("wsl_driver_or_toolkit", fact, wsl)
+
+
+def device_statuses(case: Case) -> Iterator[Finding]:
+    """Find devices that refuse new processes, and causes that a CUDA status number names."""
+    modes = case.preferred("compute-mode")
+    closed = [fact for fact in modes if not _OPEN_COMPUTE_MODE.fullmatch(fact.value)]
+    for status in case.of_kind("status"):
+        if status.value == "CUDA_ERROR_DEVICE_UNAVAILABLE":
+            if closed:
+                yield proved("gpu_busy_or_exclusive", status, closed[0])
+            elif not case.of_kind("vgpu"):
+                # A virtual GPU has no compute mode: its hypervisor or its license refuses.
+                yield likely("gpu_busy_or_exclusive", status)
+        elif status.subject == "cuda" and status.value.isdigit():
+            cause = CUDA_CAUSES.get(int(status.value))
+            if cause:
+                yield likely(cause, status)
+
+
+def hardware_errors(case: Case) -> Iterator[Finding]:
+    """Find failing hardware by its Xid and its ECC errors."""
+    for xid in case.of_kind("xid"):
+        if xid.value.isdigit() and int(xid.value) in XID_HARDWARE:
+            yield proved("gpu_hardware_fault", xid)
+    for ecc in case.of_kind("ecc"):
+        if ecc.value.isdigit() and int(ecc.value) > 0:
+            yield likely("gpu_hardware_fault", ecc)
+
+
+# ---- memory -------------------------------------------------------------------------------------
 
 
 def memory(case: Case) -> Iterator[Finding]:
-    """Memory that was used up, said in as many words or behind a status of cuDNN. diagnosing.py refutes it."""
+    """Find exhausted memory, from a clear message or from a status that hides it.
+
+    `verdicts.refutation` rules it out where the memory is free.
+    """
+    messages = case.of_kind("out-of-memory")
+    if messages:
+        yield from _stated_out_of_memory(case, messages[0])
+    else:
+        yield from _hidden_out_of_memory(case)
+
+
+def _stated_out_of_memory(case: Case, message: Fact) -> Iterator[Finding]:
     rows = case.memory()
-    words = case.every("out-of-memory")
-    told = [one for one in case.every("status") if one.subject in ("cudnn", "cublas")] + case.symptom("cudnn-start")
-    if words:
-        small = [fact for free, total, fact in rows if free * MEASURED_FREE <= total]
-        yield "out_of_memory_masked", "proved", [*words[:1], *small[:1]]
-        wanted = [one for one in case.every("wanted-bytes") if one.value.isdigit()]
-        large = [one for one in wanted if rows and int(one.value) > max(free for free, _total, _fact in rows)]
-        if large and case.memory_is_free():
-            yield "unsupported_op_config", "likely", [large[0], rows[0][2]]  # more than the GPU has: the program's
-    elif told:
-        for free, total, each in rows:
-            if each.kind == "free-bytes" and each.from_log and (free < SHORT or free * 10 < total):
-                yield "out_of_memory_masked", "proved", [told[0], each]
-            elif each.kind == "free-bytes" and free * MEASURED_FREE <= total:
-                yield "out_of_memory_masked", "likely", [told[0], each]
-        if case.symptom("growth") and not rows:
-            yield "out_of_memory_masked", "possible", [told[0], *case.symptom("growth")[:1]]
+    full = [row.fact for row in rows if not row.mostly_free]
+    yield proved("out_of_memory_masked", message, _first(full))
+    too_large = _allocation_above(case, rows)
+    if too_large and case.free_memory_fact():
+        # The program asks for more memory than the GPU has.
+        yield likely("unsupported_op_config", too_large, rows[0].fact)
+
+
+def _allocation_above(case: Case, rows: list[Memory]) -> Fact | None:
+    """Return the first failed allocation that is larger than the free memory of any GPU."""
+    if not rows:
+        return None
+    most_free = max(row.free for row in rows)
+    for fact in case.of_kind("wanted-bytes"):
+        if fact.value.isdigit() and int(fact.value) > most_free:
+            return fact
+    return None
+
+
+def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
+    statuses = [fact for fact in case.of_kind("status") if fact.subject in ("cudnn", "cublas")]
+    failure = _first([*statuses, *case.symptoms("cudnn-start")])
+    if failure is None:
+        return
+    rows = case.memory()
+    for row in rows:
+        if row.fact.kind != "free-bytes":
+            continue
+        if row.fact.from_log and row.nearly_full:
+            yield proved("out_of_memory_masked", failure, row.fact)
+        elif not row.mostly_free:
+            yield likely("out_of_memory_masked", failure, row.fact)
+    growth = _first(case.symptoms("growth"))
+    if growth and not rows:
+        yield possible("out_of_memory_masked", failure, growth)
+
+
+# ---- the program and the rest -------------------------------------------------------------------
 
 
 def handles(case: Case) -> Iterator[Finding]:
-    """cuDNN's handles, followed through its log of calls (handles.py)."""
-    for each in case.every("handle"):
-        yield ("fork_after_cuda_init" if each.subject == "forked" else "cudnn_handle_misused"), "proved", [each]
+    """Find misuse of cuDNN handles, from cuDNN's log of calls (cudnn_calls.py)."""
+    for handle in case.of_kind("handle"):
+        if handle.subject == "forked":
+            yield proved("fork_after_cuda_init", handle)
+        else:
+            yield proved("cudnn_handle_misused", handle)
 
 
-def others(case: Case) -> Iterator[Finding]:
-    """The libc, the loader's path by comparison, and operations that only the program can change."""
-    for each in case.every("libc-wanted"):
-        yield "host_libc_too_old", "proved", [each]
-    clean, fresh = case.test("clean-loader", "pass"), case.test("fresh-process", "fail")
+def libc_versions(case: Case) -> Iterator[Finding]:
+    """Find a C or C++ library of the system that is too old."""
+    for fact in case.of_kind("libc-wanted"):
+        yield proved("host_libc_too_old", fact)
+
+
+def loader_comparison(case: Case) -> Iterator[Finding]:
+    """Find shadowed libraries: the test fails, and passes without the loader's variables."""
+    clean, fresh = case.passed("clean-loader"), case.failed("fresh-process")
     if clean and fresh:
-        yield "lib_shadowing", "proved", [fresh, clean]
-    passed = case.test("float32-convolution", "pass")
-    for each in case.says("hints", "unsupported_op_config"):
-        if passed:
-            yield "unsupported_op_config", "proved", [each, passed]
-    absent = case.test("cudnn-present", "fail")
-    if absent:
-        majors = {one.subject.rpartition(".")[2] for one in case.every("library-present") if "cudnn" in one.subject}
-        yield ("cudnn_major_mismatch" if majors else "cudnn_missing"), "proved", [absent]
+        yield proved("lib_shadowing", fresh, clean)
 
 
+def unsupported_operations(case: Case) -> Iterator[Finding]:
+    """Find an operation that only the program can change: a plain convolution works."""
+    passed = case.passed("float32-convolution")
+    if passed:
+        for fact in case.about("hints", "unsupported_op_config"):
+            yield proved("unsupported_op_config", fact, passed)
+
+
+def absent_cudnn(case: Case) -> Iterator[Finding]:
+    """Explain why no cuDNN was found on the host: another major version, or none."""
+    absent = case.failed("cudnn-present")
+    if absent is None:
+        return
+    present = [fact for fact in case.of_kind("library-present") if "cudnn" in fact.subject]
+    if present:
+        yield proved("cudnn_major_mismatch", absent)
+    else:
+        yield proved("cudnn_missing", absent)
+
+
+def _with_values(facts: list[Fact], *values: str) -> list[Fact]:
+    return [fact for fact in facts if fact.value in values]
+
+
+def _first(facts: list[Fact]) -> Fact | None:
+    return facts[0] if facts else None
+
+
+# The order matters: the first finding of a cause gives the first line of evidence.
 _RULES = (
-    versions, wheels, symbols, cudnn_libraries, libraries, driver, states, devices, for_cpu, against_host,
-    architectures, releases, memory, handles, others,
-)  # fmt: skip
+    cudnn_versions,
+    cudnn_packages,
+    missing_symbols,
+    missing_cudnn,
+    missing_libraries,
+    driver_versions,
+    driver_presence,
+    driver_state,
+    container_devices,
+    wsl_driver,
+    device_statuses,
+    hardware_errors,
+    build_rules.cpu_builds,
+    build_rules.cuda_of_build,
+    build_rules.architectures,
+    build_rules.tensorflow_release,
+    build_rules.gpu_after_release,
+    memory,
+    handles,
+    libc_versions,
+    loader_comparison,
+    unsupported_operations,
+    absent_cudnn,
+)

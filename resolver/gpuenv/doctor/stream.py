@@ -1,23 +1,61 @@
-"""A log's text in blocks of whole lines, whatever it comes in: bytes or text, UTF-16, colours, lines without an end."""
+"""Turns a log in any form into blocks of whole lines: UTF-8 bytes without color codes."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterable, Iterator
 
-BLOCK = 1 << 17  # characters of text that are looked at together
-AHEAD = 4096  # what may belong to a message that begins before it
-BEFORE, AFTER = 400, 1600  # the window around a place
+BLOCK = 1 << 17  # bytes that are searched at once
+AHEAD = 4096  # bytes after a block that may belong to a message in it
+BEFORE, AFTER = 400, 1600  # bytes of the window around a needle
 
-_COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
-_COLOURS = re.compile(rb"[\x1b\\^]")  # how they begin
-_LONGEST = 40  # characters of one
+_COLOR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
+_COLOR_START = re.compile(rb"[\x1b\\^]")
+_MAX_COLOR = 40  # bytes of one color code
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell on Windows writes UTF-16
+
+Block = tuple[bytes, bytes, int, int]
 
 
-def _bytes(stream: Iterable[bytes | str]) -> Iterator[bytes]:
-    """Chunks as UTF-8, at most BLOCK characters each."""
-    decode = None
-    head: bytes | None = b""  # what comes before the mark is whole
+def blocks(stream: Iterable[bytes | str]) -> Iterator[Block]:
+    """Cut a log into blocks.
+
+    Args:
+        stream: chunks or lines, as bytes (UTF-8, or UTF-16 with a byte order mark) or as text. It
+            does not matter where they end.
+
+    Yields:
+        (block, following, begin, end): whole lines, up to AHEAD bytes after them, and the range of
+        the block in which to search. The pieces of a line that is longer than a block overlap by a
+        window, so that every window is whole in the piece in which it is searched.
+    """
+    parts: list[bytes] = []
+    size = begin = 0
+    for chunk in _without_colors(_as_utf8(stream)):
+        parts.append(chunk)
+        size += len(chunk)
+        if size < BLOCK + AHEAD:
+            continue
+        rest = b"".join(parts)
+        while len(rest) >= BLOCK + AHEAD:
+            end = max(rest.rfind(b"\n", 0, BLOCK), rest.rfind(b"\r", 0, BLOCK)) + 1
+            if end:
+                yield rest[:end], rest[end : end + AHEAD], begin, end
+                rest, begin = rest[end:], 0
+            else:
+                yield rest[:BLOCK], rest[BLOCK : BLOCK + AHEAD], begin, BLOCK - AFTER
+                rest, begin = rest[BLOCK - BEFORE - AFTER :], BEFORE
+        parts, size = [rest], len(rest)
+    if size:
+        rest = b"".join(parts)
+        yield rest, b"", begin, len(rest)
+
+
+def _as_utf8(stream: Iterable[bytes | str]) -> Iterator[bytes]:
+    """Yield the chunks as UTF-8, with at most BLOCK characters each."""
+    decoder: codecs.IncrementalDecoder | None = None
+    head: bytes | None = b""  # until two bytes are known, which may be a byte order mark
     for chunk in stream:
         raw = chunk.encode("utf-8", "replace") if isinstance(chunk, str) else chunk
         if head is not None:
@@ -25,59 +63,43 @@ def _bytes(stream: Iterable[bytes | str]) -> Iterator[bytes]:
             if len(raw) < 2:
                 continue
             head = None
-            if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what a PowerShell of Windows writes
-                import codecs
-
-                decode = codecs.getincrementaldecoder("utf-16")("replace").decode
-        for at in range(0, len(raw), BLOCK):
-            piece = raw[at : at + BLOCK]
-            yield decode(piece).encode("utf-8", "replace") if decode else piece
+            if raw[:2] in _UTF16_MARKS:
+                decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        for begin in range(0, len(raw), BLOCK):
+            piece = raw[begin : begin + BLOCK]
+            if decoder is not None:
+                piece = decoder.decode(piece).encode("utf-8", "replace")
+            yield piece
     if head:
         yield head
 
 
-def _plain(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Without colour codes, wherever chunks end."""
+def _without_colors(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the chunks without color codes, including codes that two chunks share."""
     rest = b""
     for chunk in chunks:
         raw = rest + chunk if rest else chunk
-        begun = _COLOURS.search(raw, max(0, len(raw) - _LONGEST))  # it may end in the next chunk
-        end = begun.start() if begun else len(raw)
+        # The start of a code near the end waits for the next chunk.
+        start = _COLOR_START.search(raw, max(0, len(raw) - _MAX_COLOR))
+        end = start.start() if start else len(raw)
         rest = raw[end:]
-        yield _uncoloured(raw[:end])
-    yield _uncoloured(rest)
+        yield _without_color(raw[:end])
+    yield _without_color(rest)
 
 
-def _uncoloured(raw: bytes) -> bytes:
-    # One character is found ten times faster than three.
-    backslash = b"\\" in raw and (b"1b[" in raw or b"033[" in raw)
-    return _COLOUR.sub(b"", raw) if b"\x1b" in raw or backslash or (b"^" in raw and b"^[[" in raw) else raw
+def _without_color(raw: bytes) -> bytes:
+    # Searching for one byte first is ten times faster than searching for three.
+    has_escape = b"\x1b" in raw
+    has_backslash = b"\\" in raw and (b"1b[" in raw or b"033[" in raw)
+    has_caret = b"^" in raw and b"^[[" in raw
+    if has_escape or has_backslash or has_caret:
+        return _COLOR.sub(b"", raw)
+    return raw
 
 
-def blocks(stream: Iterable[bytes | str]) -> Iterator[tuple[bytes, bytes, int, int]]:
-    """(whole lines, what follows them, where to look from, and to), without colour codes, as UTF-8.
-
-    `stream` gives chunks or lines, bytes (UTF-8, or UTF-16 with its mark) or text; where they end is no matter.
-    The pieces of a line that is longer than a block overlap by a window: every window is whole in the one piece in
-    which it is looked for.
-    """
-    parts: list[bytes] = []
-    size = begin = 0
-    for chunk in _plain(_bytes(stream)):
-        parts.append(chunk)
-        size += len(chunk)
-        if size < BLOCK + AHEAD:
-            continue
-        kept = b"".join(parts)
-        while len(kept) >= BLOCK + AHEAD:
-            end = max(kept.rfind(b"\n", 0, BLOCK), kept.rfind(b"\r", 0, BLOCK)) + 1
-            if end:
-                yield kept[:end], kept[end : end + AHEAD], begin, end
-                kept, begin = kept[end:], 0
-            else:
-                yield kept[:BLOCK], kept[BLOCK : BLOCK + AHEAD], begin, BLOCK - AFTER
-                kept, begin = kept[BLOCK - BEFORE - AFTER :], BEFORE
-        parts, size = [kept], len(kept)
-    if size:
-        kept = b"".join(parts)
-        yield kept, b"", begin, len(kept)
+def find_all(text: bytes, part: bytes, step: int = 1) -> Iterator[int]:
+    """Yield where a part occurs in a text; each search starts `step` bytes after the last match."""
+    place = text.find(part)
+    while place >= 0:
+        yield place
+        place = text.find(part, place + step)

@@ -1,33 +1,52 @@
-"""From facts to verdicts: what the rules find, less what the host refutes, the first cause before its followers."""
+"""From facts to verdicts: findings of the rules, without what the host rules out, best first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from .catalog import causes
-from .facts import Case, Finding
-from .model import Diagnosis, Fact, Verdict
+from .facts import Case
+from .model import Diagnosis, Fact, Finding, Verdict
 from .rules import findings
 
-LINES = 4  # of evidence of one verdict
-_SURE = {"says": "proved", "hints": "likely", "maybe": "possible"}
-_ORDER = {"proved": 0, "likely": 1, "possible": 2}
-# Failures that others bring about: follower -> what may stand before it although its line comes later.
-_DRIVER = {
-    "driver_not_loaded", "driver_userspace_kernel_mismatch", "driver_too_old", "compat_libcuda_misuse",
-    "container_gpu_not_injected", "container_gpu_access_lost", "wsl_driver_or_toolkit", "fabric_manager_not_running",
+EVIDENCE_LINES = 4  # of one verdict
+UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
+_CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possible"}
+_CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
+_LAST_LINE = 1 << 60
+_DRIVER_CAUSES = {
+    "driver_not_loaded",
+    "driver_userspace_kernel_mismatch",
+    "driver_too_old",
+    "compat_libcuda_misuse",
+    "container_gpu_not_injected",
+    "container_gpu_access_lost",
+    "wsl_driver_or_toolkit",
+    "fabric_manager_not_running",
     "gpu_hardware_fault",
-}  # fmt: skip
-_FOLLOWS = {
-    "visible_devices_wrong": _DRIVER | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
-    "driver_not_found": _DRIVER,
+}
+# Failures that other failures bring about: a cause -> the causes that may be behind it. Those come
+# first, although their messages may come later in the log.
+FOLLOWS: dict[str, set[str]] = {
+    "visible_devices_wrong": _DRIVER_CAUSES
+    | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
+    "driver_not_found": _DRIVER_CAUSES,
     "driver_not_loaded": {"wsl_driver_or_toolkit"},
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
-    "uvm_or_driver_state_broken": _DRIVER | {"driver_not_found", "fork_after_cuda_init"},
-    "container_gpu_not_injected": {"driver_not_loaded", "driver_too_old", "wsl_driver_or_toolkit"},
+    "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
+    "container_gpu_not_injected": {
+        "driver_not_loaded",
+        "driver_too_old",
+        "wsl_driver_or_toolkit",
+    },
     "cudnn_sublib_missing": {"cudnn_major_mismatch", "cudnn_sublibs_mixed", "host_libc_too_old"},
     "cudnn_missing": {"cudnn_major_mismatch", "cudnn_sublib_missing"},
-    "cuda_lib_missing": {"mixed_cuda_wheels", "cuda_major_mismatch", "cudnn_missing", "cudnn_major_mismatch"},
+    "cuda_lib_missing": {
+        "mixed_cuda_wheels",
+        "cuda_major_mismatch",
+        "cudnn_missing",
+        "cudnn_major_mismatch",
+    },
     "cuda_major_mismatch": {"mixed_cuda_wheels"},
     "lib_shadowing": {"mixed_cuda_wheels"},
     "unsupported_op_config": {
@@ -52,132 +71,217 @@ _FOLLOWS = {
         "gpu_too_new_for_build",
     },
     "cpu_only_build": {
-        "cuda_lib_missing", "cudnn_missing", "lib_shadowing", "mixed_cuda_wheels", "cudnn_runtime_older_than_build",
-        "cudnn_major_mismatch", "driver_too_old",
+        "cuda_lib_missing",
+        "cudnn_missing",
+        "lib_shadowing",
+        "mixed_cuda_wheels",
+        "cudnn_runtime_older_than_build",
+        "cudnn_major_mismatch",
+        "driver_too_old",
     },
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
     "install_resolution_failure": {"host_libc_too_old", "cpu_only_build"},
 }
-_CUDNN_TESTS = (
-    "fresh-process", "clean-loader", "one-folder", "free-memory", "float32-convolution", "other-stream", "each-device",
-    "cudnn-version", "driver-runtime", "architecture",
-)  # fmt: skip
-_OTHER_TESTS = ("fresh-process", "clean-loader", "float32-convolution", "each-device", "cuinit", "context", "health")
-
-
-_REFUTED_BY_FAILURE = {
+# Tests to propose for a failure of cuDNN, and for another failure.
+CUDNN_TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "one-folder",
+    "free-memory",
+    "float32-convolution",
+    "other-stream",
+    "each-device",
+    "cudnn-version",
+    "driver-runtime",
+    "architecture",
+)
+_OTHER_TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "float32-convolution",
+    "each-device",
+    "cuinit",
+    "context",
+    "health",
+)
+# A mistake of the program is ruled out by a test that fails without the program.
+REFUTED_BY_FAILURE = {
     "unsupported_op_config": "float32-convolution",
     "fork_after_cuda_init": "fresh-process",
     "cudnn_handle_misused": "fresh-process",
 }
+# A cause of WSL or of containers is ruled out on a host that is neither: the kind of the "no" fact.
+_REFUTED_BY_ABSENCE = {
+    "wsl_driver_or_toolkit": "wsl",
+    "container_gpu_access_lost": "container",
+    "container_gpu_not_injected": "container",
+}
 
 
 def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis:
-    """What the facts say. A cause that the host refutes is no verdict, and a status alone names no cause.
+    """Return the verdicts that follow from the facts of a log and of a host; either may be empty.
 
-    Either may be empty: without a log it is a check of the host's health, without a host the log's words decide.
+    A cause that the host rules out is no verdict. A status alone names no cause. Without facts of
+    a log, the host's health is judged; without facts of a host, the log decides.
     """
     case = Case(log_facts, host_facts)
-    found: dict[str, tuple[str, list[Fact]]] = {}
-    for cause, sure, facts in (*_told(case), *findings(case)):
-        if facts and not refutation(case, cause):
-            _add(found, cause, sure, facts)
-    verdicts = [_verdict(cause, *found[cause]) for cause in _ordered(found)]
+    merged: dict[str, Finding] = {}
+    for finding in (*_stated(case), *findings(case)):
+        if refutation(case, finding.cause) is None:
+            _merge(merged, finding)
+    verdicts = [_verdict(finding) for finding in _ordered(merged)]
     if verdicts:
         return Diagnosis(verdicts=tuple(verdicts))
     return _abstention(case)
 
 
-def _told(case: Case) -> list[Finding]:
-    """What a message names, and what a test of the host proves by failing."""
-    made: list[Finding] = []
-    for kind, sure in _SURE.items():
-        made += [(each.subject, sure, [each]) for each in case.every(kind)]
+def _stated(case: Case) -> Iterator[Finding]:
+    """Yield the causes that messages name, and those that failed tests of the host prove."""
+    for kind, confidence in _CONFIDENCE_OF_MESSAGE.items():
+        for fact in case.of_kind(kind):
+            yield Finding(cause=fact.subject, confidence=confidence, facts=(fact,))
     for cause in causes().values():
-        failed = [each for each in (case.test(name, "fail") for name in cause.fails) if each is not None]
-        if failed:
-            made.append((cause.id, _failed(cause.id), failed))
-    return made
+        failures = tuple(filter(None, map(case.failed, cause.fails)))
+        if failures:
+            confidence = _confidence_of_failure(cause.id)
+            yield Finding(cause=cause.id, confidence=confidence, facts=failures)
 
 
-def _failed(cause: str) -> str:
-    """How sure a failed test makes: the memory of now says less of a log of then."""
-    return "likely" if cause in ("out_of_memory_masked", "driver_not_found") else "proved"
+def _confidence_of_failure(cause: str) -> str:
+    # The state of the host now says less about the time when the log was written.
+    if cause in ("out_of_memory_masked", "driver_not_found"):
+        return "likely"
+    return "proved"
+
+
+# ---- what the host rules out --------------------------------------------------------------------
 
 
 def refutation(case: Case, cause: str) -> Fact | None:
-    """The fact that rules a cause out, None where there is none."""
-    rule = causes()[cause]
-    for name in rule.passes:
-        passed = case.test(name, "pass")
-        if passed is not None and not (cause == "out_of_memory_masked" and case.memory_is_free() is None):
+    """Return the fact that rules a cause out, or None."""
+    for test in causes()[cause].passes:
+        passed = case.passed(test)
+        if passed is not None and _passing_counts(case, cause):
             return passed
     if cause == "out_of_memory_masked":
-        return case.memory_is_free()
-    if cause in _REFUTED_BY_FAILURE:  # the program's own mistakes: what fails without the program is none
-        never = case.symptom("cudnn-start") if cause == "unsupported_op_config" else []  # it was asked for no operation
-        return next(iter(never), case.test(_REFUTED_BY_FAILURE[cause], "fail"))
-    absent = {"wsl_driver_or_toolkit": "wsl", "container_gpu_access_lost": "container",
-              "container_gpu_not_injected": "container"}.get(cause)  # fmt: skip
-    if absent is not None:
-        return next((each for each in case.host if each.kind == absent and each.value == "no"), None)
+        return case.free_memory_fact()
+    if cause in REFUTED_BY_FAILURE:
+        return _refutation_of_program(case, cause)
+    if cause in _REFUTED_BY_ABSENCE:
+        return _host_fact(case, _REFUTED_BY_ABSENCE[cause], "", "no")
     if cause == "driver_not_loaded":
-        loaded = [each for each in case.host if (each.kind, each.subject) == ("driver", "kernel")]
-        loaded += [each for each in case.host if (each.kind, each.subject) == ("module", "nvidia")]
-        loaded = [each for each in loaded if each.kind == "driver" or each.value == "loaded"]
-        return loaded[0] if loaded else case.test("nvml", "pass")
+        return _loaded_driver(case)
     return None
 
 
-def _add(found: dict[str, tuple[str, list[Fact]]], cause: str, sure: str, facts: list[Fact]) -> None:
-    """Joins what is found of one cause: the surest word, its facts first."""
-    known = found.get(cause)
+def _passing_counts(case: Case, cause: str) -> bool:
+    """Whether a passed test rules a cause out: memory that the log measured outweighs the test."""
+    return cause != "out_of_memory_masked" or case.free_memory_fact() is not None
+
+
+def _refutation_of_program(case: Case, cause: str) -> Fact | None:
+    """Return the fact that a mistake of the program cannot explain, or None."""
+    if cause == "unsupported_op_config":
+        starts = case.symptoms("cudnn-start")
+        if starts:
+            return starts[0]  # cuDNN failed before the program asked for an operation
+    return case.failed(REFUTED_BY_FAILURE[cause])
+
+
+def _loaded_driver(case: Case) -> Fact | None:
+    """Return the fact that the driver's kernel module is loaded, or None."""
+    loaded = _host_fact(case, "driver", "kernel") or _host_fact(case, "module", "nvidia", "loaded")
+    return loaded or case.passed("nvml")
+
+
+def _host_fact(case: Case, kind: str, subject: str = "", value: str = "") -> Fact | None:
+    """Return the host's first fact of a kind, with the subject and the value if these are given."""
+    for fact in case.host:
+        if fact.kind == kind and subject in ("", fact.subject) and value in ("", fact.value):
+            return fact
+    return None
+
+
+# ---- order and text -----------------------------------------------------------------------------
+
+
+def _merge(merged: dict[str, Finding], finding: Finding) -> None:
+    """Join the findings of one cause: the highest confidence counts, and its facts come first."""
+    known = merged.get(finding.cause)
     if known is None:
-        found[cause] = (sure, list(facts))
+        merged[finding.cause] = finding
         return
-    better = _ORDER[sure] < _ORDER[known[0]]
-    joined = [*facts, *known[1]] if better else [*known[1], *facts]
-    found[cause] = (sure if better else known[0], list(dict.fromkeys(joined)))
+    first, second = known, finding
+    if _CONFIDENCE_ORDER[finding.confidence] < _CONFIDENCE_ORDER[known.confidence]:
+        first, second = finding, known
+    facts = dict.fromkeys((*first.facts, *second.facts))
+    merged[finding.cause] = first.replace(facts=tuple(facts))
 
 
-def _ordered(found: dict[str, tuple[str, list[Fact]]]) -> list[str]:
-    """The causes, the surest first; of those as sure, what is seen in log and host, then what comes first."""
+def _ordered(merged: Mapping[str, Finding]) -> list[Finding]:
+    """Return the findings, the best first.
 
-    def key(cause: str) -> tuple[int, int, int, int, int]:
-        sure, facts = found[cause]
-        before = [other for other in _FOLLOWS.get(cause, ()) if other in found]
-        follows = any(_ORDER[found[other][0]] <= _ORDER[sure] for other in before)
-        lines = [line(each) for each in facts if each.from_log]
-        both = bool(lines) and len(lines) < len(facts)
-        return _ORDER[sure], int(follows), int(not both), min(lines, default=1 << 60), -causes()[cause].rank
+    Order: confidence; causes before what follows from them; what both the log and the host show;
+    the first line in the log; the rank of the cause.
+    """
+    known = causes()
 
-    return sorted(found, key=key)
+    def key(finding: Finding) -> tuple[int, bool, bool, int, int]:
+        lines = [line_number(fact) for fact in finding.facts if fact.from_log]
+        on_both = 0 < len(lines) < len(finding.facts)
+        return (
+            _CONFIDENCE_ORDER[finding.confidence],
+            _follows_another(finding, merged),
+            not on_both,
+            min(lines, default=_LAST_LINE),
+            -known[finding.cause].rank,
+        )
+
+    return sorted(merged.values(), key=key)
 
 
-def line(fact: Fact) -> int:
-    """The number of a log's line that a fact is from."""
+def _follows_another(finding: Finding, merged: Mapping[str, Finding]) -> bool:
+    """Whether a cause that may be behind a finding was found with the same confidence or higher."""
+    order = _CONFIDENCE_ORDER[finding.confidence]
+    for cause in FOLLOWS.get(finding.cause, ()):
+        behind = merged.get(cause)
+        if behind is not None and _CONFIDENCE_ORDER[behind.confidence] <= order:
+            return True
+    return False
+
+
+def line_number(fact: Fact) -> int:
+    """Return the line of the log that a fact is from; 0 if it names none."""
     number = fact.where.rpartition(" ")[2]
-    return int(number) if number.isdigit() else 0
+    if not number.isdigit():
+        return 0
+    return int(number)
 
 
-def _verdict(cause: str, sure: str, facts: list[Fact]) -> Verdict:
-    lines = list(dict.fromkeys(shown(each) for each in facts))
-    return Verdict(cause=cause, confidence=sure, evidence=tuple(lines[:LINES]), fix=causes()[cause].fix)
+def _verdict(finding: Finding) -> Verdict:
+    lines = tuple(dict.fromkeys(evidence_line(fact) for fact in finding.facts))
+    return Verdict(
+        cause=finding.cause,
+        confidence=finding.confidence,
+        evidence=lines[:EVIDENCE_LINES],
+        fix=causes()[finding.cause].fix,
+    )
 
 
-def shown(fact: Fact) -> str:
-    """A fact as a line of evidence: where it was seen, and what stood there."""
-    return f"{fact.where}: {fact.text or ' '.join(part for part in (fact.kind, fact.subject, fact.value) if part)}"
+def evidence_line(fact: Fact) -> str:
+    """Return a fact as a line of evidence: where it was seen, and its text."""
+    text = fact.text or " ".join(filter(None, (fact.kind, fact.subject, fact.value)))
+    return f"{fact.where}: {text}"
 
 
 def _abstention(case: Case) -> Diagnosis:
-    """No cause is left: tests to make where something failed, nothing at all where nothing did."""
+    """Return the tests to run if something failed, or an empty diagnosis if nothing did."""
     faults = case.faults()
     if not faults:
         return Diagnosis()
-    cudnn = [each for each in faults if each.subject in ("cudnn", "cudnn-start", "cudnn-call")]
-    tests = case.untried(_CUDNN_TESTS if cudnn else _OTHER_TESTS)
-    if not cudnn:
-        return Diagnosis(abstained=True, next_tests=tests)
-    unknown = _verdict("cudnn_init_failed_unknown", "possible", cudnn)
-    return Diagnosis(abstained=True, verdicts=(unknown,), next_tests=tests)
+    of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
+    if not of_cudnn:
+        return Diagnosis(abstained=True, next_tests=case.untested(_OTHER_TESTS))
+    unknown = Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn))
+    tests = case.untested(CUDNN_TESTS)
+    return Diagnosis(abstained=True, verdicts=(_verdict(unknown),), next_tests=tests)

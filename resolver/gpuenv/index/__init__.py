@@ -1,1 +1,29 @@
-"""Package sources: the snapshot, live indexes, find-links folders, and all of them as one."""
+"""Package sources: where releases, their files and their dependencies come from.
+
+What the resolver uses:
+
+- protocol: the interface of an index.
+- factory: opens the indexes that the options and the configuration name.
+- multi_index: several indexes as one; each package name is bound to one of them.
+- snapshot: the shipped part of the default and the PyTorch index, without any network.
+
+Indexes:
+
+- live: the simple repository API over HTTP.
+- find_links: folders, files and HTML pages.
+- direct_url: files that requirements name by URL.
+- default_index: which index pip and uv are configured with.
+
+Parts of these:
+
+- prefetch: requests ahead of time what a solve will need.
+- simple_api: parses HTML and JSON pages of an index.
+- page_fetcher: fetches pages through the cache.
+- metadata: the dependencies of a file, with as few downloaded bytes as possible.
+- core_metadata: reads METADATA and PKG-INFO from archives, and checks them.
+- filenames: names and versions from file names.
+- http: connections, retries, credentials.
+- urls: redacts URLs for messages, maps file:// URLs to paths.
+- cache: entries on disk that processes share.
+- keyed_memo: answers that several threads ask for, each computed once.
+"""

@@ -1,9 +1,10 @@
-"""An on-disk cache that several processes share without locks.
+"""A cache on disk that several processes share without locks.
 
-Every entry is one file, written beside its place and renamed onto it, so a reader sees the old entry or the new one.
-An entry starts with the length and the CRC-32 of all that follows: one that was cut off or damaged is a miss and is
-removed. The folder carries the number of the format: raise FORMAT when the content of entries changes its meaning.
-A folder that cannot be written only means that nothing is kept.
+Every entry is one file. It is written beside its place and renamed onto it, so a reader sees the
+old entry or the new one. An entry starts with the CRC-32 and the length of what follows: a torn or
+damaged entry counts as a miss and is removed. The folder's name has the number of the format: raise
+FORMAT when the content of entries changes its meaning. If the folder cannot be written, nothing is
+cached.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import NamedTuple
 
 from ..serialize import canonical_json
 
@@ -23,12 +24,29 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80
 
 
+class CacheEntry(NamedTuple):
+    """The content of an entry: JSON fields and bytes."""
+
+    header: dict[str, object]
+    body: bytes
+
+    def text(self, field: str) -> str | None:
+        """Return a text field of the header, None if there is none."""
+        value = self.header.get(field)
+        return value if isinstance(value, str) else None
+
+    def integer(self, field: str) -> int | None:
+        """Return a whole number of the header, None if there is none."""
+        value = self.header.get(field)
+        return value if isinstance(value, int) else None
+
+
 def cache_folder(environ: Mapping[str, str] | None = None) -> str:
-    """Where entries are kept: GPUENV_CACHE_DIR, else XDG_CACHE_HOME/gpuenv, else ~/.cache/gpuenv."""
+    """Return the cache folder: GPUENV_CACHE_DIR, or XDG_CACHE_HOME/gpuenv, or ~/.cache/gpuenv."""
     environ = os.environ if environ is None else environ
-    if own := environ.get("GPUENV_CACHE_DIR"):
-        return os.path.abspath(own)
-    # The XDG base directory specification says that a relative path in XDG_CACHE_HOME is to be ignored.
+    if own_folder := environ.get("GPUENV_CACHE_DIR"):
+        return os.path.abspath(own_folder)
+    # The XDG base directory specification: ignore a relative path.
     base = environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):
         base = os.path.join(os.path.expanduser("~"), ".cache")
@@ -36,38 +54,34 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> str:
 
 
 class Cache:
-    """Entries by (kind, key). `kind` is a short word that names a folder; `key` is any text.
-
-    An entry is a header (JSON-able fields) and a body (bytes).
-    """
+    """Entries by kind (a short word that names a folder) and key (any text)."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = cache_folder() if folder is None else folder
         self._root = os.path.join(self.folder, f"v{FORMAT}")
 
-    def get(self, kind: str, key: str) -> tuple[dict[str, Any], bytes] | None:
-        """(header, body), or None for a miss. A damaged entry is removed. Raises nothing."""
-        path = self.path(kind, key)
+    def get(self, kind: str, key: str) -> CacheEntry | None:
+        """Return an entry, None for a miss. A damaged entry is removed. Raises nothing."""
         try:
-            with open(path, "rb") as file:
+            with open(self.path(kind, key), "rb") as file:
                 data = file.read()
         except OSError:
             return None
-        found = _unpack(data, key)
-        if found is None:
+        entry = _unpack(data, key)
+        if entry is None:
             self.remove(kind, key)
-        return found
+        return entry
 
-    def put(self, kind: str, key: str, header: Mapping[str, Any], body: bytes) -> bool:
-        """Keep an entry in place of the one that was there. False if the folder cannot be written."""
+    def put(self, kind: str, key: str, header: Mapping[str, object], body: bytes) -> bool:
+        """Write an entry, in place of an older one. Return False if the folder is not writable."""
         path = self.path(kind, key)
         folder = os.path.dirname(path)
-        # A random name, for processes of several containers may have one process number and one folder.
+        # A random name: processes of several containers can share a folder and a process number.
         temporary = os.path.join(folder, f".{os.urandom(8).hex()}.tmp")
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             os.makedirs(folder, exist_ok=True)
-            # No fsync: what a crash tears is found by its checksum, and a cache may forget.
+            # No fsync: the checksum reveals what a crash tears, and a cache can lose entries.
             with open(temporary, "xb") as file:
                 file.write(_pack(header, body, key))
             os.replace(temporary, path)
@@ -77,11 +91,11 @@ class Cache:
         return True
 
     def remove(self, kind: str, key: str) -> None:
-        """Forget an entry, there or not."""
+        """Remove an entry if it exists."""
         _unlink(self.path(kind, key))
 
     def path(self, kind: str, key: str) -> str:
-        """The file of an entry: a short plain key names it, any other is hashed."""
+        """Return the file of an entry: named by a short plain key, otherwise by the key's hash."""
         if key and len(key) <= _LONGEST_PLAIN and _PLAIN.issuperset(key):
             name = key
         else:
@@ -89,22 +103,24 @@ class Cache:
         return os.path.join(self._root, kind, name)
 
 
-def _pack(header: Mapping[str, Any], body: bytes, key: str) -> bytes:
+def _pack(header: Mapping[str, object], body: bytes, key: str) -> bytes:
     head = canonical_json([key, dict(header)]).encode()
     rest = b"%s\n%s" % (head, body)
     return b"%08x %d\n%s" % (zlib.crc32(rest), len(rest), rest)
 
 
-def _unpack(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
-    first, _, rest = data.partition(b"\n")
-    if first != b"%08x %d" % (zlib.crc32(rest), len(rest)):
+def _unpack(data: bytes, key: str) -> CacheEntry | None:
+    checksum, _, rest = data.partition(b"\n")
+    if checksum != b"%08x %d" % (zlib.crc32(rest), len(rest)):
         return None
     head, _, body = rest.partition(b"\n")
     try:
-        stored, header = json.loads(head)
+        stored_key, header = json.loads(head)
     except ValueError:
         return None
-    return (header, body) if stored == key and isinstance(header, dict) else None
+    if stored_key != key or not isinstance(header, dict):
+        return None
+    return CacheEntry(header, body)
 
 
 def _unlink(path: str) -> None:

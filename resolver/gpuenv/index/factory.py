@@ -1,70 +1,134 @@
-"""What a solve reads from: the snapshot, and the indexes that the options and the user's configuration name."""
+"""Open what a solve reads from: the snapshot, and the indexes of the options and configuration.
+
+Network code is imported when an index is first asked.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..model import IndexOptions
 from .cache import Cache, cache_folder
 from .default_index import default_index
-from .multi_index import CombinedIndex, Later, open_index
-from .protocol import Source
+from .multi_index import LazyIndex, MultiIndex
+from .protocol import DIRECT_URL, Source
 from .snapshot import Snapshot
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loads `requests`
     from .direct_url import DirectFiles
     from .http import Transport
 
 
-def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, CombinedIndex]:
-    """The snapshot (its compiled answers serve every solve) and what a solve reads from.
+def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex]:
+    """Open the indexes of a solve.
 
-    The snapshot supplies packages only while the default index is pip's own: it knows where that one keeps its files.
+    The snapshot supplies packages only if the default index is pip's built-in one, since its file
+    locations are relative to that index's file store. It has no upload times and is not refreshed,
+    so --exclude-newer and --refresh disable it, too.
+
+    Args:
+        options: the user's options.
+        data: the folder of the compatibility data, which contains the snapshot.
+
+    Returns:
+        The snapshot, whose compiled answers serve every solve, and the index to solve with.
     """
     cache = Cache(cache_folder())
-    found = default_index(cache)
-    folder = os.path.join(data, "snapshot")
-    snapshot = Snapshot(folder, found.file_store, default_index=found.url)
-
-    made: list[Transport] = []
-
-    def transport() -> Transport:
-        """One for all indexes: they share connections and logins."""
-        from .http import Transport
-
-        if not made:
-            made.append(Transport(cert=found.cert))
-        return made[0]
-
-    def source(url: str | None) -> Source:
-        """An index by its URL; None is the folders of --find-links."""
-        from .find_links import FindLinks
-
-        offline, refresh = options.offline, options.refresh
-        if url is None:
-            return FindLinks(options.find_links, transport=transport(), cache=cache, offline=offline, refresh=refresh)
-        newest = options.exclude_newer
-        return open_index(
-            url, transport=transport(), cache=cache, offline=offline, refresh=refresh, exclude_newer=newest
-        )
-
-    def later(url: str) -> Source:
-        return Later(url, lambda: source(url))
-
-    def direct() -> DirectFiles:
-        from .direct_url import DirectFiles
-
-        return DirectFiles(transport(), cache, offline=options.offline)
-
-    # The snapshot knows no upload times, and where only pip's own index keeps its files.
-    builtin = options.index_url is None and found.builtin and not (options.refresh or options.exclude_newer)
-    index = CombinedIndex(
-        default=later(options.index_url or found.url),
-        find_links=source(None) if options.find_links else None,
-        snapshot=snapshot if builtin else None,
-        extra=[source(url) for url in options.extra_index_urls],
-        direct=direct,
+    default = default_index(cache)
+    snapshot = Snapshot(
+        os.path.join(data, "snapshot"), default.file_store, default_index=default.url
+    )
+    uses_snapshot = (
+        default.builtin
+        and options.index_url is None
+        and not options.exclude_newer
+        and not options.refresh
+    )
+    opener = _Opener(options, cache, default.cert)
+    index = MultiIndex(
+        default=opener.lazy(options.index_url or default.url),
+        find_links=opener.find_links() if options.find_links else None,
+        snapshot=snapshot if uses_snapshot else None,
+        extra=[opener.index(url) for url in options.extra_index_urls],
+        direct=LazyIndex(DIRECT_URL, opener.direct_files),
         offline=options.offline,
     )
     return snapshot, index
+
+
+class _Opener:
+    """Opens indexes with the same options. They share connections, credentials and the cache."""
+
+    def __init__(self, options: IndexOptions, cache: Cache, cert: str | None) -> None:
+        self._options, self._cache, self._cert = options, cache, cert
+
+    @cached_property
+    def _transport(self) -> Transport:
+        from .http import Transport
+
+        return Transport(cert=self._cert)
+
+    def lazy(self, url: str) -> Source:
+        """Return the index at a URL, which is opened on first use."""
+        return LazyIndex(_label(url), lambda: self.index(url))
+
+    def index(self, url: str) -> Source:
+        """Open the index at a URL of --index-url or --extra-index-url."""
+        return open_index(url, self._options, transport=self._transport, cache=self._cache)
+
+    def find_links(self) -> Source:
+        """Open the locations of --find-links."""
+        from .find_links import FindLinks
+
+        return FindLinks(
+            self._options.find_links,
+            transport=self._transport,
+            cache=self._cache,
+            offline=self._options.offline,
+            refresh=self._options.refresh,
+        )
+
+    def direct_files(self) -> DirectFiles:
+        """Open the reader of URLs in requirements."""
+        from .direct_url import DirectFiles
+
+        return DirectFiles(self._transport, self._cache, offline=self._options.offline)
+
+
+def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: Cache) -> Source:
+    """Open an index by its URL: over HTTP, or a folder (file://; PEP 503 layout or flat).
+
+    Raises:
+        InputError: it is another URL, or the folder does not exist.
+    """
+    from .find_links import FindLinks
+    from .live import SimpleIndex
+
+    if url.startswith("file://"):
+        return FindLinks(
+            [url],
+            transport=transport,
+            cache=cache,
+            offline=options.offline,
+            refresh=options.refresh,
+            index=url,
+        )
+    return SimpleIndex(
+        url,
+        transport=transport,
+        cache=cache,
+        offline=options.offline,
+        refresh=options.refresh,
+        exclude_newer=options.exclude_newer,
+    )
+
+
+def _label(url: str) -> str:
+    """Return a URL without credentials and tokens."""
+    if "@" in url or "?" in url:
+        from .urls import redact_url  # loads urllib, which a solve from the snapshot does not need
+
+        return redact_url(url)
+    return url

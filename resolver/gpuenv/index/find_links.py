@@ -1,31 +1,51 @@
-"""Wheels that --find-links names: folders, files, and HTML pages; and an index that is a folder (file://)."""
+"""Files that --find-links names (folders, files, HTML pages); folders that serve as an index."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .cache import Cache
-from .filenames import SDISTS, identify
-from .http import Transport, shown
-from .metadata import MetadataReader, local_metadata, local_path, requires_python
+from .core_metadata import parse_python_requirement, read_local_metadata
+from .filenames import SDIST_SUFFIXES, identify, is_sdist
+from .http import Transport
+from .metadata import MetadataReader
+from .page_fetcher import PageFetcher
 from .protocol import Source
-from .simple_api import Fetcher, Row, is_sdist, linked, newest_first, parse, wheel
+from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_wheel
+from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
+
+_CACHE_KIND = "files"
+_FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
+_PAGE_SUFFIXES = (".html", ".htm")
 
 
 class FindLinks(Source):
-    """The wheels of some places, in the order given: of two files with one name the first place's counts.
+    """The files of some locations. The first location wins if two have a file of the same name.
 
-    A place is a path or a file:// URL of a folder of wheels, of a folder with one folder a package (the layout of
-    PEP 503, with or without index.html), of a wheel or of an HTML page; or an http(s):// URL of an HTML page or of a
-    wheel. Wheels of a folder have the size, the sha256 and the Requires-Python that the file itself has; the hash
-    is kept in the cache by path, size and time of change, since a wheel can have gigabytes. Times of upload are not
-    known here and --exclude-newer does not apply: the folder is the user's own choice, as it is for uv.
+    A location is a path or a file:// URL of: a folder of wheels; a folder with one folder per
+    package (the layout of PEP 503, with or without index.html); a wheel; an HTML page. Or it is an
+    http(s):// URL of an HTML page or of a wheel.
 
-    `index` is what `Wheel.index` carries: "" for find-links, the URL where a folder serves as an index.
+    Local files have the size, sha256 and Requires-Python of the file itself. The hash is cached by
+    path, size and modification time, since a wheel can have gigabytes. --exclude-newer does not
+    apply, as in uv: upload times are not known, and the folder is the user's own choice.
+
+    Args:
+        locations: the locations, in the order of preference.
+        transport: sends the requests.
+        cache: stores pages, hashes and metadata.
+        offline: use local files and the cache only.
+        refresh: bypass the cache for pages.
+        index: the value of `Wheel.index`: "" for --find-links, the URL of a folder that serves as
+            an index.
+
+    Raises:
+        InputError: a location does not exist or has an unknown scheme.
     """
 
     def __init__(
@@ -38,158 +58,189 @@ class FindLinks(Source):
         refresh: bool = False,
         index: str = "",
     ) -> None:
-        transport = Transport() if transport is None else transport
-        self._cache = Cache() if cache is None else cache
-        self._transport = transport
-        self._locations = tuple(transport.login(one) if _is_web(one) else _local(one) for one in locations)
+        transport = transport or Transport()
+        self._cache = cache or Cache()
+        self._locations = tuple(_resolve(location, transport) for location in locations)
         self.url = index
-        self.label = shown(index) if index else "find-links"
-        self._fetcher = Fetcher(transport, self._cache, offline=offline, refresh=refresh)
+        self.label = redact_url(index) or "find-links"
+        self._fetcher = PageFetcher(transport, self._cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, self._cache, offline=offline)
-        self._listed: dict[str, list[Row]] = {}
-        self._known: dict[str, Wheel] = {}
+        self._listings: dict[str, list[FileEntry]] = {}  # by location
+        self._wheels: dict[str, Wheel] = {}  # by file name
 
     def has(self, name: str) -> bool:
-        """As protocol.Index says."""
-        return bool(self._of(name))
+        """Implement Index.has."""
+        return bool(self._entries(name))
 
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
-        """As protocol.Index says. InputError for a place that is not there, PackageIndexError for a broken file."""
-        # A wheel that does not fit is not worth hashing.
-        fits = None if environment is None else environment.rank
-        rows = [row for row in self._of(name) if not is_sdist(row)]
-        return tuple(self._file(row) for row in rows if fits is None or fits(row.filename) is not None)
+        """Implement Index.wheels. Only wheels that fit the environment are read and hashed.
+
+        Raises:
+            InputError: a location cannot be read.
+            PackageIndexError: a file is damaged.
+        """
+        wheels = []
+        for entry in self._entries(name):
+            fits = environment is None or environment.rank(entry.filename) is not None
+            if fits and not is_sdist(entry.filename):
+                wheels.append(self._wheel(entry))
+        return tuple(wheels)
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:
-        """The source distributions of a name, as `wheels` has its wheels."""
-        return tuple(self._file(row) for row in self._of(name) if is_sdist(row))
-
-    def _file(self, row: Row) -> Wheel:
-        if row.filename not in self._known:
-            self._known[row.filename] = wheel(self._complete(row), self.url)
-        return self._known[row.filename]
+        """Implement Index.sdists."""
+        entries = self._entries(name)
+        return tuple(self._wheel(entry) for entry in entries if is_sdist(entry.filename))
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As protocol.Index says."""
+        """Implement Index.dependencies."""
         return self._metadata.dependencies(wheel)
 
     def requires_python(self, wheel: Wheel) -> str | None:
-        """As SimpleIndex.requires_python."""
+        """Implement Index.requires_python."""
         return self._metadata.requires_python(wheel)
 
-    def prefetch(self, names: Iterable[str]) -> None:
-        """Nothing: a folder is quick, and a page is read once for all names."""
-
-    def _of(self, name: str) -> list[Row]:
-        rows: dict[str, Row] = {}
+    def _entries(self, name: str) -> list[FileEntry]:
+        entries: dict[str, FileEntry] = {}
         for location in self._locations:
-            for row in self._rows(location, name):
-                if row.name == name:
-                    rows.setdefault(row.filename, row)
-        return newest_first(rows.values())
+            for entry in self._list(location, name):
+                if entry.name == name:
+                    entries.setdefault(entry.filename, entry)
+        return newest_first(entries.values())
 
-    def _rows(self, location: str, name: str) -> list[Row]:
-        if location not in self._listed:
-            self._listed[location] = self._web(location) if _is_web(location) else _listing(location)
-        rows = self._listed[location]
+    def _list(self, location: str, name: str) -> list[FileEntry]:
+        """List the files of a location and of its folder for the package, if it has one."""
+        if location not in self._listings:
+            self._listings[location] = self._read_location(location)
+        entries = self._listings[location]
         folder = os.path.join(location, name)
-        if _is_web(location) or os.sep in name or not os.path.isdir(folder):
-            return rows
-        return rows + _listing(folder)
+        if is_http_url(location) or os.sep in name or not os.path.isdir(folder):
+            return entries
+        return entries + _read_local(folder)
 
-    def _web(self, url: str) -> list[Row]:
+    def _read_location(self, location: str) -> list[FileEntry]:
+        if is_http_url(location):
+            return self._read_web(location)
+        return _read_local(location)
+
+    def _read_web(self, url: str) -> list[FileEntry]:
         filename = os.path.basename(url.partition("#")[0].partition("?")[0])
-        if filename.endswith((".whl", *SDISTS)):
-            row = linked(url, {}, url)
-            return [row] if row else []
-        page = self._fetcher.page(url, "--find-links")
+        if filename.endswith(_FILE_SUFFIXES):
+            entry = parse_link(url, {}, url)
+            return [entry] if entry is not None else []
+        page = self._fetcher.fetch(url, "--find-links")
         if page is None:
-            raise InputError(f"--find-links {shown(url)} is not there, or lists no file")
-        return page.rows()
+            raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
+        return page.entries()
 
-    def _complete(self, row: Row) -> Row:
-        """A local file's own size, hash and Requires-Python. What a page says of a web file stays as it is."""
-        if not row.url.startswith("file:"):
-            return row
-        path = local_path(row.url)
+    def _wheel(self, entry: FileEntry) -> Wheel:
+        if entry.filename not in self._wheels:
+            if entry.url.startswith("file:"):
+                entry = self._complete(entry)
+            self._wheels[entry.filename] = to_wheel(entry, self.url)
+        return self._wheels[entry.filename]
+
+    def _complete(self, entry: FileEntry) -> FileEntry:
+        """Add the size, hash and Requires-Python of a local file."""
+        path = file_url_to_path(entry.url)
         try:
             stat = os.stat(path)
-            digest, python = self._facts(path, stat)
+            sha256, requires_python = self._read_file(path, stat)
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        # The hash that a page claims goes before the file's own: who installs is to notice that they differ.
-        return row._replace(
-            size=stat.st_size, sha256=row.sha256 or digest, requires_python=row.requires_python or python
+        # The hash of a page is preferred to the file's: the installer must notice a difference.
+        return entry._replace(
+            size=stat.st_size,
+            sha256=entry.sha256 or sha256,
+            requires_python=entry.requires_python or requires_python,
         )
 
-    def _facts(self, path: str, stat: os.stat_result) -> tuple[str, str | None]:
+    def _read_file(self, path: str, stat: os.stat_result) -> tuple[str, str | None]:
+        """Return (sha256, Requires-Python) of a file, from the cache if it has not changed."""
         key = f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}"
-        kept = self._cache.get("files", key)
-        if kept is not None:
-            return kept[1].decode(), kept[0].get("requires_python")
-        import hashlib
-
-        python = None if path.endswith(SDISTS) else requires_python(local_metadata(path))  # an sdist's may be dynamic
+        entry = self._cache.get(_CACHE_KIND, key)
+        if entry is not None:
+            return entry.body.decode(), entry.text("requires_python")
+        requires_python = None
+        if not is_sdist(path):  # the field of an sdist can be dynamic
+            requires_python = parse_python_requirement(read_local_metadata(path))
         with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self._cache.put("files", key, {"requires_python": python}, digest.encode())
-        return digest, python
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        self._cache.put(_CACHE_KIND, key, {"requires_python": requires_python}, sha256.encode())
+        return sha256, requires_python
 
 
-def _is_web(location: str) -> bool:
-    return location.startswith(("http://", "https://"))
-
-
-def _local(location: str) -> str:
-    """An absolute path. InputError if nothing is there."""
-    if "://" in location and not location.startswith("file://"):
-        raise InputError(f"--find-links {shown(location)}: only file://, http:// and https:// can be read")
-    path = local_path(location) if location.startswith("file://") else os.path.expanduser(location)
+def _resolve(location: str, transport: Transport) -> str:
+    """Return the URL of a web location without credentials, or the absolute path of a local one."""
+    if is_http_url(location):
+        return transport.login(location)
+    if location.startswith("file://"):
+        path = file_url_to_path(location)
+    elif "://" in location:
+        raise InputError(
+            f"--find-links {redact_url(location)}: only file://, http:// and https:// can be read"
+        )
+    else:
+        path = os.path.expanduser(location)
     path = os.path.abspath(path)
     if not os.path.exists(path):
-        raise InputError(f"--find-links {path} does not exist", hint="name a folder of wheels, a wheel or an HTML page")
+        raise InputError(
+            f"--find-links {path} does not exist",
+            hint="name a folder of wheels, a wheel or an HTML page",
+        )
     return path
 
 
-def _listing(path: str) -> list[Row]:
-    """The wheels of a folder (its index.html goes before its files), of an HTML page, or the one wheel."""
+def _read_local(path: str) -> list[FileEntry]:
+    """List a folder, an HTML page, or a single file."""
     try:
         if os.path.isdir(path):
-            page = os.path.join(path, "index.html")
-            if os.path.isfile(page):
-                return _local_page(page)
-            return [row for name in sorted(os.listdir(path)) if (row := _local_row(os.path.join(path, name)))]
-        if path.endswith((".whl", *SDISTS)):
-            row = _local_row(path)
-            if row is None:
-                raise InputError(f"--find-links {path} has a name that is no wheel's (NAME-VERSION-TAGS.whl)")
-            return [row]
-        if path.endswith((".html", ".htm")):
-            return _local_page(path)
+            return _read_folder(path)
+        if path.endswith(_FILE_SUFFIXES):
+            entry = _local_entry(path)
+            if entry is None:
+                raise InputError(
+                    f"--find-links {path}: its name is not that of a wheel (NAME-VERSION-TAGS.whl)"
+                )
+            return [entry]
+        if path.endswith(_PAGE_SUFFIXES):
+            return _read_local_page(path)
         raise InputError(f"--find-links {path} is not a folder, a wheel or an HTML page")
     except OSError as error:
         raise InputError(f"--find-links {path} cannot be read: {error.strerror}") from None
 
 
-def _local_row(path: str) -> Row | None:
-    identity = identify(os.path.basename(path))
+def _read_folder(path: str) -> list[FileEntry]:
+    """List a folder: its index.html if it has one, otherwise its files."""
+    page = os.path.join(path, "index.html")
+    if os.path.isfile(page):
+        return _read_local_page(page)
+    entries = []
+    for filename in sorted(os.listdir(path)):
+        entry = _local_entry(os.path.join(path, filename))
+        if entry is not None:
+            entries.append(entry)
+    return entries
+
+
+def _local_entry(path: str) -> FileEntry | None:
+    filename = os.path.basename(path)
+    identity = identify(filename)
     if identity is None or not os.path.isfile(path):
         return None
-    return Row(*identity, os.path.basename(path), _url(path), None)
+    name, version = identity
+    return FileEntry(name, version, filename, path_to_file_url(path), sha256=None)
 
 
-def _local_page(path: str) -> list[Row]:
+def _read_local_page(path: str) -> list[FileEntry]:
     with open(path, "rb") as file:
-        text = file.read()
+        body = file.read()
     try:
-        rows = parse(text, "text/html", _url(path))
+        entries = parse_page(body, "text/html", path_to_file_url(path))
     except ValueError as error:
         raise InputError(f"--find-links {path} cannot be used: {error}") from None
-    # A page may list more than what is there (a mirror in part): what is not there cannot be chosen.
-    return [row for row in rows or () if not row.url.startswith("file:") or os.path.isfile(local_path(row.url))]
+    # A page may list more files than the folder has, as in a partial mirror.
+    return [entry for entry in entries or () if _is_available(entry.url)]
 
 
-def _url(path: str) -> str:
-    from pathlib import Path
-
-    return Path(path).as_uri()
+def _is_available(url: str) -> bool:
+    return not url.startswith("file:") or os.path.isfile(file_url_to_path(url))

@@ -1,41 +1,55 @@
-"""HTTP for the index: time-outs, retries, credentials that stay out of messages, and one kind of error.
+"""HTTP for the index modules: time-outs, retries, credentials and one kind of error.
 
-Proxies, ~/.netrc and the CA bundle are what `requests` makes of the environment; the bundle that pip is configured
-with, or SSL_CERT_FILE, serves where REQUESTS_CA_BUNDLE is not set.
+`requests` reads proxies, ~/.netrc and REQUESTS_CA_BUNDLE from the environment. Where the latter is
+not set, the CA bundle that pip is configured with or SSL_CERT_FILE is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from io import BytesIO
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from urllib.parse import urlsplit
 
 import requests
+import urllib3
+from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
+from urllib3.util.ssl_ import create_urllib3_context
 
 from ..errors import PackageIndexError
 from ..model import Value
+from .urls import redact_url, split_credentials
 
-TRIES = 3
+if TYPE_CHECKING:  # these types exist in the stubs only
+    from requests.adapters import _HostParams, _PoolKwargs
+
+MAX_TRIES = 3
 BACK_OFF = 0.2  # seconds before the second try; doubled before each later one
-LONGEST_WAIT = 30.0  # seconds, whatever Retry-After asks for
-CONNECT, READ = 10.0, 30.0  # seconds
-WHOLE = 120.0  # seconds for a whole page; a wheel may take as long as it keeps coming
-LARGEST = 256 << 20  # bytes of a page, far above any index's largest
-
-_T = TypeVar("_T")
-_CHUNK = 1 << 16
-_AGAIN = frozenset({429, 500, 502, 503, 504})
-_HINT = "check the URL and the network, or use --offline with what is in the snapshot and the cache"
+MAX_RETRY_AFTER = 30.0  # seconds that a Retry-After header can delay a retry
+CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds
+PAGE_TIMEOUT = 120.0  # seconds for a whole page; a wheel has no limit as long as data arrives
+MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
 GONE = (404, 410)
 
+_T = TypeVar("_T")
+_CHUNK = 1 << 16
+_DOWNLOAD_CHUNK = 1 << 20
+_RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
+_HOSTS, _CONNECTIONS_PER_HOST = 8, 16
+_HINT = "check the URL and the network, or use --offline to solve from the snapshot and the cache"
+
 
 class Reply(Value):
-    """An answer: `headers` have lower-case names, `url` is where redirects led to."""
+    """A response: `headers` have lower-case names; `url` is the one after redirects."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,239 +57,356 @@ class Reply(Value):
     body: bytes = b""
 
 
-def shown(url: str) -> str:
-    """The URL as messages may show it: credentials masked, no query and no fragment (they can carry tokens)."""
-    from urllib.parse import urlsplit, urlunsplit
-
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "(an unreadable URL)"
-    before, at, host = parts.netloc.rpartition("@")
-    text = urlunsplit((parts.scheme, f"****@{host}" if before and at else host, parts.path, "", ""))
-    return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    """(the URL without its credentials, (user, password) or None). Percent-escapes in them are decoded."""
-    from urllib.parse import unquote, urlsplit, urlunsplit
-
-    parts = urlsplit(url)
-    info, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url, None
-    user, _, password = info.partition(":")
-    return urlunsplit(parts._replace(netloc=host)), (unquote(user), unquote(password))
-
-
 class Transport:
-    """One pool of connections, for all threads. `cert` is a CA bundle, used where the environment names none."""
+    """One pool of connections, shared by all threads and indexes.
 
-    def __init__(self, *, connect: float = CONNECT, read: float = READ, cert: str | None = None) -> None:
+    Args:
+        connect: seconds to wait for a connection.
+        read: seconds to wait for data.
+        cert: path of a CA bundle, used unless REQUESTS_CA_BUNDLE names one.
+    """
+
+    def __init__(
+        self,
+        *,
+        connect: float = CONNECT_TIMEOUT,
+        read: float = READ_TIMEOUT,
+        cert: str | None = None,
+    ) -> None:
         self.timeout = (connect, read)
         self._cert = cert
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
-        self._credentials: list[tuple[str, tuple[str, str]]] = []
+        self._credentials: list[tuple[str, tuple[str, str]]] = []  # (base URL, (user, password))
 
     def close(self) -> None:
-        """Give the connections back. A later request opens new ones."""
+        """Close the connections. A later request opens new ones."""
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
             session.close()
 
     def __enter__(self) -> Transport:
-        """The transport itself."""
+        """Return the transport itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the connections."""
         self.close()
 
     def login(self, url: str) -> str:
-        """Take the credentials out of a URL and send them with requests to its host. Returns the bare URL."""
+        """Store the credentials of a URL, to send them to its host. Return the URL without them."""
         bare, credentials = split_credentials(url)
         if credentials is not None and (bare, credentials) not in self._credentials:
             self._credentials.append((bare, credentials))
         return bare
 
-    def has_login(self, url: str) -> bool:
-        """Whether requests to this URL carry credentials that `login` was given."""
-        return self._auth(url) is not None
+    def get(self, url: str, subject: str, headers: Mapping[str, str] | None = None) -> Reply:
+        """Send a GET request and read the whole body.
 
-    def get(self, url: str, what: str, headers: Mapping[str, str] | None = None) -> Reply:
-        """The whole answer to a GET, whatever its status, but for those that are tried again.
+        Args:
+            url: what to request.
+            subject: the start of error messages.
+            headers: additional request headers.
 
-        `what` starts the message of the PackageIndexError that is raised when no whole answer comes.
+        Returns:
+            The reply with any status, except those that are retried (429 and some 5xx).
+
+        Raises:
+            PackageIndexError: there is no complete response.
         """
 
-        def once() -> Reply:
-            with self._open(url, headers or {}) as response:
-                deadline = time.monotonic() + WHOLE
-                body = BytesIO()  # its value is no second copy of megabytes
-                for chunk in response.iter_content(_CHUNK):
-                    if body.write(chunk) and body.tell() > LARGEST:
-                        raise _HopelessError(f"answers with more than {LARGEST >> 20} MiB")
-                    if time.monotonic() > deadline:
-                        raise _HopelessError(f"no whole answer within {WHOLE:.0f} s")
-                return _reply(response, body.getvalue())
+        def request() -> Reply:
+            with self._send(url, headers or {}) as response:
+                return _reply(response, _read_page(response))
 
-        return self._tries(url, what, once)
+        return self._with_retries(url, subject, request)
 
-    def download(self, url: str, what: str, sink: BinaryIO) -> tuple[Reply, str]:
-        """Write the body of an answer to `sink` (from its start). Returns the reply, bodiless, and the sha256."""
-        import hashlib
+    def download(self, url: str, subject: str, sink: BinaryIO) -> tuple[Reply, str]:
+        """Write the body of a response to `sink`, from its start.
 
-        def once() -> tuple[Reply, str]:
+        Returns:
+            The reply without its body, and the sha256 of the body.
+
+        Raises:
+            PackageIndexError: there is no complete response.
+        """
+
+        def request() -> tuple[Reply, str]:
             sink.seek(0)
             sink.truncate()
             digest = hashlib.sha256()
-            with self._open(url, {"Accept-Encoding": "identity"}) as response:
-                for chunk in response.iter_content(1 << 20):
+            with self._send(url, {"Accept-Encoding": "identity"}) as response:
+                for chunk in response.iter_content(_DOWNLOAD_CHUNK):
                     digest.update(chunk)
                     sink.write(chunk)
                 return _reply(response), digest.hexdigest()
 
-        return self._tries(url, what, once)
+        return self._with_retries(url, subject, request)
 
-    def get_range(self, url: str, what: str, span: str) -> Reply:
-        """GET with `Range: bytes=<span>`. Status 206 has the body; with any other the body was not read."""
+    def get_range(self, url: str, subject: str, span: str) -> Reply:
+        """Send a GET request with `Range: bytes=<span>`.
 
-        def once() -> Reply:
-            with self._open(url, {"Accept-Encoding": "identity", "Range": f"bytes={span}"}) as response:
+        Returns:
+            The reply. It has a body if its status is 206 (PARTIAL); otherwise none was read.
+
+        Raises:
+            PackageIndexError: there is no complete response.
+        """
+
+        def request() -> Reply:
+            headers = {"Accept-Encoding": "identity", "Range": f"bytes={span}"}
+            with self._send(url, headers) as response:
                 if response.status_code != PARTIAL:
                     return _reply(response)
                 return _reply(response, response.content)
 
-        return self._tries(url, what, once)
+        return self._with_retries(url, subject, request)
 
-    def _open(self, url: str, headers: Mapping[str, str]) -> requests.Response:
-        response = self._opened().get(
-            url, headers=dict(headers), auth=self._auth(url), timeout=self.timeout, stream=True
+    def _send(self, url: str, headers: Mapping[str, str]) -> requests.Response:
+        response = self._get_session().get(
+            url,
+            headers=dict(headers),
+            auth=self._find_credentials(url),
+            timeout=self.timeout,
+            stream=True,
         )
-        if response.status_code in _AGAIN:
+        if response.status_code in _RETRY_STATUSES:
             response.close()
-            raise _AskAgainError(f"answers {response.status_code}", _retry_after(response.headers.get("Retry-After")))
+            delay = _parse_retry_after(response.headers.get("Retry-After"))
+            raise _RetryableError(f"answered with status {response.status_code}", delay)
         return response
 
-    def _opened(self) -> requests.Session:
+    def _get_session(self) -> requests.Session:
         with self._lock:
             if self._session is None:
-                import requests
-
-                from .tls import adapter
-
-                session = requests.Session()
+                self._session = requests.Session()
                 for scheme in ("http://", "https://"):
-                    session.mount(scheme, adapter(16))
-                session.headers["User-Agent"] = "gpuenv"
-                # The bundle that the environment names for requests still goes before this one.
-                session.verify = self._cert or os.environ.get("SSL_CERT_FILE") or True
-                self._session = session
+                    self._session.mount(scheme, _SharedContextAdapter())
+                self._session.headers["User-Agent"] = "gpuenv"
+                # requests prefers REQUESTS_CA_BUNDLE to this setting.
+                self._session.verify = self._cert or os.environ.get("SSL_CERT_FILE") or True
             return self._session
 
-    def _auth(self, url: str) -> tuple[str, str] | None:
-        """Credentials for the same scheme, host and port; of several, those of the longest URL above."""
-        from urllib.parse import urlsplit
+    def _find_credentials(self, url: str) -> tuple[str, str] | None:
+        """Return the stored credentials for the same scheme, host and port.
 
+        Several paths of one host can have credentials: a base URL that the URL starts with is
+        preferred, then the longest base URL.
+        """
         origin = urlsplit(url)[:2]
-        alike = [(known, auth) for known, auth in self._credentials if urlsplit(known)[:2] == origin]
-        if not alike:
-            return None
-        return max(alike, key=lambda pair: (url.startswith(pair[0]), len(pair[0])))[1]
+        best: tuple[bool, int] | None = None
+        credentials: tuple[str, str] | None = None
+        for base, known in self._credentials:
+            closeness = (url.startswith(base), len(base))
+            if urlsplit(base)[:2] == origin and (best is None or closeness > best):
+                best, credentials = closeness, known
+        return credentials
 
-    def _tries(self, url: str, what: str, once: Callable[[], _T]) -> _T:
-        import requests
-
-        for tried in range(1, TRIES + 1):
-            wait = BACK_OFF * 2 ** (tried - 1) * (1 + int.from_bytes(os.urandom(1)) / 512)  # up to a half more
+    def _with_retries(self, url: str, subject: str, request: Callable[[], _T]) -> _T:
+        """Call `request` up to MAX_TRIES times, while another try may help."""
+        problem = ""
+        for attempt in range(1, MAX_TRIES + 1):
+            delay: float | None = None
             try:
-                return once()
-            except _HopelessError as error:
-                why = str(error)
+                return request()
+            except _FinalError as error:
+                problem = str(error)
                 break
-            except _AskAgainError as error:
-                why = str(error)
-                wait = wait if error.wait is None else min(error.wait, LONGEST_WAIT)
+            except _RetryableError as error:
+                problem, delay = str(error), error.delay
             except (requests.RequestException, OSError) as error:
-                why, again = _failure(error, self.timeout)
-                if not again:
+                problem, retryable = _describe_failure(error, self.timeout)
+                if not retryable:
                     break
-            if tried < TRIES:
-                time.sleep(wait)
-        raise PackageIndexError(f"{what}: {shown(url)} {why}", hint=_HINT, url=shown(url))
+            if attempt < MAX_TRIES:
+                time.sleep(_retry_delay(attempt, delay))
+        shown = redact_url(url)
+        raise PackageIndexError(f"{subject}: {shown} {problem}", hint=_HINT, url=shown)
 
 
-class _AskAgainError(Exception):
-    """An answer that asks to be asked again, after `wait` seconds where it says so."""
+class _RetryableError(Exception):
+    """A response that asks for another try, `delay` seconds later if it names a time."""
 
-    def __init__(self, why: str, wait: float | None) -> None:
-        super().__init__(why)
-        self.wait = wait
+    def __init__(self, problem: str, delay: float | None) -> None:
+        super().__init__(problem)
+        self.delay = delay
 
 
-class _HopelessError(Exception):
+class _FinalError(Exception):
     """A failure that another try would not change."""
+
+
+def _retry_delay(attempt: int, requested: float | None) -> float:
+    """Return the seconds to wait after a failed try; `requested` is what Retry-After asks for."""
+    if requested is not None:
+        return min(requested, MAX_RETRY_AFTER)
+    jitter = 1 + random.random() / 2  # noqa: S311  spreads the load, hides nothing
+    return BACK_OFF * 2.0 ** (attempt - 1) * jitter
+
+
+def _read_page(response: requests.Response) -> bytes:
+    """Read the body of a page, within the limits of size and time."""
+    deadline = time.monotonic() + PAGE_TIMEOUT
+    body = BytesIO()  # getvalue() shares the buffer: no second copy of megabytes
+    for chunk in response.iter_content(_CHUNK):
+        body.write(chunk)
+        if body.tell() > MAX_PAGE_BYTES:
+            raise _FinalError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
+        if time.monotonic() > deadline:
+            raise _FinalError(f"sent no complete response within {PAGE_TIMEOUT:.0f} s")
+    return body.getvalue()
 
 
 def _reply(response: requests.Response, body: bytes = b"") -> Reply:
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return Reply(status=response.status_code, headers=headers, url=split_credentials(response.url)[0], body=body)
+    url = split_credentials(response.url)[0]
+    return Reply(status=response.status_code, headers=headers, url=url, body=body)
 
 
-def _retry_after(text: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3: a number or a date); None without one."""
+def _parse_retry_after(text: str | None) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date (RFC 9110, 10.2.3)."""
     if not text:
         return None
     if text.strip().isdigit():
         return float(text)
-    from email.utils import parsedate_to_datetime
-
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:
         return None
 
 
-def _failure(error: Exception, timeout: tuple[float, float]) -> tuple[str, bool]:
-    """What a failed request says to a person, and whether another try may help. Time-outs were patient enough."""
-    import requests
-    import urllib3
+# ---- failures ------------------------------------------------------------------------------------
 
-    causes = list(_causes(error))
-    reason = next((cause.strerror for cause in reversed(causes) if isinstance(cause, OSError) and cause.strerror), "")
+
+def _describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[str, bool]:
+    """Return (what to tell the user, whether another try may help).
+
+    Time-outs are not retried: they have waited long enough.
+    """
+    connect_timeout, read_timeout = timeout
     kinds = requests.exceptions
-    if any(isinstance(cause, (kinds.ReadTimeout, urllib3.exceptions.ReadTimeoutError)) for cause in causes):
-        why, again = f"sent nothing for {timeout[1]:g} s", False
+    causes = list(_causes(error))
+    detail = _system_message(causes)
+    if any(isinstance(c, (kinds.ReadTimeout, urllib3.exceptions.ReadTimeoutError)) for c in causes):
+        problem, retryable = f"sent nothing for {read_timeout:g} s", False
     elif isinstance(error, kinds.ConnectTimeout):
-        why, again = f"gave no connection within {timeout[0]:g} s", False
+        problem, retryable = f"accepted no connection within {connect_timeout:g} s", False
     elif isinstance(error, kinds.SSLError):
-        verdict = next((text for cause in causes if (text := getattr(cause, "verify_message", ""))), reason)
-        why, again = f"cannot be trusted: {verdict or 'the TLS handshake failed'}", False
+        verdict = _certificate_message(causes) or detail or "the TLS handshake failed"
+        problem, retryable = f"cannot be trusted: {verdict}", False
     elif isinstance(error, kinds.ChunkedEncodingError):
-        why, again = "cut the connection in the middle of its answer", True
+        problem, retryable = "closed the connection before the response was complete", True
     elif isinstance(error, kinds.ContentDecodingError):
-        why, again = "sent a damaged answer", True
+        problem, retryable = "sent a response that cannot be decoded", True
     elif isinstance(error, kinds.ProxyError):
-        why, again = f"cannot be reached through the proxy ({reason or 'it refused'})", True
+        detail = detail or "it refused"
+        problem, retryable = f"cannot be reached through the proxy ({detail})", True
     elif isinstance(error, kinds.ConnectionError):
-        why, again = f"cannot be reached ({reason or 'the connection was closed without an answer'})", True
+        detail = detail or "the connection was closed without a response"
+        problem, retryable = f"cannot be reached ({detail})", True
     elif isinstance(error, kinds.RequestException):
-        why, again = f"cannot be asked: {type(error).__name__}", False
-    else:  # an OSError of the disk, or a CA bundle that is not there
-        why, again = f"cannot be asked: {' '.join(str(error).split())}", False
-    return why, again
+        problem, retryable = f"cannot be requested: {type(error).__name__}", False
+    else:  # an OSError of the disk, or a missing CA bundle
+        problem, retryable = f"cannot be requested: {' '.join(str(error).split())}", False
+    return problem, retryable
 
 
-def _causes(error: object) -> Iterator[BaseException]:
-    """An exception and those that it wraps: requests keeps them in `args`, urllib3 in `reason` and `__cause__`."""
+def _system_message(causes: list[BaseException]) -> str:
+    """Return the operating system's message of the innermost error, "" without one."""
+    for cause in reversed(causes):
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+    return ""
+
+
+def _certificate_message(causes: list[BaseException]) -> str:
+    """Return why a certificate was refused, "" if that is not the reason."""
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_message:
+            return cause.verify_message
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all errors that it wraps, outermost first.
+
+    requests keeps them in `args`, urllib3 in `reason` and `__cause__`.
+    """
     seen: set[int] = set()
-    waiting = [error]
-    while waiting:
-        one = waiting.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
+    queue: list[object] = [error]
+    while queue:
+        cause = queue.pop(0)
+        if not isinstance(cause, BaseException) or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        waiting += [*one.args, getattr(one, "reason", None), one.__cause__, one.__context__]
+        seen.add(id(cause))
+        yield cause
+        queue.extend(cause.args)
+        if isinstance(cause, urllib3.exceptions.MaxRetryError):
+            queue.append(cause.reason)
+        queue.extend((cause.__cause__, cause.__context__))
+
+
+# ---- TLS -----------------------------------------------------------------------------------------
+
+
+class _SharedContextAdapter(HTTPAdapter):
+    """An HTTPAdapter that reads a CA bundle once.
+
+    requests reads it for each host, which takes 30 ms and a megabyte each time. Certificates are
+    verified as HTTPAdapter does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(pool_connections=_HOSTS, pool_maxsize=_CONNECTIONS_PER_HOST)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts_lock = threading.Lock()
+
+    def build_connection_pool_key_attributes(
+        self,
+        request: requests.PreparedRequest,
+        verify: bool | str,
+        cert: str | tuple[str, str] | None = None,
+    ) -> tuple[_HostParams, _PoolKwargs]:
+        """Add the shared SSL context in place of the bundle's path."""
+        host, pool = super().build_connection_pool_key_attributes(request, verify, cert)
+        context = None
+        if host["scheme"] == "https":
+            context = self._context(verify)
+        if context is not None:
+            pool.pop("ca_certs", None)
+            pool.pop("ca_cert_dir", None)
+            pool["ssl_context"] = context
+        return host, pool
+
+    def cert_verify(
+        self,
+        conn: urllib3.HTTPConnectionPool,
+        url: str,
+        verify: bool | str,
+        cert: str | tuple[str, str] | None,
+    ) -> None:
+        """Keep urllib3 from loading the bundle into the shared context again."""
+        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
+        if not isinstance(conn, urllib3.HTTPSConnectionPool):
+            return
+        if conn.conn_kw.get("ssl_context") is not None:
+            conn.ca_certs = conn.ca_cert_dir = None
+
+    def _context(self, verify: bool | str) -> ssl.SSLContext | None:
+        """Return the context of a bundle (a file or a folder; True is the default one).
+
+        None if the bundle does not exist: requests then raises the error.
+        """
+        path = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
+        if not isinstance(path, str) or not os.path.exists(path):
+            return None
+        with self._contexts_lock:
+            if path not in self._contexts:
+                context = create_urllib3_context()
+                if os.path.isdir(path):
+                    context.load_verify_locations(capath=path)
+                else:
+                    context.load_verify_locations(cafile=path)
+                self._contexts[path] = context
+            return self._contexts[path]

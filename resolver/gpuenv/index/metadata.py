@@ -1,169 +1,239 @@
-"""The dependencies of a wheel: from its metadata file, from a part of the wheel, or from the whole wheel.
+"""The dependencies of a file: from its metadata file, from a part of the wheel, or the whole file.
 
-In this order: the metadata file that the index serves beside the wheel (PEP 658, 714), the end of the wheel by range
-requests (a zip file has its directory there), the whole wheel. Of a source distribution the whole file is read, for
-its PKG-INFO. What was found is kept by the file's sha256, for ever, since a file does not change.
+Sources, in this order: the metadata file that the index serves beside the wheel (PEP 658, 714); the
+end of the wheel, by range requests (a zip file has its directory there); the whole wheel. A source
+distribution is always read whole, for its PKG-INFO. Results are cached by the file's sha256 without
+a limit of time, since the content of a hash does not change.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import re
+import tempfile
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
-from ..errors import GpuEnvError, OfflineError, PackageIndexError, Reason, UnusableFileError
+from ..errors import OfflineError, PackageIndexError
 from ..model import Requirement, Wheel
 from .cache import Cache
-from .filenames import python_range, without_stars
-from .http import GONE, OK, PARTIAL, Transport, shown
-from .keyed_lock import Turns
-from .simple_api import OFFLINE_HINT, is_sdist
+from .core_metadata import (
+    check_identity,
+    check_static,
+    parse_dependencies,
+    parse_python_requirement,
+    read_local_metadata,
+    read_sdist_metadata,
+    read_wheel_metadata,
+)
+from .filenames import is_sdist
+from .http import GONE, OK, PARTIAL, Transport
+from .keyed_memo import KeyedMemo
+from .page_fetcher import OFFLINE_HINT
+from .urls import file_url_to_path, redact_url
 
-BLOCK = 1 << 16  # bytes that a range request asks for at least
-_LARGEST = 64 << 20  # bytes of METADATA, against zip bombs
+BLOCK = 1 << 16  # the least bytes of a range request
+
+_CACHE_KIND = "metadata"
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 class MetadataReader:
-    """Finds the requirements of wheels, over HTTP or in a local file, through the cache."""
+    """Reads the dependencies of files, over HTTP or from disk, through the cache."""
 
     def __init__(self, transport: Transport, cache: Cache, *, offline: bool = False) -> None:
-        self.transport, self.cache, self.offline = transport, cache, offline
-        self._known: dict[tuple[str, str | None], tuple[Requirement, ...] | GpuEnvError] = {}
-        self._pythons: dict[str, str | None] = {}
+        self._transport, self._cache, self._offline = transport, cache, offline
+        self._dependencies: KeyedMemo[tuple[str, str | None], tuple[Requirement, ...]] = KeyedMemo()
+        self._requires_python: dict[str, str | None] = {}  # by URL, like the sizes
         self._sizes: dict[str, int] = {}
-        self._turns = Turns()
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """All requirements, with the markers on.
+        """Return all requirements of a file, with their markers. Asks once for each file.
 
-        Raises PackageIndexError, OfflineError, UnusableFileError for an sdist that only a build would tell. Answers
-        are remembered, failures too.
+        Raises:
+            PackageIndexError: the file cannot be fetched or read, or has the wrong hash.
+            OfflineError: nothing about it is cached, and requests are not allowed.
+            UnusableFileError: it is an sdist whose dependencies only a build would tell, or its
+                metadata is of no use.
         """
-        key = wheel.url, wheel.sha256
-        if key not in self._known:
-            with self._turns.of(wheel.url):
-                if key not in self._known:
-                    self._known[key] = self._ask(wheel)
-        known = self._known[key]
-        if isinstance(known, GpuEnvError):
-            raise known
-        return known
-
-    def _ask(self, wheel: Wheel) -> tuple[Requirement, ...] | GpuEnvError:
-        try:
-            return self._find(wheel)
-        except GpuEnvError as error:
-            return error
-
-    def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        if wheel.sha256 is not None:
-            kept = self.cache.get("metadata", wheel.sha256)
-            if kept is not None and (known := _load(kept[1])) is not None:
-                self._pythons[wheel.url] = kept[0].get("requires_python")
-                if (size := kept[0].get("size")) is not None:
-                    self._sizes[wheel.url] = size
-                return known
-        if wheel.url.startswith("file:"):
-            data = local_metadata(local_path(wheel.url))
-        elif self.offline:
-            raise OfflineError(
-                f"the dependencies of {wheel.filename} are not in the cache and --offline is on", hint=OFFLINE_HINT
-            )
-        else:
-            data = self._fetch(wheel)
-        check_identity(data, wheel)
-        if is_sdist(wheel):
-            check_static(data, wheel)
-        found = requirements(data, wheel.filename)
-        self._pythons[wheel.url] = python = requires_python(data)
-        if wheel.sha256 is not None:
-            size = self._sizes.get(wheel.url)
-            header = {"filename": wheel.filename, "requires_python": python, "size": size}
-            self.cache.put("metadata", wheel.sha256, header, _dump(found))
-        return found
+        return self._dependencies.get((wheel.url, wheel.sha256), lambda: self._find(wheel))
 
     def requires_python(self, wheel: Wheel) -> str | None:
-        """The Requires-Python of a file whose dependencies were read by this reader."""
-        return self._pythons.get(wheel.url)
+        """Return Requires-Python of a file whose dependencies were read by this reader."""
+        return self._requires_python.get(wheel.url)
 
     def size(self, wheel: Wheel) -> int | None:
-        """The bytes of a file, where reading its dependencies told them."""
+        """Return the bytes of a file if reading its dependencies revealed them."""
         return self._sizes.get(wheel.url)
 
-    def _fetch(self, wheel: Wheel) -> bytes:
-        if isinstance(wheel.metadata, str) and (data := self._metadata_file(wheel, wheel.metadata)) is not None:
-            return data
-        if is_sdist(wheel):
-            return self._whole(wheel)
-        try:
-            remote = _Remote(self.transport, wheel)
-            self._sizes[wheel.url] = remote.length
-            return _read_member(remote, wheel.filename)
-        except _NoRangesError:
-            return self._whole(wheel)
+    def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
+        cached = self._load(wheel)
+        if cached is not None:
+            return cached
+        metadata = self._read(wheel)
+        check_identity(metadata, wheel)
+        if is_sdist(wheel.filename):
+            check_static(metadata, wheel)
+        dependencies = parse_dependencies(metadata, wheel.filename)
+        self._requires_python[wheel.url] = parse_python_requirement(metadata)
+        self._store(wheel, dependencies)
+        return dependencies
 
-    def _metadata_file(self, wheel: Wheel, expected: str) -> bytes | None:
-        """The PEP 658 file; None if the index announces one that it does not have (some mirrors do)."""
-        what = f"metadata of {wheel.filename}"
-        reply = self.transport.get(_beside(wheel.url), what)
+    def _load(self, wheel: Wheel) -> tuple[Requirement, ...] | None:
+        """Return the dependencies from the cache, and note the other facts of the entry."""
+        if wheel.sha256 is None:
+            return None
+        entry = self._cache.get(_CACHE_KIND, wheel.sha256)
+        if entry is None:
+            return None
+        dependencies = _parse_cached(entry.body)
+        if dependencies is None:
+            return None
+        self._requires_python[wheel.url] = entry.text("requires_python")
+        size = entry.integer("size")
+        if size is not None:
+            self._sizes[wheel.url] = size
+        return dependencies
+
+    def _store(self, wheel: Wheel, dependencies: Sequence[Requirement]) -> None:
+        if wheel.sha256 is None:
+            return
+        header = {
+            "filename": wheel.filename,
+            "requires_python": self._requires_python[wheel.url],
+            "size": self._sizes.get(wheel.url),
+        }
+        self._cache.put(_CACHE_KIND, wheel.sha256, header, _to_cached(dependencies))
+
+    def _read(self, wheel: Wheel) -> bytes:
+        if wheel.url.startswith("file:"):
+            return read_local_metadata(file_url_to_path(wheel.url))
+        if self._offline:
+            raise OfflineError(
+                f"the dependencies of {wheel.filename} are not in the cache and --offline is on",
+                hint=OFFLINE_HINT,
+            )
+        return self._fetch(wheel)
+
+    def _fetch(self, wheel: Wheel) -> bytes:
+        if isinstance(wheel.metadata, str):
+            metadata = self._fetch_metadata_file(wheel, wheel.metadata)
+            if metadata is not None:
+                return metadata
+        if is_sdist(wheel.filename):
+            return self._download(wheel)
+        try:
+            remote = _RemoteFile(self._transport, wheel)
+            self._sizes[wheel.url] = remote.length
+            return read_wheel_metadata(remote, wheel.filename)
+        except _NoRangesError:
+            return self._download(wheel)
+
+    def _fetch_metadata_file(self, wheel: Wheel, sha256: str) -> bytes | None:
+        """Return the PEP 658 file. Some mirrors announce one that they do not have: None."""
+        subject = f"metadata of {wheel.filename}"
+        reply = self._transport.get(_metadata_url(wheel.url), subject)
         if reply.status in GONE:
             return None
         if reply.status != OK:
-            raise PackageIndexError(f"{what}: {shown(wheel.url)}.metadata answers {reply.status}")
-        if expected:
-            import hashlib
-
-            _check(f"{wheel.filename}.metadata", expected, hashlib.sha256(reply.body).hexdigest(), wheel)
+            raise PackageIndexError(
+                f"{subject}: {redact_url(wheel.url)}.metadata answered with status {reply.status}"
+            )
+        if sha256:
+            digest = hashlib.sha256(reply.body).hexdigest()
+            _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
         return reply.body
 
-    def _whole(self, wheel: Wheel) -> bytes:
-        import tempfile
-
+    def _download(self, wheel: Wheel) -> bytes:
+        """Download the whole file and read its metadata."""
         with tempfile.TemporaryFile() as file:
-            reply, digest = self.transport.download(wheel.url, wheel.filename, file)
+            reply, digest = self._transport.download(wheel.url, wheel.filename, file)
             if reply.status != OK:
-                raise PackageIndexError(f"{wheel.filename}: {shown(wheel.url)} answers {reply.status}")
+                raise PackageIndexError(
+                    f"{wheel.filename}: {redact_url(wheel.url)} answered with status {reply.status}"
+                )
             if wheel.sha256 is not None:
-                _check(wheel.filename, wheel.sha256, digest, wheel)
-            return _read_info(file, wheel.filename) if is_sdist(wheel) else _read_member(file, wheel.filename)
+                _check_hash(wheel.filename, wheel.sha256, digest, wheel)
+            if is_sdist(wheel.filename):
+                return read_sdist_metadata(file, wheel.filename)
+            return read_wheel_metadata(file, wheel.filename)
+
+
+def _metadata_url(url: str) -> str:
+    """Return the URL of the metadata file: .metadata after the path (PEP 658), before a query."""
+    parts = urlsplit(url)
+    return parts._replace(path=parts.path + ".metadata", fragment="").geturl()
+
+
+def _check_hash(filename: str, expected: str, actual: str, wheel: Wheel) -> None:
+    if expected != actual:
+        origin = redact_url(wheel.index) or redact_url(wheel.url)
+        raise PackageIndexError(
+            f"{filename} of {origin} has the wrong hash: expected sha256 {expected}, got {actual}",
+            hint="the file was changed in transit or on the index; do not install it",
+        )
+
+
+def _to_cached(dependencies: Sequence[Requirement]) -> bytes:
+    rows = [[d.name, d.extras, d.specifier, d.marker, d.url] for d in dependencies]
+    return json.dumps(rows).encode()
+
+
+def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
+    try:
+        return tuple(
+            Requirement(
+                name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url
+            )
+            for name, extras, specifier, marker, url in json.loads(body)
+        )
+    except (ValueError, TypeError):
+        return None
+
+
+# ---- range requests ------------------------------------------------------------------------------
 
 
 class _NoRangesError(Exception):
-    """The server does not answer range requests as RFC 9110 says."""
+    """The server does not answer range requests as RFC 9110 requires."""
 
 
-class _Remote(io.RawIOBase):
-    """A wheel on a server as a file that can be read at any place. Keeps the block that was read last."""
+class _RemoteFile(io.RawIOBase):
+    """A wheel on a server as a seekable file. Keeps the block that was read last.
+
+    Raises _NoRangesError if the server does not support range requests.
+    """
 
     def __init__(self, transport: Transport, wheel: Wheel) -> None:
         super().__init__()
         self._transport, self._wheel = transport, wheel
-        self._at, self._start, self._block = 0, 0, b""
-        # Not every server knows the form "the last N bytes"; where the size is known it is not needed.
-        size = wheel.size
-        self._size = self._ask(f"{max(0, size - BLOCK)}-{size - 1}" if size else f"-{BLOCK}")
+        self._position = 0
+        self._block_start, self._block = 0, b""
+        # Not every server knows "the last N bytes"; with a known size it is not needed.
+        span = f"-{BLOCK}"
+        if wheel.size:
+            span = f"{max(0, wheel.size - BLOCK)}-{wheel.size - 1}"
+        self.length = self._read_block(span)  # bytes of the whole file
 
-    @property
-    def length(self) -> int:
-        """The bytes of the whole file."""
-        return self._size
-
-    def _ask(self, span: str) -> int:
-        """Read a block. Returns the size of the whole file."""
-        import re
-
-        reply = self._transport.get_range(self._wheel.url, self._wheel.filename, span)
+    def _read_block(self, span: str) -> int:
+        """Request a block. Return the bytes of the whole file."""
+        filename = self._wheel.filename
+        reply = self._transport.get_range(self._wheel.url, filename, span)
         if reply.status in GONE:
-            url = shown(self._wheel.url)
-            raise PackageIndexError(f"{self._wheel.filename}: the index names it, but {url} answers {reply.status}")
-        told = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", reply.headers.get("content-range", ""))
-        if reply.status != PARTIAL or told is None:
+            raise PackageIndexError(
+                f"{filename}: the index lists it, but {redact_url(self._wheel.url)} "
+                f"answered with status {reply.status}"
+            )
+        content_range = _CONTENT_RANGE.fullmatch(reply.headers.get("content-range", ""))
+        if reply.status != PARTIAL or content_range is None:
             raise _NoRangesError
-        start, end, size = (int(number) for number in told.groups())
-        if len(reply.body) != end - start + 1 or end >= size:
+        start, end, length = map(int, content_range.groups())
+        if len(reply.body) != end - start + 1 or end >= length:
             raise _NoRangesError
-        self._start, self._block = start, reply.body
-        return size
+        self._block_start, self._block = start, reply.body
+        return length
 
     def seekable(self) -> bool:
         return True
@@ -172,219 +242,30 @@ class _Remote(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, origin + offset)
-        return self._at
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.length}
+        self._position = max(0, origins[whence] + offset)
+        return self._position
 
     def read(self, size: int = -1, /) -> bytes:
-        end = self._size if size < 0 else min(self._at + size, self._size)
-        if end <= self._at:
+        end = self.length
+        if size >= 0:
+            end = min(end, self._position + size)
+        if end <= self._position:
             return b""
-        if not self._start <= self._at <= end <= self._start + len(self._block):
-            size_before = self._size
-            last = min(max(end, self._at + BLOCK), self._size) - 1
-            if self._ask(f"{self._at}-{last}") != size_before or self._start != self._at or len(self._block) <= 0:
-                raise _NoRangesError
-        data = self._block[self._at - self._start : end - self._start]
-        self._at += len(data)
+        block_end = self._block_start + len(self._block)
+        if not self._block_start <= self._position <= end <= block_end:
+            self._move_block(end)
+        start = self._position - self._block_start
+        data = self._block[start : end - self._block_start]
+        self._position += len(data)
         return data
 
-
-def requirements(data: bytes, filename: str) -> tuple[Requirement, ...]:
-    """The Requires-Dist fields of a METADATA file (core metadata specification), in its order."""
-    from email.parser import BytesHeaderParser
-
-    fields = BytesHeaderParser().parsebytes(data)
-    if fields["Metadata-Version"] is None and fields["Name"] is None:
-        raise PackageIndexError(f"{filename}: what its index serves as its metadata is none")
-    return tuple(_requirement(str(text), filename) for text in fields.get_all("Requires-Dist") or ())
-
-
-def _requirement(text: str, filename: str) -> Requirement:
-    from packaging.requirements import InvalidRequirement
-    from packaging.requirements import Requirement as Parsed
-    from packaging.utils import canonicalize_name
-
-    try:
-        parsed = Parsed(text)
-    except InvalidRequirement:
-        try:
-            parsed = Parsed(without_stars(text))
-        except InvalidRequirement:
-            raise UnusableFileError(
-                Reason(
-                    code="bad-metadata",
-                    subject=filename,
-                    need="readable requirements",
-                    have=f"the unreadable requirement {text!r}",
-                    source="PEP 508",
-                )
-            ) from None
-    return Requirement(
-        name=str(canonicalize_name(parsed.name)),
-        extras=tuple(sorted(str(canonicalize_name(extra)) for extra in parsed.extras)),
-        specifier=str(parsed.specifier),
-        marker=str(parsed.marker) if parsed.marker else None,
-        url=parsed.url,
-    )
-
-
-def local_path(url: str) -> str:
-    """The path that a file:// URL names."""
-    import os
-    from urllib.parse import unquote, urlsplit
-
-    if os.name == "nt":
-        from urllib.request import url2pathname
-
-        return url2pathname(urlsplit(url).path)
-    return unquote(urlsplit(url).path)
-
-
-def local_metadata(path: str) -> bytes:
-    """METADATA of a wheel in a folder, PKG-INFO of a source distribution."""
-    try:
-        with open(path, "rb") as file:
-            return _read_member(file, path) if path.endswith(".whl") else _read_info(file, path)
-    except OSError as error:
-        raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def requires_python(data: bytes) -> str | None:
-    """The Requires-Python field of a METADATA file; None also for one that cannot be read."""
-    from email.parser import BytesHeaderParser
-
-    return python_range(str(BytesHeaderParser().parsebytes(data)["Requires-Python"] or "") or None)
-
-
-def _read_member(file: BinaryIO | _Remote, filename: str) -> bytes:
-    """NAME-VERSION.dist-info/METADATA of an open wheel."""
-    import zipfile
-    import zlib
-
-    try:
-        with zipfile.ZipFile(file) as archive:
-            members = [info for info in archive.infolist() if _is_metadata(info.filename)]
-            if len(members) != 1:
-                raise PackageIndexError(f"{filename}: it has {len(members)} METADATA files, a wheel has one")
-            if members[0].file_size > _LARGEST:
-                raise PackageIndexError(f"{filename}: its METADATA is larger than {_LARGEST >> 20} MiB")
-            return archive.read(members[0])
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
-
-
-def check_identity(data: bytes, wheel: Wheel) -> None:
-    """UnusableFileError unless metadata is of the name and version of its file; pip passes over such a file, too."""
-    from email.parser import BytesHeaderParser
-
-    from packaging.utils import canonicalize_name
-    from packaging.version import InvalidVersion, Version
-
-    fields = BytesHeaderParser().parsebytes(data)
-    name, version = str(fields["Name"] or ""), str(fields["Version"] or "")
-    try:
-        same = not version or Version(version) == Version(wheel.version)
-    except InvalidVersion:
-        same = False
-    if same and (not name or canonicalize_name(name) == wheel.name):
-        return
-    need, have = f"metadata of {wheel.name} {wheel.version}", f"metadata of {name} {version}"
-    raise UnusableFileError(Reason(code="bad-metadata", subject=wheel.filename, need=need, have=have))
-
-
-def check_static(data: bytes, wheel: Wheel) -> None:
-    """UnusableFileError unless the PKG-INFO of an sdist says what a wheel built of it would say (PEP 643)."""
-    from email.parser import BytesHeaderParser
-
-    fields = BytesHeaderParser().parsebytes(data)
-    version = str(fields["Metadata-Version"] or "")
-    dynamic = {str(one).strip().lower() for one in fields.get_all("Dynamic") or ()}
-    told = dynamic & {"requires-dist", "provides-extra", "requires-python"}
-    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
-    if numbers >= (2, 2) and not told:
-        return
-    have = f"dynamic {', '.join(sorted(told))}" if told else f"metadata of version {version or 'unknown'}"
-    raise UnusableFileError(
-        Reason(
-            code="dynamic-metadata",
-            subject=wheel.filename,
-            need="static dependencies in its PKG-INFO, since nothing is built to find a solution",
-            have=have,
-            source="PEP 643",
-        )
-    )
-
-
-def _read_info(file: BinaryIO, filename: str) -> bytes:
-    """NAME-VERSION/PKG-INFO of an open source distribution."""
-    import tarfile
-    import zipfile
-    import zlib
-
-    file.seek(0)
-    damaged = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, NotImplementedError)
-    try:
-        if filename.endswith(".zip"):
-            with zipfile.ZipFile(file) as archive:
-                found = [info for info in archive.infolist() if _is_info(info.filename)]
-                if found and found[0].file_size <= _LARGEST:
-                    return archive.read(found[0])
-        else:
-            with tarfile.open(fileobj=file, mode="r:gz") as tar:
-                for member in tar:
-                    if member.isfile() and _is_info(member.name) and member.size <= _LARGEST:
-                        content = tar.extractfile(member)
-                        return content.read() if content else b""
-    except damaged as error:
-        raise PackageIndexError(f"{filename}: it is not a readable source distribution ({error})") from None
-    raise PackageIndexError(f"{filename}: it has no PKG-INFO, so its dependencies are not known")
-
-
-def _is_info(member: str) -> bool:
-    folder, _, name = member.removeprefix("./").partition("/")
-    return bool(folder) and name == "PKG-INFO"
-
-
-def _is_metadata(member: str) -> bool:
-    folder, _, name = member.partition("/")
-    return name == "METADATA" and folder.endswith(".dist-info")
-
-
-def _beside(url: str) -> str:
-    """The URL of the metadata file: .metadata after the path (PEP 658), before any query."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(url)
-    return parts._replace(path=parts.path + ".metadata", fragment="").geturl()
-
-
-def _check(filename: str, expected: str, got: str, wheel: Wheel) -> None:
-    if expected != got:
-        raise PackageIndexError(
-            f"{filename} of {shown(wheel.index) or shown(wheel.url)} has the wrong hash: "
-            f"expected sha256 {expected}, got {got}",
-            hint="the file was changed on its way or on the index; do not install it",
-        )
-
-
-def _dump(found: Sequence[Requirement]) -> bytes:
-    import json
-
-    return json.dumps([[one.name, one.extras, one.specifier, one.marker, one.url] for one in found]).encode()
-
-
-def _load(body: bytes) -> tuple[Requirement, ...] | None:
-    import json
-
-    try:
-        rows: list[list[Any]] = json.loads(body)
-        return tuple(
-            Requirement(name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url)
-            for name, extras, specifier, marker, url in rows
-        )
-    except (ValueError, TypeError):
-        return None
+    def _move_block(self, end: int) -> None:
+        """Read the block from the position to `end`, or a longer one."""
+        last = min(max(end, self._position + BLOCK), self.length) - 1
+        length = self._read_block(f"{self._position}-{last}")
+        if length != self.length or self._block_start != self._position or not self._block:
+            raise _NoRangesError

@@ -1,148 +1,168 @@
-"""Asks an index ahead for what a solve will need: an index is far away, and answers many questions at once.
+"""Request from an index ahead of time what a solve will need.
 
-The resolver asks for one page after the other, and for the metadata of one file after the other. While it waits for
-the first, threads follow the same way through the requirements on their own: of each name the newest release that all
-ranges known so far admit, which is nearly always the one that is chosen. Nothing depends on their guesses: they only
-fill what the sources remember, and what they guessed wrong was asked in vain. Failures are remembered there, too, and
-raised to whoever needs the answer.
+The resolver asks for one page after another, and for the metadata of one file after another. While
+it waits for the first answer, threads follow the requirements on their own: of each package they
+take the newest release that all known ranges admit, which is nearly always the one that is chosen.
+The result of a solve does not depend on these guesses: they only fill what the index remembers.
+Errors are remembered there, too, and raised when the resolver needs the answer.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
-from collections.abc import Iterable, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Iterable, Sequence
+from queue import Queue
 
 from ..errors import GpuEnvError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
-from .multi_index import CombinedIndex
+from .protocol import Index
 
-THREADS = 8  # more are not quicker where two cores read what they bring, and each takes two megabytes
-_MMAP_THRESHOLD = -3  # malloc.h
-_Job = tuple[str, tuple[str, ...]]
+# More are not faster on a machine with two cores, and each takes two megabytes.
+MAX_THREADS = 8
+
+_M_MMAP_THRESHOLD = -3  # malloc.h
+_MMAP_THRESHOLD_BYTES = 1 << 17  # glibc's initial value
+_Job = tuple[str, tuple[str, ...]]  # a package and its extras
 
 
-class Ahead:
-    """Threads that follow requirements through an index until `stop`, for one environment and within `limits`."""
+class Prefetcher:
+    """Threads that follow requirements through an index until `stop`.
 
-    def __init__(self, index: CombinedIndex, environment: TargetEnvironment, limits: Sequence[Requirement]) -> None:
-        self._index, self._environment = index, environment
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._ranges: dict[str, list[str]] = {}
-        self._at_urls: set[str] = set()
-        self._seen: set[tuple[str, tuple[str, ...], str]] = set()
+    Args:
+        index: what to ask. It must remember its answers and allow calls from several threads.
+        is_local: whether a package needs no network; such packages are not prefetched.
+        environment: the target of the solve.
+        constraints: the user's constraints.
+    """
+
+    def __init__(
+        self,
+        index: Index,
+        is_local: Callable[[str], bool],
+        environment: TargetEnvironment,
+        constraints: Sequence[Requirement],
+    ) -> None:
+        self._index, self._is_local, self._environment = index, is_local, environment
+        self.jobs: Queue[_Job | None] = Queue()  # None ends a thread
         self.threads: list[threading.Thread] = []
-        self._idle = 0
-        self._open = 0  # questions that are asked or wait
-        self._done = threading.Condition(self._lock)
+        self._lock = threading.Lock()
+        self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package
+        self._at_urls: set[str] = set()  # packages that are taken from a URL, not from an index
+        self._seen: set[tuple[str, tuple[str, ...], str]] = set()
+        self._idle = 0  # threads that wait for a job
         self._stopped = False
-        _return_buffers()
-        for one in limits:
-            if self._holds(one.marker, ()):
-                self._note(one)
+        _return_freed_memory()
+        for constraint in constraints:
+            if self._applies(constraint, ()):
+                self._note(constraint)
 
     def follow(self, requirements: Iterable[Requirement], extras: Sequence[str] = ()) -> None:
-        """Ask for what these need, if their markers hold with the extras. Returns at once."""
-        asked = [one for one in requirements if self._holds(one.marker, extras)]
-        for one in asked:
-            self._note(one)
-        for one in asked:
-            if one.name in self._at_urls or self._index.is_local(one.name):
-                continue
-            key = (one.name, one.extras, one.specifier)
-            with self._lock:
-                if key in self._seen or self._stopped:
-                    continue
-                self._seen.add(key)
-                if not self._idle and len(self.threads) < THREADS:
-                    # Not waited for when the process ends: an answer that is still on its way is needed by nobody.
-                    thread = threading.Thread(target=self._work, daemon=True)
-                    self.threads.append(thread)
-                    thread.start()
-                self._open += 1
-                self._jobs.put((one.name, one.extras))
-
-    def _note(self, one: Requirement) -> None:
-        if one.url is not None:
-            self._at_urls.add(one.name)
-        known = self._ranges.setdefault(one.name, [])
-        if one.specifier and one.specifier not in known:
-            known.append(one.specifier)
-
-    def wait(self) -> None:
-        """Return when there is nothing more to ask."""
-        with self._done:
-            self._done.wait_for(lambda: self._open == 0)
+        """Start to request what these need, if their markers hold with the extras. Never waits."""
+        applicable = [need for need in requirements if self._applies(need, extras)]
+        for requirement in applicable:
+            self._note(requirement)
+        for requirement in applicable:
+            if requirement.name not in self._at_urls and not self._is_local(requirement.name):
+                self._submit(requirement)
 
     def stop(self) -> None:
-        """No new question is asked. Threads end with the answer that they wait for."""
+        """Start no more requests. Threads end after the one that they wait for."""
         self._stopped = True
         for _ in self.threads:
-            self._jobs.put(None)
+            self.jobs.put(None)
 
-    def _holds(self, marker: str | None, extras: Sequence[str]) -> bool:
+    def _submit(self, requirement: Requirement) -> None:
+        key = (requirement.name, requirement.extras, requirement.specifier)
+        with self._lock:
+            if key in self._seen or self._stopped:
+                return
+            self._seen.add(key)
+            if not self._idle and len(self.threads) < MAX_THREADS:
+                # A daemon: when the process ends, nobody needs a late answer.
+                thread = threading.Thread(target=self._run, daemon=True)
+                self.threads.append(thread)
+                thread.start()
+            self.jobs.put((requirement.name, requirement.extras))
+
+    def _note(self, requirement: Requirement) -> None:
+        if requirement.url is not None:
+            self._at_urls.add(requirement.name)
+        ranges = self._ranges.setdefault(requirement.name, [])
+        if requirement.specifier and requirement.specifier not in ranges:
+            ranges.append(requirement.specifier)
+
+    def _applies(self, requirement: Requirement, extras: Sequence[str]) -> bool:
+        if requirement.marker is None:
+            return True
         try:
-            return marker is None or self._environment.marker(marker, extras)
+            return self._environment.marker(requirement.marker, extras)
         except GpuEnvError:
-            return False  # the resolver says it of the release that it chooses
+            return False  # the resolver reports it if it chooses the release
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._lock:
                 self._idle += 1
-            job = self._jobs.get()
+            job = self.jobs.get()
             with self._lock:
                 self._idle -= 1
-            if job is None or self._stopped:
-                return
             try:
-                self._look(*job)
+                if job is None or self._stopped:
+                    return
+                self._prefetch(*job)
             except GpuEnvError:
-                pass  # said to whoever needs the answer
+                pass  # the index raises it again when the resolver asks
             finally:
-                with self._lock:
-                    self._open -= 1
-                    self._done.notify_all()
+                self.jobs.task_done()
 
-    def _look(self, name: str, extras: tuple[str, ...]) -> None:
-        best = self._best(name)
-        if best is None or self._stopped:
+    def _prefetch(self, name: str, extras: tuple[str, ...]) -> None:
+        wheel = self._likely_choice(name)
+        if wheel is None or self._stopped:
             return
-        requirements = self._index.dependencies(best)
-        self.follow(requirements)
+        dependencies = self._index.dependencies(wheel)
+        self.follow(dependencies)
         if extras:
-            self.follow(requirements, extras)
+            self.follow(dependencies, extras)
 
-    def _best(self, name: str) -> Wheel | None:
-        """The wheel that is chosen if nothing else is asked of its name."""
-        environment, ranges = self._environment, list(self._ranges[name])
-        found: Wheel | None = None
-        for wheel in self._index.wheels(name, environment):
-            if found is not None and wheel.version != found.version:
+    def _likely_choice(self, name: str) -> Wheel | None:
+        """Return the wheel that is chosen if the known ranges are all that restricts a package."""
+        ranges = list(self._ranges[name])
+        best: Wheel | None = None
+        for wheel in self._index.wheels(name, self._environment):
+            if best is not None and wheel.version != best.version:
                 break
-            if wheel.yanked is not None or environment.is_prerelease(wheel.version):
+            if not self._is_eligible(wheel, ranges):
                 continue
-            if not environment.accepts_python(wheel.requires_python):
-                continue
-            if not all(environment.contains(one, wheel.version, True) for one in ranges):
-                continue
-            if found is None or (environment.rank(wheel.filename) or 0) < (environment.rank(found.filename) or 0):
-                found = wheel
-        return found
+            if best is None or self._rank(wheel) < self._rank(best):
+                best = wheel
+        return best
+
+    def _is_eligible(self, wheel: Wheel, ranges: Sequence[str]) -> bool:
+        environment = self._environment
+        return (
+            wheel.yanked is None
+            and not environment.is_prerelease(wheel.version)
+            and environment.accepts_python(wheel.requires_python)
+            and all(environment.contains(specifier, wheel.version, True) for specifier in ranges)
+        )
+
+    def _rank(self, wheel: Wheel) -> int:
+        return self._environment.rank(wheel.filename) or 0
 
 
-def _return_buffers() -> None:
-    """Has glibc give the memory of large buffers back when they are freed.
+def _return_freed_memory() -> None:
+    """Make glibc return the memory of large buffers to the system when they are freed.
 
-    Left alone, it raises the size from which it does so with the first page of megabytes that is freed, and keeps what
-    later ones took, for each thread: more than all that a solve needs.
+    By default, it raises the size from which it does so when the first page of megabytes is freed,
+    and then keeps such buffers for each thread: more memory than the rest of a solve needs.
     """
-    import ctypes
-    import sys
-
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none, and keeps nothing
-        if mallopt is not None:
-            mallopt(_MMAP_THRESHOLD, 1 << 17)
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # musl has no mallopt and keeps no such buffers
+        return
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)

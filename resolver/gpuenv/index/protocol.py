@@ -1,31 +1,35 @@
-"""The interface of an index: what the resolver asks of a package source, with defaults.
+"""The interface of a package index: what the resolver can ask of any source of releases.
 
-`Index` has several implementations: SimpleIndex (over HTTP), FindLinks (folders and pages),
-Snapshot, and CombinedIndex, which binds each name to one of the others. Names are normalized (PEP
-503).
+Implementations: SimpleIndex (over HTTP), FindLinks (folders and pages), Snapshot (shipped data),
+DirectFiles (URLs in requirements), LazyIndex (opens another index on first use) and MultiIndex
+(binds each package name to one of the others). Package names are normalized (PEP 503) everywhere.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 
+DIRECT_URL = "url"  # Wheel.index of a file that a requirement names by its URL
+
 
 class Index(ABC):
-    """A source of releases. A subclass must list wheels; it overrides what else it can do."""
+    """A source of releases. Methods that are not abstract are optional and have a default."""
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Return whether the index has the package."""
+        """Return whether the index lists any file of the package.
+
+        Raises:
+            PackageIndexError: the index failed.
+        """
 
     @abstractmethod
-    def wheels(
-        self, name: str, environment: TargetEnvironment | None = None
-    ) -> Sequence[Wheel]:
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """List the wheels of a package, newest version first; wheels of one version are adjacent.
 
         Source distributions are not listed.
@@ -47,22 +51,23 @@ class Index(ABC):
 
         Raises:
             PackageIndexError: the index failed.
+            UnusableFileError: the file cannot be chosen; another release may do.
         """
 
     def sdists(self, name: str) -> Sequence[Wheel]:
-        """List the source distributions of a package. Default: none."""
+        """List the source distributions of a package, ordered like `wheels`. Default: none."""
         del name
         return ()
 
     def left_out(self, name: str) -> Sequence[str]:
-        """List versions that exist beside those of `wheels`. Default: none."""
+        """List versions that exist but are not in `wheels`. Default: none, the list is complete."""
         del name
         return ()
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Return Requires-Python from the metadata of a file, which its page may lack.
 
-        Its dependencies were read before. Default: None, nothing beyond the page.
+        It is known after `dependencies(wheel)`. Default: None, nothing beyond the page.
         """
         del wheel
         return None
@@ -71,26 +76,24 @@ class Index(ABC):
         """Return the file of a package at a URL that a requirement names.
 
         Raises:
-            InputError: there is no such file, or the index cannot read URLs (the default).
+            InputError: the URL names no file of the package, or the index cannot read URLs
+                (the default).
         """
-        raise InputError(f"{name}: requirements at a URL cannot be read here ({url})")
+        del url
+        raise InputError(f"{name}: requirements at a URL cannot be read here")
 
     def size(self, wheel: Wheel) -> int | None:
         """Return the bytes of a file whose page does not give its size. Default: None, unknown."""
         del wheel
         return None
 
-    def prefetch(self, names: Iterable[str]) -> None:
-        """Request the pages of several packages at once; failures are raised later."""
-        del names
-
     def at_hand(self, name: str) -> bool:
-        """Return whether everything about a package is local. Default: no file is local."""
+        """Return whether everything about a package is local. Default: False."""
         del name
         return False
 
 
 class Source(Index):
-    """An index with a name for messages."""
+    """An index with a name for messages and for binding; `label` holds no credentials."""
 
     label: str

@@ -1,188 +1,214 @@
-"""The embedded index snapshot: what the default and the PyTorch index said about torch's stack on a date.
+"""The shipped index snapshot: what the default and the PyTorch index had for torch's stack.
 
-A folder with index.json (date, version, packages), compiled.json (environment.Answers) and one file for each package
-of each index: default/<name>.json and pytorch/<name>.json, written by scripts/build_snapshot.py. A package file is
-JSON with the wheels grouped by their tags, one wheel and one list of requirements a line, and only those groups are
-parsed that fit the target: a solve looks at a few of the hundreds of wheels that a package has.
+A folder with index.json (date, version, packages), compiled.json (the data of requirements.target's
+Answers) and one file for each package of each index, default/<name>.json and pytorch/<name>.json.
+scripts/build_snapshot.py writes them. A package file is JSON with its wheels grouped by their tags,
+and one wheel or one list of requirements per line. Only the groups that fit the target are parsed:
+a solve looks at a few of the hundreds of wheels of a package.
 
-The locations of files are relative to the file store of their index, and no registry is named; the caller knows the
-store of the default index.
+File locations are relative to the file store of their index, and no host of a registry is named.
+The caller knows the file store of the default index.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import DataError
 from ..model import Requirement, Wheel
-from ..requirements.target import Answers, TargetEnvironment, parse_stored_requirement, version_key
+from ..requirements.target import Answers, TargetEnvironment
+from ..requirements.versions import parse_stored_requirement, version_key
 from .protocol import Index
 
-_METADATA, _FILES, _END = '"metadata":[\n', '\n],\n"files":{\n"', "\n]\n}\n}\n"
-_GROUP, _ROWS = '\n],\n"', '":[\n'
-VARIANT = "{variant}"
+# A package file consists of a head, the lines of metadata, and the groups of files.
+_METADATA_START = '"metadata":[\n'
+_FILES_START = '\n],\n"files":{\n"'
+_FILE_END = "\n]\n}\n}\n"
+_LINE_END = ",\n"
+_GROUP_SEPARATOR = '\n],\n"'
+_TAGS_END = '":[\n'
+
+_DEFAULT, _PYTORCH = "default", "pytorch"
+_LABELS = (_PYTORCH, _DEFAULT)
+_VARIANT = "{variant}"  # stands for "cu126" and the like in the URL of the PyTorch index
+
+# version number, file name, location, sha256, size, number of the Requires-Python, yanked, upload
+# time, number of the metadata
+_FileRow = tuple[int, str, str, str, int | None, int | None, str | None, str | None, int]
 
 
 class _Package:
-    """One package file: the head is parsed, wheels and requirements are text until somebody asks for them."""
+    """One package file: its head is parsed; files and requirements are text until they are needed.
+
+    Raises ValueError, KeyError or TypeError for a damaged file.
+    """
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        head, found, rest = text.partition(_METADATA)
-        metadata, also_found, files = rest.partition(_FILES)
-        if not (found and also_found and files.endswith(_END)):
+        head, has_metadata, rest = text.partition(_METADATA_START)
+        metadata, has_files, files = rest.partition(_FILES_START)
+        if not (has_metadata and has_files and files.endswith(_FILE_END)):
             raise ValueError("it is cut off or was not written by build_snapshot.py")
-        fields: dict[str, Any] = json.loads(head.rstrip(",\n") + "}")
+        fields: dict[str, Any] = json.loads(head.rstrip(_LINE_END) + "}")
         self.name: str = fields["name"]
         self.index: str = fields["index"]
         self.versions: list[str] = fields["versions"]
         self.left_out: list[str] = fields.get("left_out", [])
         self.requires_python: list[str] = fields["requires_python"]
-        self.metadata = metadata.split(",\n")
-        # [tag triple, the wheels that have it as JSON without the brackets]
-        self.groups = [group.split(_ROWS, 1) for group in files[: -len(_END)].split(_GROUP)]
+        self.metadata = metadata.split(_LINE_END)
+        groups = files[: -len(_FILE_END)].split(_GROUP_SEPARATOR)
+        # [tags, the files that have them as JSON without the brackets]
+        self.groups = [group.split(_TAGS_END, 1) for group in groups]
+
+    def file_rows(self, environment: TargetEnvironment | None) -> list[_FileRow]:
+        """Return the files whose tags fit the environment, newest version first."""
+        texts = []
+        for tags, text in self.groups:
+            if environment is None or environment.rank(f"a-1-{tags}.whl") is not None:
+                texts.append(text)
+        rows: list[_FileRow] = json.loads(f"[{','.join(texts)}]")
+        rows.sort(reverse=True)  # by version number and file name, which are unique together
+        return rows
 
 
 class Snapshot(Index):
     """An index without any network.
 
-    `folder` is the snapshot's folder. `file_store_url` is the base of the default index's file store, or a function
-    that gives it (asked once, when the first wheel of the default index is made). `default_index` is what
-    Wheel.index says of those wheels. `pytorch` False leaves the PyTorch index out (--default-index-only).
+    Args:
+        folder: the snapshot's folder.
+        file_store: the base URL of the files of the default index.
+        default_index: the value of `Wheel.index` for wheels of the default index.
 
-    Raises errors.DataError for a missing or damaged file.
+    Raises:
+        DataError: a file is missing or damaged. Files are read on first use.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        file_store_url: str | Callable[[], str],
-        *,
-        default_index: str = "default",
-        pytorch: bool = True,
-    ) -> None:
+    def __init__(self, folder: str, file_store: str, *, default_index: str = _DEFAULT) -> None:
         self.folder = folder
-        self._store = file_store_url
+        self._file_store = file_store.rstrip("/")
         self._default_index = default_index
-        self._labels = ("pytorch", "default") if pytorch else ("default",)
-        self._packages: dict[str, _Package] = {}
-        self._requirements: dict[tuple[str, int], tuple[Requirement, ...]] = {}
-        self._found: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
+        self._packages: dict[str, _Package] = {}  # by path in the folder
+        self._dependencies: dict[tuple[str, int], tuple[Requirement, ...]] = {}
+        self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
         self._answers: Answers | None = None
-        index = self._json("index.json")
+        index = self._read_json("index.json")
         try:
-            self.date: str = index["date"]
             self.version: str = index["version"]
             self._listed = frozenset(index["packages"])
         except (KeyError, TypeError):
-            raise self._damaged("index.json", "date, version or packages are missing") from None
+            raise self._damaged("index.json", "version or packages are missing") from None
 
     @property
     def answers(self) -> Answers:
-        """What packaging said about the snapshot's tags and markers: give it to environment.TargetEnvironment."""
+        """The compiled answers for the snapshot's tags and markers, for a TargetEnvironment."""
         if self._answers is None:
-            self._answers = Answers(self._json("compiled.json"))
+            self._answers = Answers(self._read_json("compiled.json"))
         return self._answers
 
     def has(self, name: str) -> bool:
-        """Whether the snapshot lists the package (normalized name). It need not hold each of its releases."""
-        return any(f"{label}/{name}" in self._listed for label in self._labels)
-
-    def versions(self, name: str) -> list[str]:
-        """The versions of a package, newest first; [] for a package that the snapshot does not have."""
-        found = {version for package in self._of(name) for version in package.versions}
-        return sorted(found, key=version_key, reverse=True)
+        """Implement Index.has. The snapshot need not have every release of a package."""
+        return any(f"{label}/{name}" in self._listed for label in _LABELS)
 
     def left_out(self, name: str) -> list[str]:
-        """Versions of a package that the index has between those kept here, and that could serve some target."""
-        return [version for package in self._of(name) for version in package.left_out]
+        """Implement Index.left_out: releases between those kept that could serve some target."""
+        versions: list[str] = []
+        for package in self._packages_of(name):
+            versions.extend(package.left_out)
+        return versions
 
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
-        """As protocol.Index has it. With an environment only the wheels whose tags fit it, which is much quicker."""
+        """Implement Index.wheels. With an environment it is much faster."""
         key = name, environment
-        if key not in self._found:
-            packages = self._of(name)
-            found = [wheel for package in packages for wheel in self._wheels(package, environment)]
-            if len(packages) > 1:  # a stable sort: the PyTorch index first where both have a version
-                found.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
-            self._found[key] = tuple(found)
-        return self._found[key]
+        if key not in self._wheels:
+            packages = self._packages_of(name)
+            wheels: list[Wheel] = []
+            for package in packages:
+                wheels.extend(self._read_wheels(package, environment))
+            if len(packages) > 1:  # a stable sort: the PyTorch index first within a version
+                wheels.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
+            self._wheels[key] = tuple(wheels)
+        return self._wheels[key]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
-        """As protocol.Index has it, for a wheel that this snapshot gave."""
-        path, number = wheel.metadata
-        if (path, number) not in self._requirements:
+        """Implement Index.dependencies."""
+        path, number = key = wheel.metadata
+        if key not in self._dependencies:
             try:
                 texts = json.loads(self._packages[path].metadata[number])
             except (ValueError, IndexError):
-                raise self._damaged(path, f"the requirements of {wheel.filename} cannot be read") from None
-            self._requirements[path, number] = tuple(map(parse_stored_requirement, texts))
-        return self._requirements[path, number]
+                problem = f"the requirements of {wheel.filename} cannot be read"
+                raise self._damaged(path, problem) from None
+            self._dependencies[key] = tuple(map(parse_stored_requirement, texts))
+        return self._dependencies[key]
 
     # ---- reading ----
 
-    def _of(self, name: str) -> list[_Package]:
-        paths = (f"{label}/{name}" for label in self._labels)
-        return [self._package(f"{path}.json") for path in paths if path in self._listed]
+    def _packages_of(self, name: str) -> list[_Package]:
+        paths = [f"{label}/{name}" for label in _LABELS]
+        return [self._read_package(f"{path}.json") for path in paths if path in self._listed]
 
-    def _package(self, path: str) -> _Package:
+    def _read_package(self, path: str) -> _Package:
         if path not in self._packages:
             try:
-                self._packages[path] = _Package(path, self._text(path))
+                self._packages[path] = _Package(path, self._read_text(path))
             except (ValueError, KeyError, TypeError) as error:
                 raise self._damaged(path, str(error)) from None
         return self._packages[path]
 
-    def _wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
-        found = []
+    def _read_wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
         try:
-            for tags, rows in package.groups:
-                if environment is None or environment.rank(f"a-1-{tags}.whl") is not None:
-                    found.append(rows)
-            rows = json.loads(f"[{','.join(found)}]")
-            rows.sort(reverse=True)  # by version and file name, of which there are no two alike
-            return self._made(package, rows)
+            rows = package.file_rows(environment)
+            if package.index == _DEFAULT:
+                return self._make_wheels(package, rows, self._file_store, self._default_index)
+            # A location such as "cu126" is relative to the URL of the index without its variant.
+            base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
+            return self._make_wheels(package, rows, base, package.index)
         except (ValueError, IndexError, TypeError):
             raise self._damaged(package.path, "a wheel cannot be read") from None
 
-    def _made(self, package: _Package, rows: list[Any]) -> list[Wheel]:
-        own = package.index != "default"  # its locations are such as "cu126", below the base of the index's own URL
-        if own:
-            base = package.index.removesuffix(f"/{VARIANT}")
-        else:
-            if not isinstance(self._store, str):
-                self._store = self._store()
-            base = self._store
-        base, made = base.rstrip("/"), []
-        for version, filename, location, sha256, size, python, yanked, upload_time, metadata in rows:
-            url = f"{base}/{location}/{filename.replace('+', '%2B')}"
-            needs = None if python is None else package.requires_python[python]
-            index = package.index.replace(VARIANT, location) if own else self._default_index
-            where, number = (package.path, metadata), package.versions[version]
-            # In the order of the fields of Wheel: this is the busiest line of a solve.
-            row = (package.name, number, filename, url, sha256, size, needs, yanked, upload_time, index, where)
-            made.append(Wheel.of(*row))
-        return made
+    def _make_wheels(
+        self, package: _Package, rows: list[_FileRow], base: str, index: str
+    ) -> list[Wheel]:
+        wheels = []
+        for row in rows:
+            number, filename, location, sha256, size, python, yanked, upload_time, metadata = row
+            # In the order of Wheel's fields: this is the most frequent call of a solve.
+            wheel = Wheel.of(
+                package.name,
+                package.versions[number],
+                filename,
+                f"{base}/{location}/{filename.replace('+', '%2B')}",
+                sha256,
+                size,
+                None if python is None else package.requires_python[python],
+                yanked,
+                upload_time,
+                index.replace(_VARIANT, location),
+                (package.path, metadata),
+            )
+            wheels.append(wheel)
+        return wheels
 
-    def _text(self, path: str) -> str:
+    def _read_text(self, path: str) -> str:
         try:
             with open(os.path.join(self.folder, path), "rb", buffering=0) as file:
                 return file.read().decode()
-        except (OSError, UnicodeError) as error:
-            raise self._damaged(path, getattr(error, "strerror", None) or "it is not UTF-8") from None
+        except OSError as error:
+            raise self._damaged(path, error.strerror or str(error)) from None
+        except UnicodeError:
+            raise self._damaged(path, "it is not UTF-8") from None
 
-    def _json(self, path: str) -> Any:
+    def _read_json(self, path: str) -> Any:
         try:
-            return json.loads(self._text(path))
+            return json.loads(self._read_text(path))
         except ValueError as error:
             raise self._damaged(path, str(error)) from None
 
-    def _damaged(self, path: str, why: str) -> DataError:
-        where = os.path.join(self.folder, path)
+    def _damaged(self, path: str, problem: str) -> DataError:
         return DataError(
-            f"the index snapshot is damaged: {where}: {why}",
+            f"the index snapshot is damaged: {os.path.join(self.folder, path)}: {problem}",
             hint="reinstall gpuenv, or give --index-url to solve without the snapshot",
         )

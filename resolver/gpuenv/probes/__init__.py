@@ -1,25 +1,33 @@
-"""Stand-alone scripts that the target's interpreter runs: standard library, ctypes and one framework each.
+"""Probes: scripts that the interpreter of the target environment runs.
 
-The contract between a probe and whoever runs it:
+They use the standard library, ctypes and at most one framework, run on CPython 3.9 and later, and
+import nothing of gpuenv but other modules of this folder. verify/runner.py starts each probe in a
+child process.
 
-- It runs on Python 3.9 and later, in a child process, and imports nothing of gpuenv.
-- Its one argument is a JSON object. The framework probes understand {"import_name": str, "device": bool}; "device"
-  false forbids touching a GPU.
-- On stderr it says what it is about to do, one line a step, as `gpuenv-step: TEXT`, so that a crash or a hang can be
-  told together with the step that it happened in.
-- On stdout it prints one line `gpuenv-probe: {JSON}`. Anything else there is noise of the libraries.
-- An exception is an answer too: {"failure": "TypeName: text"}.
-- A framework probe answers {"version": str, "cuda": "13.0" or "13" | null for a build for the CPU, "cudnn": int | null,
-  "arch_list": [str], "cpu": RUN, "devices": [{"index": int, "name": str, "capability": [9, 0], "runs": [RUN]} or the
-  same with "failure": str], "mapped": [PATH]} where RUN is {"what": str, "error": relative error, "tolerance": float,
-  "first_s": s, "steady_s": s}; keys that a framework has no answer for are left out. "mapped" are the CUDA and
-  framework libraries of /proc/self/maps when all is done. "first_s" is the first call, in which libraries load their
-  kernels and programs are compiled, "steady_s" the shortest of those after it.
-- Instead of devices: "device_failure", why none can be used; "aside", why none was tried though nothing is wrong (the
-  user's own choice, a build for other GPUs). "cudnn_failure" is a cuDNN that the framework cannot use, and
-  "without_cudnn" why a framework that needs none did without.
-- Lines of stderr that tell why a library went on without a GPU are part of a failure's text.
+_run.py         starts a probe (see there why the folder is not on sys.path)
+_common.py      all probes: steps, the answer, mapped libraries
+_framework.py   probes of frameworks: the convolution, its exact result, error texts
+_bindings.py    libcuda and libcudnn by ctypes
+answers.py      the answers of the probes as types
+installed.py    what is installed, and whether files are as recorded
+needs.py        what the installed distributions require
+cudnn.py        which cuDNN libraries are loaded, and from where
+convolution.py  a convolution by cuDNN on one device, without a framework
+module.py       a framework that has no probe of its own: import only
+torch.py, jax.py, tensorflow.py, onnxruntime.py, cupy.py    one framework each
 
-_child.py holds what the framework probes share: the convolution, its exact result, and all of the above.
-A framework whose data file names a probe that is not here is only imported (module.py).
+The contract of a probe:
+
+- Its one argument is a JSON object. A framework probe understands {"import_name": str, "device":
+  bool}. With "device" false it must not touch a GPU.
+- Before each action it writes a line `gpuenv-step: TEXT` to stderr. After a crash or a hang the
+  last of these lines names the action.
+- It writes one line `gpuenv-probe: {JSON}` to stdout. Other lines there come from libraries and are
+  ignored.
+- An exception is an answer, too: {"failure": "TypeName: text"}.
+- A framework probe answers with answers.FrameworkAnswer. Keys that do not apply are left out.
+- Lines on stderr that say why a library continued without a GPU become part of a failure's text.
+
+To add a framework, add a data file (matrix_data/frameworks/NAME.toml) that names a probe, and the
+probe NAME.py. If there is no such probe, the framework is only imported (module.py).
 """

@@ -1,96 +1,120 @@
-"""Loads a cuDNN as a framework would and says what was loaded, from where, and what it answers.
+"""Load a cuDNN as a framework does, and report what was loaded, from where, and what it answers.
 
-Options: {"folder": the folder of the libcudnn.so.N that the environment has, "checks": false to leave the
-...VersionCheck functions alone, some of which abort where a library is missing}.
+Options: {"folder": the folder of the environment's libcudnn.so.N, "checks": false to skip the
+...VersionCheck functions, some of which abort if a library is missing}.
 
-How it opens them: the main library by its path, which is what torch's DT_RPATH and jax's preloading amount to; then
-cuDNN itself opens its sub-libraries by name, and there glibc asks LD_LIBRARY_PATH before the libraries' own DT_RUNPATH
-($ORIGIN). Each sub-library that the files themselves name (DT_NEEDED, and names in their text) is then opened as
-cuDNN's own loader does it: the full name (libcudnn_ops.so.9.20.0) over all folders first, the short one after that.
+How it opens them: the main library by its path, as torch's DT_RPATH and jax's preloading do. Then
+cuDNN opens its sub-libraries by name, and for these glibc searches LD_LIBRARY_PATH before the
+libraries' own DT_RUNPATH ($ORIGIN). Each sub-library that the files name (DT_NEEDED, and names in
+their text) is then opened in the order of cuDNN's own loader: the full name
+(libcudnn_ops.so.9.20.0) in all folders first, then the short one.
 
-Answers {"main", "major", "named": {name: [files that name it]}, "shipped": [name], "absent": [name],
-"loads": [{"name", "path" | null, "failure" | null}], "version", "cudart", "max_device": cudnnGetMaxDeviceVersion's
-number (1210: devices up to 12.1), "checks": {function: status}, "mapped": [path]}.
-
-Runs on Python 3.9 and later; standard library only; touches no GPU (convolution.py does).
+Answers with answers.CudnnAnswer. Runs on Python 3.9 and later; standard library only; touches no
+GPU (convolution.py does).
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import re
-import sys
-from typing import Any
+from typing import NamedTuple, TypedDict
+
+from ._common import MAIN_CUDNN, cudnn_release, main_cudnn, mapped_libraries, run, step
+from .answers import CudnnAnswer, MemberLoad
 
 NAME = re.compile(rb"libcudnn(?:_[a-z0-9_]+)?\.so(?:\.[0-9]+)?(?![A-Za-z0-9_])")
-NINE = 90000
-CHECKS = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
+CHECK = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
+LIBRARY = re.compile(r"libcudnn")
 
 
-def step(text: str) -> None:
-    """Says on stderr what comes next, so that a crash can be told together with where it happened."""
-    sys.stderr.write("gpuenv-step: " + text + "\n")
-    sys.stderr.flush()
+class Options(TypedDict, total=False):
+    """The options of this probe."""
+
+    folder: str
+    checks: bool
+
+
+class Names(NamedTuple):
+    """What the files of a cuDNN contain. `shipped` is the file name of each library."""
+
+    named: dict[str, list[str]]
+    shipped: dict[str, str]
+    checks: list[str]
 
 
 def stem(name: str) -> str:
-    """libcudnn_ops of libcudnn_ops.so.9.20.0."""
+    """Return libcudnn_ops for libcudnn_ops.so.9.20.0."""
     return name.split(".so", 1)[0]
 
 
-def read_names(folder: str, major: int) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
-    """({stem: [files that name it]}, {stem: file name that is there}, names of VersionCheck functions)."""
+def member_files(folder: str, major: int) -> list[str]:
+    """Return the file names of the cuDNN libraries of a major version that are not empty."""
+    pattern = re.compile(rf"libcudnn(_[a-z0-9_]+)?\.so\.{major}(\.[0-9]+)*")
+    names = []
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if pattern.fullmatch(name) and os.path.exists(path) and os.path.getsize(path) > 0:
+            names.append(name)
+    return names
+
+
+def names_in(data: mmap.mmap, major: int) -> set[str]:
+    """Return the stems of the cuDNN libraries of a major version that a file names."""
+    stems = set()
+    for match in NAME.finditer(data):
+        text = match.group().decode()
+        if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(f".so.{major}"):
+            continue
+        stems.add(stem(text))
+    return stems
+
+
+def read_names(folder: str, major: int) -> Names:
+    """Read which libraries the files of a cuDNN name, and the names of its VersionChecks."""
     named: dict[str, set[str]] = {}
     shipped: dict[str, str] = {}
     checks: set[str] = set()
-    for name in sorted(os.listdir(folder)):
-        if re.fullmatch(rf"libcudnn(_[a-z0-9_]+)?\.so\.{major}(\.[0-9]+)*", name) is None:
-            continue
-        path = os.path.join(folder, name)
-        if not os.path.exists(path) or os.path.getsize(path) == 0:
-            continue
-        # The short name is the one that is asked for in the end; a folder may have the full one beside it.
+    for name in member_files(folder, major):
+        # The short name is the one that is requested in the end; a folder may contain the full one,
+        # too.
         shipped[stem(name)] = min(name, shipped.get(stem(name), name), key=len)
-        with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for found in NAME.finditer(data):
-                text = found.group().decode()
-                if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(f".so.{major}"):
-                    continue
-                named.setdefault(stem(text), set()).add(name)
+        path = os.path.join(folder, name)
+        with (
+            open(path, "rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            for text in names_in(data, major):
+                named.setdefault(text, set()).add(name)
             if stem(name) == "libcudnn":
-                checks.update(text.decode() for text in CHECKS.findall(data))
-    return {key: sorted(value) for key, value in sorted(named.items())}, shipped, sorted(checks)
+                checks.update(check.decode() for check in CHECK.findall(data))
+    files_of = {name: sorted(files) for name, files in sorted(named.items())}
+    return Names(files_of, shipped, sorted(checks))
 
 
 def mapped() -> list[str]:
-    """The files of /proc/self/maps whose name starts with libcudnn, in the order of the table."""
-    paths: dict[str, None] = {}
-    with open("/proc/self/maps") as table:
-        for line in table:
-            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
-            if os.path.basename(path).startswith("libcudnn"):
-                paths[path] = None
-    return list(paths)
+    """Return the cuDNN libraries of /proc/self/maps, in the order of the table."""
+    return mapped_libraries(LIBRARY)
 
 
-def full_version(number: int) -> tuple[int, int, int]:
-    """(9, 20, 0) of 92000, (8, 9, 7) of 8907: cudnn_version.h."""
-    if number >= NINE:
-        return (number // 10000, number // 100 % 100, number % 100)
-    return (number // 1000, number // 100 % 10, number % 100)
+def search_path(folder: str) -> list[str]:
+    """Return the folders that cuDNN's loader searches.
+
+    They are those of LD_LIBRARY_PATH, then the folder of the main library.
+    """
+    variable = os.environ.get("LD_LIBRARY_PATH")
+    entries = [entry or "." for entry in variable.split(":")] if variable else []
+    return [*entries, folder]
 
 
-def open_member(name: str, folder: str, full: tuple[int, int, int]) -> tuple[str | None, str | None]:
-    """(library's path or name, failure) by the search that cuDNN's own loader makes for `name`."""
-    wanted = [f"{name}.so.{full[0]}.{full[1]}.{full[2]}", f"{name}.so.{full[0]}"]
-    folders = [entry or "." for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":")]
-    folders = folders if os.environ.get("LD_LIBRARY_PATH") else []
+def open_member(name: str, folder: str, release: tuple[int, int, int]) -> MemberLoad:
+    """Open a library by the search of cuDNN's own loader."""
+    major, minor, patch = release
     failure = "no file of that name"
-    for file in wanted:
-        for place in [*(os.path.join(entry, file) for entry in [*folders, folder]), file]:
+    for file_name in (f"{name}.so.{major}.{minor}.{patch}", f"{name}.so.{major}"):
+        places = [os.path.join(entry, file_name) for entry in search_path(folder)]
+        for place in (*places, file_name):
             if os.sep in place and not os.path.exists(place):
                 continue
             step("open " + place)
@@ -100,76 +124,97 @@ def open_member(name: str, folder: str, full: tuple[int, int, int]) -> tuple[str
                 if os.sep in place or "cannot open shared object file" not in str(error):
                     failure = str(error)
                 continue
-            return place, None
-    return None, failure
+            return {"name": name, "path": place, "failure": None}
+    return {"name": name, "path": None, "failure": failure}
+
+
+def open_members(names: Names, folder: str, release: tuple[int, int, int]) -> list[MemberLoad]:
+    """Open each library that is named or shipped and not loaded yet."""
+    loads: list[MemberLoad] = []
+    for name in sorted(set(names.named) | set(names.shipped)):
+        loaded = [path for path in mapped() if stem(os.path.basename(path)) == name]
+        if loaded:
+            loads.append({"name": name, "path": loaded[0], "failure": None})
+        elif name != "libcudnn":
+            loads.append(open_member(name, folder, release))
+    return loads
 
 
 def call_checks(library: ctypes.CDLL, names: list[str]) -> dict[str, int]:
-    """The status of each ...VersionCheck function: each compares the versions of the libraries it depends on."""
-    answers = {}
+    """Return the status of each VersionCheck function.
+
+    Each function compares the versions of the libraries that it needs.
+    """
+    statuses = {}
     for name in names:
         if hasattr(library, name):
             step("call " + name)
-            answers[name] = int(getattr(library, name)())
-    return answers
+            statuses[name] = int(getattr(library, name)())
+    return statuses
 
 
-def probe(options: dict[str, Any]) -> dict[str, Any]:
-    """The answer that this file's first lines describe."""
+def call_number(library: ctypes.CDLL, name: str) -> int:
+    """Return the size_t that a function without arguments gives."""
+    step("call " + name)
+    function = getattr(library, name)
+    function.restype = ctypes.c_size_t
+    return int(function())
+
+
+def open_main(path: str, answer: CudnnAnswer) -> ctypes.CDLL:
+    """Open the main library.
+
+    Adds the numbers that it answers with.
+
+    Raises:
+        OSError, AttributeError: the library cannot be used.
+    """
+    step("open " + path)
+    library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    answer["version"] = call_number(library, "cudnnGetVersion")
+    if hasattr(library, "cudnnGetCudartVersion"):
+        answer["cudart"] = call_number(library, "cudnnGetCudartVersion")
+    if hasattr(library, "cudnnGetMaxDeviceVersion"):
+        answer["max_device"] = call_number(library, "cudnnGetMaxDeviceVersion")
+    return library
+
+
+def probe(options: Options) -> CudnnAnswer:
+    """Return the answer that this file's docstring describes."""
     folder = options["folder"]
-    mains = [name for name in os.listdir(folder) if re.fullmatch(r"libcudnn\.so\.[0-9]+", name)]
-    if not mains:
+    main = main_cudnn(folder)
+    match = MAIN_CUDNN.fullmatch(main or "")
+    if main is None or match is None:
         return {"failure": "no libcudnn.so.N in " + folder}
-    main = max(mains, key=lambda name: int(name.rsplit(".", 1)[1]))
-    major = int(main.rsplit(".", 1)[1])
-    answer: dict[str, Any] = {"main": os.path.join(folder, main), "major": major, "version": None, "cudart": None}
-    answer.update(checks={}, max_device=None)
+    path, major = os.path.join(folder, main), int(match[1])
     step("read the names in " + folder)
-    named, shipped, checks = read_names(folder, major)
-    answer.update(named=named, shipped=sorted(shipped), absent=sorted(set(named) - set(shipped)))
-    answer["loads"] = []
+    names = read_names(folder, major)
+    answer: CudnnAnswer = {
+        "main": path,
+        "major": major,
+        "version": None,
+        "cudart": None,
+        "max_device": None,
+        "checks": {},
+        "named": names.named,
+        "shipped": sorted(names.shipped),
+        "absent": sorted(set(names.named) - set(names.shipped)),
+        "loads": [],
+    }
     try:
-        step("open " + answer["main"])
-        library = ctypes.CDLL(answer["main"], mode=os.RTLD_NOW | os.RTLD_GLOBAL)
-        step("call cudnnGetVersion")
-        library.cudnnGetVersion.restype = ctypes.c_size_t
-        answer["version"] = int(library.cudnnGetVersion())
-        for key, name in (("cudart", "cudnnGetCudartVersion"), ("max_device", "cudnnGetMaxDeviceVersion")):
-            if hasattr(library, name):
-                step("call " + name)
-                getattr(library, name).restype = ctypes.c_size_t
-                answer[key] = int(getattr(library, name)())
+        library = open_main(path, answer)
     except (OSError, AttributeError) as error:
-        answer["loads"].append({"name": "libcudnn", "path": answer["main"], "failure": str(error)})
+        answer["loads"].append({"name": "libcudnn", "path": path, "failure": str(error)})
         answer["mapped"] = mapped()
         return answer
-    checks = checks if options.get("checks", True) else []
+    checks = names.checks if options.get("checks", True) else []
     answer["checks"] = call_checks(library, checks)
-    for name in sorted(set(named) | set(shipped)):
-        there = [path for path in mapped() if stem(os.path.basename(path)) == name]
-        if there:
-            answer["loads"].append({"name": name, "path": there[0], "failure": None})
-        elif name != "libcudnn":
-            place, failure = open_member(name, folder, full_version(answer["version"]))
-            answer["loads"].append({"name": name, "path": place, "failure": failure})
-    # A check that ran before a sub-library was there may see more now.
+    answer["loads"] = open_members(names, folder, cudnn_release(answer["version"] or 0))
+    # A check that ran before a sub-library was loaded may find more now.
     answer["checks"].update(call_checks(library, checks))
     answer["mapped"] = mapped()
     return answer
 
 
-def main() -> None:
-    """Runs the probe and prints its one document."""
-    try:
-        answer = probe(json.loads(sys.argv[1]))
-    except Exception as error:
-        answer = {"failure": f"{type(error).__name__}: {error}"}
-    step("done")
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
-    # Not an ordinary exit: the libraries' destructors are not what is examined here.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    main()
+    run(probe)

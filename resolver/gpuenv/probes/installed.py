@@ -1,25 +1,22 @@
-"""Says what is installed: the interpreter, its distributions, who owns which file, and whether files are unchanged.
+"""Report what is installed.
+
+The interpreter, its distributions, which distribution owns which file, changed files.
 
 Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "seconds": limit, "threads": n}.
+Answers with answers.SurveyAnswer or answers.FilesAnswer.
 
-survey -> {"interpreter": {.., "glibc": [major, minor] or null},
-           "distributions": [{"name", "version", "folder", "installer", "requires": [name], "glibc": as above}],
-           "twice": [[name, [versions in one folder]]], "imports": {NAME: file or null},
-           "libraries": [[path, distribution]], "shared": [[path, [[distribution, hash], ...]]],
-           "conda": {package: version}}
-files  -> {"hashed": n, "hashed_bytes": n, "sized": n, "left": files not reached in time, "missing": [[dist, path]],
-           "changed": [[dist, path, why]], "other": [[dist, path, why]], "extra": [path], "links": [path],
-           "no_record": [dist], "distributions": [..]}
+What is compared: for every distribution whether its files exist and are as long as recorded; by
+sha256 all files of NVIDIA's and those that two distributions own. "other" are missing or changed
+files that no code runs, unless NVIDIA's: data (cacert.pem, which administrators extend) and tests.
+Not compared: bytecode, which has no hash in RECORD; files outside of the packages' folder (scripts,
+configuration), which users and installers rewrite; distributions of conda and of Debian, which
+change files when they build or install and keep their own records. "requires" leaves out extras.
+"glibc" is that of the interpreter's process, or the oldest that a distribution's wheel is for.
+"conda" is what conda-meta of the prefix records; the CUDA libraries of those packages are in
+"libraries", too.
 
-What is compared: of every distribution whether its files are there and as long as recorded; by sha256 all of NVIDIA's
-and what two distributions claim. "other" are files that are missing or changed and that nothing runs: data (cacert.pem,
-which administrators add to) and tests, unless NVIDIA's. Not compared: bytecode, which RECORD has no hash of; files
-outside of the packages' folder (scripts, configuration), which users and installers write anew; distributions of conda
-and of Debian, which change files when they build or install and keep records of their own. "requires" leaves out
-extras. "glibc" is that of the interpreter's process, and the oldest that a distribution's wheel is for. "conda" is what
-conda-meta of the prefix records; the CUDA libraries of those packages are in "libraries" too.
-
-Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution format (PEP 427).
+Runs on Python 3.9 and later; standard library only. File format of RECORD: the binary distribution
+format (PEP 427).
 """
 
 from __future__ import annotations
@@ -37,84 +34,190 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable
-from typing import Any, Optional
+from typing import NamedTuple, TypedDict
 
-CHUNK = 1 << 20
+from ._common import write_answer
+from .answers import Distribution, FilesAnswer, Interpreter, SurveyAnswer
+
+CHUNK = 1 << 20  # bytes
 CUDA_LIBRARIES = (
-    "libcudnn", "libcublas", "libcudart", "libnccl", "libnvrtc", "libnvJitLink", "libcufft", "libcurand",
-    "libcusolver", "libcusparse", "libcupti",
-)  # fmt: skip
+    "libcudnn",
+    "libcublas",
+    "libcudart",
+    "libnccl",
+    "libnvrtc",
+    "libnvJitLink",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libcupti",
+)
 LEGACY = {"1": [2, 5], "2010": [2, 12], "2014": [2, 17]}  # PEP 600: manylinux1 and so on
+LONG_AGO = [0, 0]  # less than any glibc
+DEBIAN = "/usr/lib/python3/dist-packages"
 
 
-Rows = list[list[str]]
-Glibc = Optional[list[int]]
-Found = tuple[str, str, str, Optional[Rows], str, list[str], Glibc]  # name, version, folder, rows, installer, ..
-Job = tuple[str, str, str, str, bool, float]
+class Options(TypedDict, total=False):
+    """The options of this probe. `seconds` and `threads` are for mode "files"."""
+
+    mode: str
+    imports: list[str]
+    seconds: float
+    threads: int
+
+
+class Row(NamedTuple):
+    """One line of a RECORD; `digest` and `size` may be empty."""
+
+    path: str
+    digest: str
+    size: str
+
+
+class Installed(NamedTuple):
+    """A distribution; `rows` is None if it has no RECORD."""
+
+    name: str
+    version: str
+    folder: str
+    rows: list[Row] | None
+    installer: str
+    requires: list[str]
+    glibc: list[int] | None
+
+
+class Job(NamedTuple):
+    """A file to compare with its row. `hashed` reads it; otherwise only its size is compared."""
+
+    name: str
+    path: str
+    digest: str
+    size: str
+    hashed: bool
+    deadline: float
+
+
+class FileResult(NamedTuple):
+    """What a job found; `kind`: ok, sized, left, missing, changed.
+
+    `size` counts the bytes of a file that exists.
+    """
+
+    kind: str
+    name: str
+    path: str
+    reason: str
+    size: int
+
+
+# ---- distributions ------------------------------------------------------------------------------
 
 
 def normalize(name: str) -> str:
-    """PEP 503."""
+    """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def is_library(path: str) -> bool:
-    """libx.so, libx.so.9, x.cpython-312-x86_64-linux-gnu.so."""
+    """Return whether a path ends like libx.so, libx.so.9 or x.cpython-312-x86_64-linux-gnu.so."""
     return re.search(r"\.so(\.[0-9]+)*$", path) is not None
 
 
-def distributions() -> tuple[list[Found], list[tuple[str, list[str]]]]:
-    """(the first of each name on sys.path, as an import would find it; names that one folder has twice)."""
-    seen: dict[str, Found] = {}
+def read_rows(record: str) -> list[Row]:
+    """Return the lines of a RECORD."""
+    rows = []
+    for cells in csv.reader(record.splitlines()):
+        if cells:
+            path, digest, size = [*cells, "", ""][:3]
+            rows.append(Row(path.replace("\\", "/"), digest, size))
+    return rows
+
+
+def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: str) -> Installed:
+    """Return what the metadata of a distribution says."""
+    record = dist.read_text("RECORD")
+    return Installed(
+        name=name,
+        version=dist.version,
+        folder=folder,
+        rows=None if record is None else read_rows(record),
+        installer=(dist.read_text("INSTALLER") or "").strip(),
+        requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
+        glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
+    )
+
+
+def distributions() -> tuple[list[Installed], list[tuple[str, list[str]]]]:
+    """Return the first distribution of each name on sys.path, which an import finds.
+
+    The second value is (name, versions) of the names that one folder has in several versions.
+    """
+    first: dict[str, Installed] = {}
     versions: dict[tuple[str, str], set[str]] = {}
     for dist in importlib.metadata.distributions():
-        name = dist.metadata["Name"]
-        # pip renames what it is about to remove to ~ame; an interrupted one leaves that behind.
-        if not name or os.path.basename(str(getattr(dist, "_path", ""))).startswith("~"):
+        # pip renames what it is about to remove to ~ame; an interrupted pip leaves that behind.
+        is_leftover = os.path.basename(str(getattr(dist, "_path", ""))).startswith("~")
+        name = normalize(dist.metadata["Name"] or "")
+        if not name or is_leftover:
             continue
         folder = os.path.abspath(str(dist.locate_file("")))
-        versions.setdefault((normalize(name), folder), set()).add(dist.version)
-        if normalize(name) in seen:
-            continue
-        record = dist.read_text("RECORD")
-        rows = None
-        if record is not None:
-            rows = [[row[0].replace("\\", "/"), *row[1:], "", ""][:3] for row in csv.reader(record.splitlines()) if row]
-        installer = (dist.read_text("INSTALLER") or "").strip()
-        needs = required(dist.requires or ()) if normalize(name).startswith("nvidia-") else []
-        glibc = wanted_glibc(dist.read_text("WHEEL") or "")
-        seen[normalize(name)] = (normalize(name), dist.version, folder, rows, installer, needs, glibc)
-    twice = sorted((name, sorted(several)) for (name, _), several in versions.items() if len(several) > 1)
-    return sorted(seen.values(), key=lambda item: item[0]), twice
+        versions.setdefault((name, folder), set()).add(dist.version)
+        if name not in first:
+            first[name] = read_distribution(dist, name, folder)
+    twice = []
+    for (name, _), several in versions.items():
+        if len(several) > 1:
+            twice.append((name, sorted(several)))
+    return sorted(first.values(), key=lambda installed: installed.name), sorted(twice)
+
+
+def full_path(folder: str, row: Row) -> str:
+    """Return the absolute path of a row."""
+    return os.path.normpath(os.path.join(folder, row.path))
 
 
 def required(texts: Iterable[str]) -> list[str]:
-    """The names of requirements that hold without an extra and for every platform."""
-    plain = [text for text in texts if ";" not in text]
-    return sorted({normalize(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]) for text in plain})
+    """Return the names of the requirements that hold without an extra and on every platform."""
+    names = set()
+    for text in texts:
+        if ";" not in text:
+            name = re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]
+            names.add(normalize(name))
+    return sorted(names)
 
 
-def wanted_glibc(wheel: str) -> Glibc:
-    """The oldest glibc that a wheel is for, by the tags in its WHEEL; None if it asks for none (PEP 600)."""
-    found = []
-    for legacy, major, minor in re.findall(r"(?m)^Tag: \S+-(?:manylinux(1|2010|2014)_|manylinux_(\d+)_(\d+)_|)", wheel):
-        found.append(LEGACY[legacy] if legacy else [int(major or 0), int(minor or 0)])
-    least = min(found, default=[0, 0])
-    return least if least > [0, 0] else None
+def wheel_glibc(wheel: str) -> list[int] | None:
+    """Return the oldest glibc that a wheel is for, by the tags in its WHEEL.
+
+    None if it needs none (PEP 600).
+    """
+    versions = []
+    tags = r"(?m)^Tag: \S+-(?:manylinux(1|2010|2014)_|manylinux_(\d+)_(\d+)_|)"
+    for legacy, major, minor in re.findall(tags, wheel):
+        if legacy:
+            versions.append(LEGACY[legacy])
+        else:
+            versions.append([int(major or 0), int(minor or 0)])
+    oldest = min(versions, default=LONG_AGO)
+    return oldest if oldest > LONG_AGO else None
 
 
-def own_glibc() -> Glibc:
-    """The glibc of this process; None where there is none."""
+def own_glibc() -> list[int] | None:
+    """Return the glibc of this process; None if there is none."""
     try:
         text = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError, OSError):
         return None
-    found = re.match(r"glibc (\d+)\.(\d+)", text)
-    return [int(found[1]), int(found[2])] if found else None
+    match = re.match(r"glibc (\d+)\.(\d+)", text)
+    return [int(match[1]), int(match[2])] if match else None
 
 
-def interpreter() -> dict[str, Any]:
-    """What runs this script."""
+# ---- mode "survey" ------------------------------------------------------------------------------
+
+
+def interpreter() -> Interpreter:
+    """Return what runs this script."""
     return {
         "glibc": own_glibc(),
         "version": list(sys.version_info[:3]),
@@ -128,8 +231,8 @@ def interpreter() -> dict[str, Any]:
     }
 
 
-def find(name: str) -> str | None:
-    """The file that `import name` would run, not run; None if there is none."""
+def module_file(name: str) -> str | None:
+    """Return the file that `import name` would run, without running it; None if there is none."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -137,35 +240,59 @@ def find(name: str) -> str | None:
     return None if spec is None else spec.origin or name
 
 
-def survey(imports: list[str]) -> dict[str, Any]:
-    """The answer of mode "survey"."""
-    owners: dict[str, list[list[str]]] = {}
-    libraries, listed = [], []
-    found, twice = distributions()
-    for name, version, folder, rows, installer, needs, glibc in found:
-        row = {"name": name, "version": version, "folder": folder, "installer": installer, "requires": needs}
-        listed.append({**row, "glibc": glibc})
-        for path, digest, _ in rows or ():
-            if path.endswith(".pyc") or ".dist-info/" in path:
+def owners_and_libraries(
+    installed: list[Installed],
+) -> tuple[dict[str, list[tuple[str, str]]], list[tuple[str, str]]]:
+    """Return the (distribution, hash) of each path, and (path, distribution) of the libraries."""
+    owners: dict[str, list[tuple[str, str]]] = {}
+    libraries: list[tuple[str, str]] = []
+    for distribution in installed:
+        for row in distribution.rows or ():
+            if row.path.endswith(".pyc") or ".dist-info/" in row.path:
                 continue
-            full = os.path.normpath(os.path.join(folder, path))
-            owners.setdefault(full, []).append([name, digest])
-            if is_library(path):
-                libraries.append([full, name])
-    packages, theirs = conda_packages(sys.prefix)
-    libraries += [[path, name] for path, name in theirs if path not in owners]
-    shared = [[path, claims] for path, claims in sorted(owners.items()) if len(claims) > 1]
-    answer: dict[str, Any] = {"interpreter": interpreter(), "distributions": listed, "libraries": libraries}
-    answer.update(conda=packages, shared=shared, twice=twice, imports={name: find(name) for name in imports})
-    return answer
+            path = full_path(distribution.folder, row)
+            owners.setdefault(path, []).append((distribution.name, row.digest))
+            if is_library(row.path):
+                libraries.append((path, distribution.name))
+    return owners, libraries
+
+
+def as_row(installed: Installed) -> Distribution:
+    """Return the distribution as the survey lists it."""
+    return {
+        "name": installed.name,
+        "version": installed.version,
+        "folder": installed.folder,
+        "installer": installed.installer,
+        "requires": installed.requires,
+        "glibc": installed.glibc,
+    }
+
+
+def survey(imports: list[str]) -> SurveyAnswer:
+    """Return the answer of mode "survey"."""
+    installed, twice = distributions()
+    owners, libraries = owners_and_libraries(installed)
+    packages, conda_libraries = conda_packages(sys.prefix)
+    libraries += [(path, name) for path, name in conda_libraries if path not in owners]
+    return {
+        "interpreter": interpreter(),
+        "distributions": [as_row(distribution) for distribution in installed],
+        "libraries": libraries,
+        "conda": packages,
+        "shared": [(path, claims) for path, claims in sorted(owners.items()) if len(claims) > 1],
+        "twice": twice,
+        "imports": {name: module_file(name) for name in imports},
+    }
 
 
 def conda_packages(prefix: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """(version by name of what conda-meta records, CUDA libraries of these packages with the package's name)."""
+    """Return the versions of the packages in conda-meta, and (path, package) of CUDA libraries."""
     packages: dict[str, str] = {}
-    found: list[tuple[str, str]] = []
+    libraries: list[tuple[str, str]] = []
     folder = os.path.join(prefix, "conda-meta")
-    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+    entries = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for entry in entries:
         if not entry.endswith(".json"):
             continue
         try:
@@ -175,13 +302,22 @@ def conda_packages(prefix: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
             packages[name] = str(record["version"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        cuda = [path for path in paths if is_library(path) and os.path.basename(path).startswith(CUDA_LIBRARIES)]
-        found += [(os.path.normpath(os.path.join(prefix, path)), name) for path in cuda]
-    return packages, found
+        for path in filter(is_cuda_library, paths):
+            full = os.path.normpath(os.path.join(prefix, path))
+            libraries.append((full, name))
+    return packages, libraries
+
+
+def is_cuda_library(path: str) -> bool:
+    """Return whether a path is a library that conda's CUDA packages have."""
+    return is_library(path) and os.path.basename(path).startswith(CUDA_LIBRARIES)
+
+
+# ---- mode "files" -------------------------------------------------------------------------------
 
 
 def sha256(path: str, deadline: float) -> str | None:
-    """The digest as RECORD spells it; None when the time is over."""
+    """Return the digest as RECORD spells it; None when the time is over."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
         while True:
@@ -194,112 +330,166 @@ def sha256(path: str, deadline: float) -> str | None:
     return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 
-def check_file(job: Job) -> tuple[str, str, str, str, int]:
-    """(kind, distribution, path, text, bytes) of one row of a RECORD; kind: ok, sized, left, missing, changed."""
-    name, path, digest, size, hashed, deadline = job
+def check_file(job: Job) -> FileResult:  # noqa: PLR0911  one for each kind of result
+    """Compare one file with its row of RECORD."""
     try:
-        found = os.stat(path).st_size
+        size = os.stat(job.path).st_size
     except OSError:
-        return ("missing", name, path, "", 0)
-    if size.isdigit() and found != int(size):
-        return ("changed", name, path, f"{found} bytes, not {size}", 0)
+        return FileResult("missing", job.name, job.path, "", 0)
+    if job.size.isdigit() and size != int(job.size):
+        return FileResult("changed", job.name, job.path, f"{size} bytes, not {job.size}", 0)
+    if not job.hashed:
+        return FileResult("sized", job.name, job.path, "", size)
     try:
-        have = sha256(path, deadline) if hashed else digest
+        digest = sha256(job.path, job.deadline)
     except OSError as error:
-        return ("changed", name, path, f"cannot be read: {error.strerror}", 0)
-    if have is not None and have != digest:
-        return ("changed", name, path, "its sha256 is not the recorded one", 0)
-    return ("left" if have is None else "ok" if hashed else "sized", name, path, "", found)
+        reason = f"cannot be read: {error.strerror}"
+        return FileResult("changed", job.name, job.path, reason, 0)
+    if digest is None:
+        return FileResult("left", job.name, job.path, "", size)
+    if digest != job.digest:
+        return FileResult("changed", job.name, job.path, "its sha256 is not the recorded one", 0)
+    return FileResult("ok", job.name, job.path, "", size)
 
 
-def jobs_for(found: list[Found], deadline: float) -> tuple[list[Job], set[str], set[str], list[str], list[str]]:
-    """(rows to check, folders of NVIDIA's libraries, paths of all RECORDs, distributions checked, those of no RECORD).
+def count_owners(installed: list[Installed]) -> dict[str, int]:
+    """Return how many distributions own each path."""
+    owners: dict[str, int] = {}
+    for distribution in installed:
+        for row in distribution.rows or ():
+            path = full_path(distribution.folder, row)
+            owners[path] = owners.get(path, 0) + 1
+    return owners
 
-    A path that two distributions claim is read for each of them: the one whose hash it has was there last.
+
+def is_compared(distribution: Installed) -> bool:
+    """Return whether the RECORD of a distribution holds.
+
+    It does not for packages of conda and Debian: these change files and keep other records.
+    """
+    return distribution.installer != "conda" and not distribution.folder.startswith(DEBIAN)
+
+
+def has_hash(row: Row) -> bool:
+    """Return whether a row is compared: it has a hash and is a file of the packages' folder."""
+    outside = row.path.startswith(("../", "/"))
+    return row.digest.startswith("sha256=") and not outside and not row.path.endswith(".pyc")
+
+
+def jobs_for(installed: list[Installed], owners: dict[str, int], deadline: float) -> list[Job]:
+    """Return the files to compare.
+
+    A path with two owners is read for each: the one whose hash it has wrote last.
     """
     jobs: list[Job] = []
-    folders: set[str] = set()
-    chosen, bare = [], []
-    claims: dict[str, int] = {}
-    for _, _, folder, rows, *_ in found:
-        for path, _, _ in rows or ():
-            full = os.path.normpath(os.path.join(folder, path))
-            claims[full] = claims.get(full, 0) + 1
-    for name, _, folder, rows, installer, *_ in found:
-        nvidia = name.startswith("nvidia-")
-        if rows is None:
-            if nvidia:
-                bare.append(name)
+    for distribution in installed:
+        if not is_compared(distribution):
             continue
-        if installer == "conda" or folder.startswith("/usr/lib/python3/dist-packages"):
-            continue
-        chosen.append(name)
-        for path, digest, size in rows:
-            full = os.path.normpath(os.path.join(folder, path))
-            if not digest.startswith("sha256=") or path.startswith(("../", "/")) or path.endswith(".pyc"):
-                continue
-            if nvidia and is_library(path):
-                folders.add(os.path.dirname(full))
-            hashed = nvidia or claims[full] > 1
-            jobs.append((name, full, digest, size, hashed, deadline))
-    return jobs, folders, set(claims), chosen, bare
+        of_nvidia = distribution.name.startswith("nvidia-")
+        for row in filter(has_hash, distribution.rows or ()):
+            path = full_path(distribution.folder, row)
+            hashed = of_nvidia or owners[path] > 1
+            jobs.append(Job(distribution.name, path, row.digest, row.size, hashed, deadline))
+    # The largest first, so that one big file does not run alone at the end.
+    jobs.sort(key=lambda job: -(int(job.size) if job.size.isdigit() else 0))
+    return jobs
 
 
-def matters(name: str, path: str) -> bool:
-    """Whether something would run otherwise without this file: NVIDIA's, and the code of others."""
-    code = is_library(path) or path.endswith(".py")
-    return name.startswith("nvidia-") or (code and not {"test", "tests"} & set(path.split(os.sep)))
+def needs_file(name: str, path: str) -> bool:
+    """Return whether a file matters to what runs: all of NVIDIA's, and the code of others."""
+    if name.startswith("nvidia-"):
+        return True
+    is_code = is_library(path) or path.endswith(".py")
+    return is_code and not {"test", "tests"} & set(path.split(os.sep))
 
 
-def extras(folders: set[str], owned: set[str]) -> tuple[list[str], list[str]]:
-    """(files, links into the same folder) that lie beside NVIDIA's libraries and are in nobody's RECORD."""
+def unrecorded_files(jobs: list[Job], owned: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the files beside NVIDIA's libraries that no RECORD has, and the links among them.
+
+    A link counts if it leads to a recorded file of the same folder.
+    """
+    folders = set()
+    for job in jobs:
+        if job.name.startswith("nvidia-") and is_library(job.path):
+            folders.add(os.path.dirname(job.path))
     extra: list[str] = []
     links: list[str] = []
-    for folder in sorted(folders):
-        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+    for folder in sorted(filter(os.path.isdir, folders)):
+        for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)
             if path in owned or name == "__pycache__" or name.endswith(".pyc"):
                 continue
-            inside = os.path.islink(path) and os.path.join(folder, os.path.basename(os.readlink(path))) in owned
-            (links if inside else extra).append(path)
+            if os.path.islink(path) and beside(path, os.readlink(path)) in owned:
+                links.append(path)
+            else:
+                extra.append(path)
     return extra, links
 
 
-def files(options: dict[str, Any]) -> dict[str, Any]:
-    """The answer of mode "files"."""
+def beside(path: str, name: str) -> str:
+    """Return the path of a file name in the folder of another path."""
+    return os.path.join(os.path.dirname(path), os.path.basename(name))
+
+
+def check_files(jobs: list[Job], threads: int) -> list[FileResult]:
+    """Compare files, those to be hashed in threads."""
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        hashing = pool.map(check_file, [job for job in jobs if job.hashed])
+        # Not in threads: to hand a size check over costs more than the check.
+        sized = [check_file(job) for job in jobs if not job.hashed]
+        return [*sized, *hashing]
+
+
+def files(options: Options) -> FilesAnswer:
+    """Return the answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
-    jobs, folders, owned, chosen, bare = jobs_for(distributions()[0], deadline)
-    # The largest first, so that one big file does not run alone at the end.
-    jobs.sort(key=lambda job: -(int(job[3]) if job[3].isdigit() else 0))
-    answer: dict[str, Any] = {"hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0, "missing": [], "changed": []}
-    answer["other"] = []
-    with concurrent.futures.ThreadPoolExecutor(int(options.get("threads", min(8, os.cpu_count() or 1)))) as pool:
-        # What is only measured would cost more in handing it to a thread than in doing it.
-        hashing = pool.map(check_file, [job for job in jobs if job[4]])
-        sizing = [check_file(job) for job in jobs if not job[4]]
-        for kind, name, path, text, size in (*sizing, *hashing):
-            if kind == "ok":
-                answer["hashed"] += 1
-                answer["hashed_bytes"] += size
-            elif kind in ("sized", "left"):
-                answer[kind] += 1
-            elif not matters(name, path):
-                answer["other"].append([name, path, text or "missing"])
-            elif kind == "missing":
-                answer["missing"].append([name, path])
-            else:
-                answer["changed"].append([name, path, text])
-    answer["extra"], answer["links"] = extras(folders, owned)
-    answer["no_record"], answer["distributions"] = bare, chosen
+    installed, _ = distributions()
+    owners = count_owners(installed)
+    jobs = jobs_for(installed, owners, deadline)
+    extra, links = unrecorded_files(jobs, owners)
+    answer: FilesAnswer = {
+        "hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0,
+        "missing": [], "changed": [], "other": [],
+        "extra": extra,
+        "links": links,
+        "no_record": [],
+        "distributions": [],
+    }  # fmt: skip
+    for distribution in installed:
+        if distribution.rows is not None and is_compared(distribution):
+            answer["distributions"].append(distribution.name)
+        elif distribution.rows is None and distribution.name.startswith("nvidia-"):
+            answer["no_record"].append(distribution.name)
+    threads = int(options.get("threads", min(8, os.cpu_count() or 1)))
+    for result in check_files(jobs, threads):
+        add_result(answer, result)
     return answer
 
 
+def add_result(answer: FilesAnswer, result: FileResult) -> None:
+    """Count or list what was found of one file."""
+    if result.kind == "ok":
+        answer["hashed"] += 1
+        answer["hashed_bytes"] += result.size
+    elif result.kind == "sized":
+        answer["sized"] += 1
+    elif result.kind == "left":
+        answer["left"] += 1
+    elif not needs_file(result.name, result.path):
+        answer["other"].append((result.name, result.path, result.reason or "missing"))
+    elif result.kind == "missing":
+        answer["missing"].append((result.name, result.path))
+    else:
+        answer["changed"].append((result.name, result.path, result.reason))
+
+
 def main() -> None:
-    """Answers as the option "mode" asks."""
-    options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-    answer = files(options) if options.get("mode") == "files" else survey(options.get("imports", []))
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
+    """Write the answer of the mode that the options name."""
+    options: Options = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+    if options.get("mode") == "files":
+        write_answer(files(options))
+    else:
+        write_answer(survey(options.get("imports", [])))
 
 
 if __name__ == "__main__":

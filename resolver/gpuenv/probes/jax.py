@@ -1,45 +1,50 @@
-"""Imports JAX and convolves: on the CPU, and with XLA on every GPU. See the contract in __init__.py.
+"""Import JAX and convolve: on the CPU, and with XLA on every GPU. Contract: __init__.py.
 
-Options: {"import_name": "jax", "device": bool}. Runs on Python 3.9 and later; standard library, JAX and its numpy only.
+Options: {"import_name": "jax", "device": bool}. Runs on Python 3.9 and later; standard library, JAX
+and its numpy only.
 
-JAX goes on with the CPU where its CUDA plug-in fails, and tells why in its log: the backend is therefore asked for by
-name, and the log is part of the failure. XLA refuses a cuDNN of another major version or of a lower minor one than it
-was built against, when it first convolves (xla/stream_executor/cuda/cuda_dnn.cc). The plug-in tells both versions
-without a GPU, so they are compared here as well; JAX's own comparison in jax_plugins/xla_cuda13/__init__.py sets
-91002 against 91200 // 100 and so passes everything (0.11.2). GPU memory is not taken in advance, and no compiled
-program is kept.
+JAX continues with the CPU if its CUDA plug-in fails, and logs the reason. Therefore the backend is
+requested by name, and the log is part of the failure. XLA refuses a cuDNN of another major version
+or of a lower minor version than it was built against, at the first convolution
+(xla/stream_executor/cuda/cuda_dnn.cc). The plug-in reports both versions without a GPU, so they are
+compared here as well; JAX's own comparison in jax_plugins/xla_cuda13/__init__.py compares 91002
+with 91200 // 100 and so passes everything (0.11.2). GPU memory is not allocated in advance, and no
+compiled program is kept.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
 import importlib.util
 import logging
 import os
 import time
-import types
-from typing import Any
+from types import ModuleType
+
+from ._common import step
+from ._framework import (
+    Array,
+    Convolution,
+    Device,
+    Options,
+    failure,
+    float_types,
+    main,
+    mapped,
+    release,
+)
+from .answers import FrameworkAnswer, FrameworkDevice, Run
 
 # What XLA writes to stderr about a cuDNN or a driver that it cannot use.
-NOISE = r"C[Uu]DNN|cuDNN|cudnn handle|Could not load|CUDA_ERROR|failed call to cuInit|DNN library|[Oo]ut of memory"
+GPU_PROBLEMS = (
+    r"C[Uu]DNN|cuDNN|cudnn handle|Could not load|CUDA_ERROR|failed call to cuInit|DNN library|"
+    r"[Oo]ut of memory"
+)
 PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin", "jaxlib.cuda")
 
 
-def load_child() -> Any:
-    """_child.py beside this script, without its folder on sys.path, where torch.py would stand for the real one."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child.py")
-    loader = importlib.machinery.SourceFileLoader("gpuenv_child", path)
-    module = types.ModuleType(loader.name)
-    loader.exec_module(module)
-    return module
-
-
-child = load_child()
-
-
-class Heard(logging.Handler):
-    """Keeps what JAX logs from warnings on, with the exceptions that it logs and goes on after."""
+class LogTexts(logging.Handler):
+    """Keeps what JAX logs at level WARNING and above, and the exceptions that it ignores."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -47,122 +52,172 @@ class Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # Some of JAX's own messages lack their arguments: getMessage raises.
-        text = child.failure(error) if error is not None else str(record.msg) % (record.args or ())
-        self.texts.append(text)
+        if error is not None:
+            self.texts.append(failure(error))
+        else:
+            # Not getMessage: some of JAX's messages lack their arguments, and it raises for them.
+            self.texts.append(str(record.msg) % (record.args or ()))
 
 
-def plugin_versions(name: str) -> dict[str, Any]:
-    """The CUDA major of the plug-in, the cuDNN that it finds, and whether that is older than it wants.
+def plugin_versions(name: str) -> FrameworkAnswer:
+    """Return the CUDA major of the plug-in, and the cuDNN that it finds or why it is unusable.
 
-    Asked last: JAX has then opened the libraries by their paths, and names lead to those.
+    Called last: JAX has then opened the libraries by path, and their names lead to those.
     """
-    child.step(f"ask {name} for its versions")
+    step(f"ask {name} for its versions")
     versions = importlib.import_module(name + "._versions")
-    answer: dict[str, Any] = {"cuda": str(int(versions.cuda_runtime_build_version()) // 1000)}
+    answer: FrameworkAnswer = {"cuda": str(int(versions.cuda_runtime_build_version()) // 1000)}
     try:
-        found, built = int(versions.cudnn_get_version()), int(versions.cudnn_build_version())
+        loaded, built = int(versions.cudnn_get_version()), int(versions.cudnn_build_version())
     except Exception as error:
-        return {**answer, "cudnn_failure": f"JAX finds no cuDNN: {child.failure(error)}"}
-    # cuDNN 9's numbers: the major and the minor version without the patch.
-    if found // 100 < built // 100 or found // 10000 != built // 10000:
+        answer["cudnn_failure"] = f"JAX finds no cuDNN: {failure(error)}"
+        return answer
+    # cuDNN 9's numbers: // 10000 is the major version, // 100 the major and the minor version.
+    if loaded // 100 < built // 100 or loaded // 10000 != built // 10000:
         answer["cudnn_failure"] = (
-            f"cuDNN {child.release(found)} is loaded, and JAX was built against {child.release(built)}"
+            f"cuDNN {release(loaded)} is loaded, and JAX was built against {release(built)}"
         )
-    return {**answer, "cudnn": found}
+    answer["cudnn"] = loaded
+    return answer
 
 
-def find(name: str) -> bool:
-    """Whether a module of that name is installed."""
+def is_installed(name: str) -> bool:
+    """Return whether a module of that name is installed."""
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
         return False
 
 
-def convolve(jax: Any, work: Any, device: Any, where: str, dtype: str) -> dict[str, Any]:
-    """One RUN of the contract."""
+def installed_plugin() -> str | None:
+    """Return the installed CUDA plug-in; None for a CPU build."""
+    for name in PLUGINS:
+        if is_installed(name + "._versions"):
+            return name
+    return None
+
+
+def convolve(jax: ModuleType, work: Convolution, device: Device, where: str, dtype: str) -> Run:
+    """Convolve in one type; `where` names the device in texts."""
     numpy = importlib.import_module("numpy")
-    kind = getattr(jax.numpy, dtype)
-    images, filters = [jax.device_put(one, device).astype(kind) for one in work.arrays(numpy)]
-    conv = jax.jit(
-        lambda one, other: jax.lax.conv_general_dilated(
-            one, other, (1, 1), [(1, 1), (1, 1)], precision=jax.lax.Precision.HIGHEST
+    jax_type = getattr(jax.numpy, dtype)
+    images, filters = [
+        jax.device_put(array, device).astype(jax_type) for array in work.arrays(numpy)
+    ]
+
+    def convolution(images: Array, filters: Array) -> Array:
+        return jax.lax.conv_general_dilated(
+            images, filters, (1, 1), [(1, 1), (1, 1)], precision=jax.lax.Precision.HIGHEST
         )
-    )
 
-    def values(out: Any) -> list[float]:
-        if out.devices() != {device}:
-            raise RuntimeError(f"the result is on {out.devices()}, not on {device}")
-        found: list[float] = numpy.asarray(out).astype("float64").ravel().tolist()
-        return found
+    compiled = jax.jit(convolution)
 
-    run: dict[str, Any] = work.run(
-        f"conv_general_dilated {dtype} on {where}", dtype, lambda: conv(images, filters).block_until_ready(), values
-    )
-    return run
+    def once() -> Array:
+        return compiled(images, filters).block_until_ready()
+
+    def values(result: Array) -> list[float]:
+        if result.devices() != {device}:
+            raise RuntimeError(f"the result is on {result.devices()}, not on {device}")
+        flat: list[float] = numpy.asarray(result).astype("float64").ravel().tolist()
+        return flat
+
+    return work.run(f"conv_general_dilated {dtype} on {where}", dtype, once, values)
 
 
-def try_device(jax: Any, work: Any, device: Any, index: int) -> dict[str, Any]:
-    """One member of "devices"; a failure on one device leaves the others to be tried."""
-    answer: dict[str, Any] = {"index": index}
+def try_device(jax: ModuleType, work: Convolution, device: Device, index: int) -> FrameworkDevice:
+    """Convolve on one device. A failure is an answer, so that the other devices are tried."""
+    answer: FrameworkDevice = {"index": index}
     try:
-        child.step(f"device {index}")
+        step(f"device {index}")
         answer["name"] = str(device.device_kind)
-        capability = str(getattr(device, "compute_capability", ""))
-        answer["capability"] = [int(part) for part in capability.split(".") if part.isdigit()]
-        dtypes = ["float32", "float16"] + (["bfloat16"] if answer["capability"] >= [8, 0] else [])
-        answer["runs"] = [convolve(jax, work, device, f"cuda:{index}", dtype) for dtype in dtypes]
+        text = str(getattr(device, "compute_capability", ""))
+        capability = [int(part) for part in text.split(".") if part.isdigit()]
+        answer["capability"] = capability
+        answer["runs"] = [
+            convolve(jax, work, device, f"cuda:{index}", dtype) for dtype in float_types(capability)
+        ]
     except Exception as error:
-        answer["failure"] = child.failure(error, NOISE)
+        answer["failure"] = failure(error, GPU_PROBLEMS)
     return answer
 
 
-def try_devices(jax: Any, work: Any, heard: Heard) -> dict[str, Any]:
-    """{"devices"} or {"device_failure"}."""
-    child.step("jax.devices('cuda')")
+def try_devices(jax: ModuleType, work: Convolution, log: LogTexts) -> FrameworkAnswer:
+    """Return "devices" or "device_failure"."""
+    step("jax.devices('cuda')")
     try:
         devices = jax.devices("cuda")
     except Exception as error:
-        return {"device_failure": " | ".join(dict.fromkeys([*heard.texts[-3:], child.failure(error, NOISE)]))}
-    return {"devices": [try_device(jax, work, device, index) for index, device in enumerate(devices)]}
+        texts = dict.fromkeys([*log.texts[-3:], failure(error, GPU_PROBLEMS)])
+        return {"device_failure": " | ".join(texts)}
+    return {
+        "devices": [try_device(jax, work, device, index) for index, device in enumerate(devices)]
+    }
 
 
-def probe(options: dict[str, Any]) -> dict[str, Any]:
-    """The answer that the contract describes, with import_s, file and *_failure texts."""
-    chosen = os.environ.get("JAX_PLATFORMS") or os.environ.get("JAX_PLATFORM_NAME") or ""
-    os.environ.update(
-        XLA_PYTHON_CLIENT_PREALLOCATE="false", JAX_ENABLE_COMPILATION_CACHE="false", TF_CPP_MIN_LOG_LEVEL="1"
-    )
-    if not options.get("device"):
-        os.environ["JAX_PLATFORMS"] = "cpu"
-    child.step("import " + options.get("import_name", "jax"))
-    begin = time.perf_counter()
-    jax = importlib.import_module(options.get("import_name", "jax"))
-    answer: dict[str, Any] = {"import_s": time.perf_counter() - begin, "version": str(jax.__version__)}
-    plugin = next((one for one in PLUGINS if find(one + "._versions")), None)
-    answer.update(file=getattr(jax, "__file__", None), cuda=None, devices=[])
-    work, heard = child.Convolution(), Heard()
-    logging.getLogger("jax").addHandler(heard)
-    logging.getLogger("jax_plugins").addHandler(heard)
+def chosen_platforms() -> list[str]:
+    """Return the platforms that the user allows JAX to use; [] allows all."""
+    text = os.environ.get("JAX_PLATFORMS") or os.environ.get("JAX_PLATFORM_NAME") or ""
+    return text.split(",") if text else []
+
+
+def listen(*loggers: str) -> LogTexts:
+    """Return a handler that keeps what these loggers say."""
+    log = LogTexts()
+    for name in loggers:
+        logging.getLogger(name).addHandler(log)
+    return log
+
+
+def run_all(
+    jax: ModuleType, options: Options, chosen: list[str], plugin: str | None
+) -> FrameworkAnswer:
+    """Convolve on the GPUs, then on the CPU, if build, options and user allow it."""
+    answer: FrameworkAnswer = {}
+    work, log = Convolution(), listen("jax", "jax_plugins")
     if plugin is not None and options.get("device"):
-        if chosen and not set(chosen.split(",")) & {"cuda", "gpu"}:
-            answer["aside"] = f"JAX_PLATFORMS={chosen} keeps JAX from the GPUs"
+        if chosen and not {"cuda", "gpu"} & set(chosen):
+            answer["aside"] = f"JAX_PLATFORMS={','.join(chosen)} keeps JAX from using the GPUs"
         else:
-            answer.update(try_devices(jax, work, heard))
-    if not chosen or "cpu" in chosen.split(",") or not options.get("device"):
+            answer.update(try_devices(jax, work, log))
+    if not chosen or "cpu" in chosen or not options.get("device"):
         try:
             answer["cpu"] = convolve(jax, work, jax.devices("cpu")[0], "cpu", "float32")
         except RuntimeError as error:
-            # Where a plug-in fails, JAX may refuse every backend. Then that failure is the answer.
+            # If a plug-in fails, JAX may refuse every backend. Then that failure is the answer.
             if "device_failure" not in answer:
                 raise
-            child.step(f"no CPU either: {child.failure(error)}")
+            step(f"the CPU failed, too: {failure(error)}")
+    return answer
+
+
+def probe(options: Options) -> FrameworkAnswer:
+    """Return the answer of the contract."""
+    chosen = chosen_platforms()
+    os.environ.update(
+        XLA_PYTHON_CLIENT_PREALLOCATE="false",
+        JAX_ENABLE_COMPILATION_CACHE="false",
+        TF_CPP_MIN_LOG_LEVEL="1",
+    )
+    if not options.get("device"):
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    name = options.get("import_name", "jax")
+    step("import " + name)
+    begin = time.perf_counter()
+    jax = importlib.import_module(name)
+    answer: FrameworkAnswer = {
+        "import_s": time.perf_counter() - begin,
+        "version": str(jax.__version__),
+        "file": getattr(jax, "__file__", None),
+        "cuda": None,
+        "devices": [],
+    }
+    plugin = installed_plugin()
+    answer.update(run_all(jax, options, chosen, plugin))
     if plugin is not None:
         answer.update(plugin_versions(plugin))
-    answer["mapped"] = child.mapped()
+    answer["mapped"] = mapped()
     return answer
 
 
 if __name__ == "__main__":
-    child.main(probe)
+    main(probe)

@@ -1,38 +1,33 @@
-"""Imports a framework that has no probe of its own and says its version and what it mapped. Contract: __init__.py.
+"""Import a framework that has no probe of its own, and report its version and libraries.
 
-Options: {"import_name": NAME}. Runs on Python 3.9 and later; standard library and the framework only.
+Contract: __init__.py.
+
+Options: {"import_name": NAME}. Runs on Python 3.9 and later; standard library and the framework
+only.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
-import os
 import time
-import types
-from typing import Any
+
+from ._common import step
+from ._framework import Options, main, mapped
+from .answers import FrameworkAnswer
 
 
-def load_child() -> Any:
-    """_child.py beside this script, without its folder on sys.path, where torch.py would stand for the real one."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_child.py")
-    loader = importlib.machinery.SourceFileLoader("gpuenv_child", path)
-    module = types.ModuleType(loader.name)
-    loader.exec_module(module)
-    return module
-
-
-child = load_child()
-
-
-def probe(options: dict[str, Any]) -> dict[str, Any]:
-    """The answer that the contract describes, as far as an import goes."""
-    child.step("import " + options["import_name"])
+def probe(options: Options) -> FrameworkAnswer:
+    """Return the answer of the contract as far as an import goes."""
+    step("import " + options["import_name"])
     begin = time.perf_counter()
     module = importlib.import_module(options["import_name"])
-    answer = {"import_s": time.perf_counter() - begin, "version": str(getattr(module, "__version__", ""))}
-    return {**answer, "file": getattr(module, "__file__", None), "mapped": child.mapped()}
+    return {
+        "import_s": time.perf_counter() - begin,
+        "version": str(getattr(module, "__version__", "")),
+        "file": getattr(module, "__file__", None),
+        "mapped": mapped(),
+    }
 
 
 if __name__ == "__main__":
-    child.main(probe)
+    main(probe)

@@ -1,39 +1,56 @@
-"""Says what is installed and what it asks for: of each distribution its requirements, and whether an index has it.
+"""Report what is installed and what it requires.
 
--> {"prefix", "managed": why no installer may write here or "",
+The requirements of each distribution, and where it came from.
+
+-> {"prefix", "managed": path of the file that forbids installers to write here, or "",
     "distributions": [{"name", "version", "requires": [TEXT],
     "direct": true if it was installed from a folder, a file or a URL of its own}]}
 
-Runs on Python 3.9 and later; standard library only. The files are those of the installed-distributions format:
-direct_url.json is PEP 610, EXTERNALLY-MANAGED is PEP 668.
+Runs on Python 3.9 and later; standard library only. The files are those of the
+installed-distributions format: direct_url.json is PEP 610, EXTERNALLY-MANAGED is PEP 668.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import sys
 import sysconfig
 
+from ._common import write_answer
 
-def main() -> None:
-    """Answers; the options say nothing."""
-    rows = {}
+
+def distributions() -> list[dict[str, object]]:
+    """Return the installed distributions by name.
+
+    Of each name it is the first on sys.path, which an import finds.
+    """
+    rows: dict[str, dict[str, object]] = {}
     for dist in importlib.metadata.distributions():
         name = re.sub(r"[-_.]+", "-", dist.metadata["Name"] or "").lower()
-        if name and name not in rows:  # the first on sys.path is what an import finds
-            direct = dist.read_text("direct_url.json") is not None
-            row = {"name": name, "version": dist.version, "requires": list(dist.requires or ()), "direct": direct}
-            rows[name] = row
-    managed = ""
-    if sys.prefix == sys.base_prefix:
-        path = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-        managed = path if os.path.isfile(path) else ""
-    answer = {"prefix": sys.prefix, "managed": managed, "distributions": [rows[name] for name in sorted(rows)]}
-    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
-    sys.stdout.flush()
+        if not name or name in rows:
+            continue
+        rows[name] = {
+            "name": name,
+            "version": dist.version,
+            "requires": list(dist.requires or ()),
+            "direct": dist.read_text("direct_url.json") is not None,
+        }
+    return [rows[name] for name in sorted(rows)]
+
+
+def managed_by() -> str:
+    """Return the path of EXTERNALLY-MANAGED if it applies to this interpreter, else ""."""
+    if sys.prefix != sys.base_prefix:
+        return ""
+    path = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return path if os.path.isfile(path) else ""
+
+
+def main() -> None:
+    """Write the answer; the options are not read."""
+    write_answer({"prefix": sys.prefix, "managed": managed_by(), "distributions": distributions()})
 
 
 if __name__ == "__main__":

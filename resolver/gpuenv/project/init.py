@@ -33,9 +33,7 @@ class Beginning(Value):
     python: str
 
 
-def begin(
-    folder: str, host: Host, matrix: CompatibilityData, *, frameworks: Sequence[str] = (), name: str = "gpu"
-) -> Beginning:
+def begin(folder: str, host: Host, matrix: CompatibilityData, *, frameworks: Sequence[str] = (), name: str = "gpu") -> Beginning:
     """A first [tool.gpuenv] for the repository in `folder` ("" for here); nothing is written.
 
     Frameworks are those given, else those that pyproject.toml, requirements*.txt or the imports of *.py name. The

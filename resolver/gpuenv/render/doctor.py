@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..doctor.catalog import Cause
-from ..doctor.diagnosis import Examination, Remedy
-from ..doctor.model import Verdict
+from ..doctor.diagnosis import Examination
+from ..doctor.model import PROBE_TESTS, Verdict
+from ..doctor.remedy import Remedy
 from ..model import Check
 from .plans import check_lines, checks_json, ok
 from .values import choice_text
@@ -31,10 +32,10 @@ def doctor_lines(found: Examination, causes: Causes, tests: Mapping[str, str], n
     log is called, "" without one.
     """
     lines = [*_verdict_lines(found, causes, tests, name)]
-    if found.shown:
+    if found.test_results:
         lines += ["", "tests made:"]
-        lines += [f"  {one.status:<7} {one.test} on GPU {one.device}: {one.evidence}" for one in found.shown]
-    if found.checks and not found.log:
+        lines += [f"  {one.status:<7} {one.test} on GPU {one.device}: {one.evidence}" for one in found.test_results]
+    if found.checks and not found.has_log:
         lines += ["", *check_lines(found.checks)]
     elif any(one.status == "fail" for one in found.checks):
         bad = [one for one in found.checks if one.status == "fail"]
@@ -42,10 +43,10 @@ def doctor_lines(found: Examination, causes: Causes, tests: Mapping[str, str], n
         lines += [_cut(f"  {one.name} {one.subject}".rstrip() + f": {one.evidence}") for one in bad[:SHOWN]]
     if found.target is None:
         lines += ["", "No environment was looked at: --target DIR names it."]
-    if found.elsewhere:
+    if found.from_other_host:
         lines += ["", "This machine has no GPU and the log is of one that has: nothing was concluded from its driver.",
                   "--gpu and --driver describe the other."]  # fmt: skip
-    elif not found.host.gpus and not found.log and not diagnosis_names(found):
+    elif not found.host.gpus and not found.has_log and not diagnosis_names(found):
         lines += ["", "No GPU is visible here: nothing was tried on one."]
     return lines
 
@@ -75,11 +76,12 @@ def _verdict_lines(
         for verdict in diagnosis.verdicts[:1]:
             yield from (_cut(f"  {line}") for line in verdict.evidence[:SHOWN])
         if diagnosis.next_tests:
-            yield "what would tell, in this order" + ("" if found.shown else " (--probe makes those marked *)") + ":"
+            yield "what would tell, in this order" + (
+                "" if found.test_results else " (--probe makes those marked *)"
+            ) + ":"
         for number, test in enumerate(diagnosis.next_tests, 1):
-            words = tests.get(test, test)
-            mark = "*" if words.startswith("P: ") else " "
-            yield f"  {number}. {mark} {words.removeprefix('P: ').partition(' (')[0]}"
+            mark = "*" if test in PROBE_TESTS else " "
+            yield f"  {number}. {mark} {tests[test]}"
         return
     if found.checks and not ok(found.checks):
         yield "Something failed that is not known by name; the checks below say what was seen."
@@ -189,7 +191,7 @@ def doctor_json(found: Examination, causes: Causes) -> dict[str, Any]:
         "next_tests": list(diagnosis.next_tests),
         "tests": [
             {"test": one.test, "device": one.device, "status": one.status, "evidence": one.evidence}
-            for one in found.shown
+            for one in found.test_results
         ],
         "checks": _rows(found.checks),
         "remedy": None if found.remedy is None else _remedy_json(found.remedy),
@@ -214,4 +216,5 @@ def _remedy_json(remedy: Remedy) -> dict[str, Any]:
 def well(found: Examination) -> bool:
     """Whether no fault was found: none in the log, no cause, and no check that failed."""
     diagnosis = found.diagnosis
-    return not diagnosis.abstained and not diagnosis.verdicts and (found.log or ok(found.checks) or not found.checks)
+    checked = found.has_log or ok(found.checks) or not found.checks
+    return not diagnosis.abstained and not diagnosis.verdicts and checked

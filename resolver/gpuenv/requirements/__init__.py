@@ -1,13 +1,12 @@
-"""What the user's own files ask for: requirement and constraint files as pip reads them, and a project's metadata.
+"""The user's input: requirement files, project metadata, and what a target makes of them.
 
-Every mistake is one line that names the file and the line. Nothing that a lock cannot hold gets past here: editable,
-local and version-control requirements, and credentials in the URL of a requirement, are refused.
+- parse: one requirement, checked for what a lock can hold
+- files: requirement and constraint files, as pip reads them
+- pyproject: [project] and [dependency-groups] of a pyproject.toml
+- target: what wheels, markers and specifiers say to a host (PEP 425, 508)
+- versions: names, versions and specifiers (PEP 503, 440), the fast path beside packaging
+- conda_versions: conda's versions and ranges
+
+Every mistake is one line that names the file and the line. What a lock cannot hold is refused:
+editable, local and version-control requirements, and credentials in the URL of a requirement.
 """
-
-from __future__ import annotations
-
-from .files import read_files
-from .parse import Asked, requirement
-from .pyproject import read_project
-
-__all__ = ["Asked", "read_files", "read_project", "requirement"]

@@ -1,23 +1,31 @@
-"""One requirement as a text, checked for what a lock can hold; and what all files of a request add up to."""
+"""One requirement as a text, checked for what a lock can hold; and the result of reading files."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import InputError
 from ..model import Value
 
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement as ParsedRequirement  # heavy
+
 _ARCHIVES = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz", ".tar")
+_LOCKABLE_ARCHIVES = (".whl", ".tar.gz", ".zip")
 _VCS = ("git", "hg", "svn", "bzr")
 
 
-class Asked(Value):
-    """What files ask for, fit for model.Request and model.IndexOptions.
+class RequirementSet(Value):
+    """What requirement files or a project ask for, as model.Request and IndexOptions take it.
 
-    `requirements` and `constraints` are PEP 508 texts; `hashes` are (normalized name, its allowed sha256s);
-    `require_hashes` is pip's hash-checking mode. `origins` are (text, "FILE:LINE") of each requirement and of
-    --index-url.
+    Attributes:
+        requirements: PEP 508 texts.
+        constraints: PEP 508 texts.
+        hashes: (normalized name, its allowed sha256s).
+        require_hashes: whether pip's hash-checking mode is on.
+        origins: (text, "FILE:LINE") of each requirement and of --index-url.
     """
 
     requirements: tuple[str, ...] = ()
@@ -32,63 +40,78 @@ class Asked(Value):
     origins: tuple[tuple[str, str], ...] = ()
 
 
-def requirement(text: str, where: str) -> str:
-    """A requirement as a PEP 508 text; the URL of a wheel or sdist alone gets the name of its file.
+def checked_requirement(text: str, where: str) -> str:
+    """Return a requirement as a PEP 508 text.
 
-    InputError, starting with `where`, for what is no requirement or cannot be locked.
+    The URL of a wheel or source distribution alone gets the name from its file name.
+
+    Args:
+        text: the requirement as the user wrote it.
+        where: "FILE:LINE", the start of every message.
+
+    Raises:
+        InputError: the text is not a requirement, or a lock cannot hold it.
     """
-    from packaging.requirements import InvalidRequirement
-    from packaging.requirements import Requirement as Parsed
+    from packaging.requirements import InvalidRequirement  # heavy
+    from packaging.requirements import Requirement as ParsedRequirement
 
-    head, semicolon, marker = text.partition(" ;" if "://" in text else ";")
+    separator = " ;" if "://" in text else ";"
+    head, semicolon, marker = text.partition(separator)
     head = head.strip()
     if _is_url(head):
-        text = f"{_named_by_url(head, where)} @ {head}" + (f" ; {marker}" if semicolon else "")
+        text = f"{_name_in_url(head, where)} @ {head}"
+        if semicolon:
+            text += f" ; {marker}"
     elif _is_path(head):
-        hint = "give the folder of a wheel with --find-links, and name the package"
-        raise InputError(f"{where}: {cut(head)} is a path, which a lock cannot hold", hint=hint)
+        raise InputError(
+            f"{where}: {shortened(head)} is a path, which a lock cannot hold",
+            hint="give the folder of a wheel with --find-links, and name the package",
+        )
     try:
-        parsed = Parsed(text)
-        _check_markers(parsed)
+        parsed = ParsedRequirement(text)
+        _check_marker(parsed)
     except InvalidRequirement as error:
-        first = (str(error).splitlines() or ["it is none"])[0]
-        more = "; did you mean ==" if re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", head) else ""
-        raise InputError(f"{where}: {cut(text)} is not a requirement: {first}{more}") from None
+        detail = (str(error).splitlines() or ["it is empty"])[0]
+        if re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", head):
+            detail += "; did you mean =="
+        raise InputError(f"{where}: {shortened(text)} is not a requirement: {detail}") from None
     if parsed.url is not None:
         _check_url(parsed.name, parsed.url, where)
     return str(parsed)
 
 
-def _check_markers(parsed: Any) -> None:
-    """A marker that no target can answer is a mistake now, not when it is asked."""
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+def _check_marker(parsed: ParsedRequirement) -> None:
+    """Raise InvalidRequirement for a marker that no target can evaluate."""
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName  # heavy
     from packaging.requirements import InvalidRequirement
 
+    if parsed.marker is None:
+        return
     try:
-        if parsed.marker is not None:
-            parsed.marker.evaluate({"extra": ""})
+        parsed.marker.evaluate({"extra": ""})
     except (UndefinedComparison, UndefinedEnvironmentName) as error:
         raise InvalidRequirement(str(error)) from None
 
 
 def _is_url(text: str) -> bool:
-    """A URL that stands alone: no name before it, and no drive of Windows."""
+    """Return whether a text is a URL without a name before it, and not a Windows path."""
     scheme, colon, rest = text.partition(":")
-    return bool(colon) and rest.startswith("/") and len(scheme) > 1 and scheme.replace("+", "").isalnum()
+    is_scheme = len(scheme) > 1 and scheme.replace("+", "").isalnum()
+    return bool(colon) and rest.startswith("/") and is_scheme
 
 
 def _is_path(text: str) -> bool:
     if text.startswith((".", "/", "~", "\\")) or re.match(r"[A-Za-z]:[\\/]", text):
         return True
-    before_at = text.partition("@")[0]
-    return "/" in before_at or "\\" in before_at or ("@" not in text and text.lower().endswith(_ARCHIVES))
+    before_url = text.partition("@")[0]
+    if "/" in before_url or "\\" in before_url:
+        return True
+    return "@" not in text and text.lower().endswith(_ARCHIVES)
 
 
-def _named_by_url(url: str, where: str) -> str:
-    """The name that the file of a URL carries. InputError for a URL that is no wheel or sdist."""
-    from urllib.parse import unquote, urlsplit
-
-    from packaging.utils import (
+def _name_in_url(url: str, where: str) -> str:
+    """Return the name in the file name of a URL. InputError if it is not a wheel or sdist."""
+    from packaging.utils import (  # heavy
         InvalidSdistFilename,
         InvalidWheelFilename,
         parse_sdist_filename,
@@ -98,41 +121,52 @@ def _named_by_url(url: str, where: str) -> str:
     _check_url("the requirement", url, where)
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
     try:
-        parse = parse_wheel_filename if filename.endswith(".whl") else parse_sdist_filename
-        return str(parse(filename)[0])
+        if filename.endswith(".whl"):
+            return str(parse_wheel_filename(filename)[0])
+        return str(parse_sdist_filename(filename)[0])
     except (InvalidWheelFilename, InvalidSdistFilename):
-        raise InputError(f"{where}: {shown(url)} names no wheel: write it as NAME @ URL") from None
+        raise InputError(
+            f"{where}: {public_url(url)} names no wheel: write it as NAME @ URL"
+        ) from None
 
 
 def _check_url(name: str, url: str, where: str) -> None:
-    """InputError for a URL that cannot be locked: a version-control one, one with credentials, no file."""
-    from urllib.parse import unquote, urlsplit
-
+    """Raise InputError for a URL that cannot be locked."""
     try:
         parts = urlsplit(url)
         scheme, host = parts.scheme.lower(), parts.netloc
     except ValueError:
         raise InputError(f"{where}: {name} is at an unreadable URL") from None
     if scheme.split("+")[0] in _VCS:
-        hint = "name a release, or build a wheel of it and give its folder with --find-links"
-        raise InputError(f"{where}: {name} is at a version-control URL, which has no hash to lock", hint=hint)
+        raise InputError(
+            f"{where}: {name} is at a version-control URL, which has no hash to lock",
+            hint="name a release, or build a wheel of it and give its folder with --find-links",
+        )
     if scheme not in ("http", "https", "file"):
-        raise InputError(f"{where}: {name} is at a {scheme or 'relative'} URL: only https, http and file can be read")
+        raise InputError(
+            f"{where}: {name} is at a {scheme or 'relative'} URL: "
+            "only https, http and file can be read"
+        )
     if "@" in host:
-        hint = "put them into ~/.netrc"
-        raise InputError(f"{where}: {name} is at a URL with credentials, which a lock would show", hint=hint)
-    if not unquote(parts.path).lower().endswith((".whl", ".tar.gz", ".zip")):
-        raise InputError(f"{where}: {name} is at {shown(url)}, which is neither a wheel nor a source distribution")
+        raise InputError(
+            f"{where}: {name} is at a URL with credentials, which a lock would show",
+            hint="put them into ~/.netrc",
+        )
+    if not unquote(parts.path).lower().endswith(_LOCKABLE_ARCHIVES):
+        raise InputError(
+            f"{where}: {name} is at {public_url(url)}, "
+            "which is neither a wheel nor a source distribution"
+        )
 
 
-def shown(url: str) -> str:
-    """A URL without what may be secret: credentials, query, fragment."""
-    from urllib.parse import urlsplit, urlunsplit
-
+def public_url(url: str) -> str:
+    """Return a URL without what may be secret: credentials, query, fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def cut(text: str, most: int = 80) -> str:
-    """A text in quotes, its end left out where it is long."""
-    return repr(text if len(text) <= most else text[: most - 3] + "...")
+def shortened(text: str, length: int = 80) -> str:
+    """Return a text in quotes, without its end if it is longer than `length`."""
+    if len(text) > length:
+        text = text[: length - 3] + "..."
+    return repr(text)

@@ -1,23 +1,23 @@
-"""What a wheel, a marker or a version specifier says to a described target (rule R8).
+"""The target of a solve: what wheels, markers and specifiers say to a host (rule R8).
 
-The target is a Host: it may be this machine or one described from afar, so nothing here looks at the running
-interpreter. `packaging` is the authority. Importing it costs a third of the time that a whole solve may take, so it
-is asked only where neither of two short ways answers:
+The target is a Host. It may be this machine or one that is described by flags, so nothing here
+looks at the running interpreter. packaging is the authority. It is asked only if neither of two
+faster ways has an answer, because importing it takes a good part of the time of a solve:
 
-- versions and specifiers in the usual spelling are compared in versions.py;
-- markers and wheel tags that the index snapshot mentions come with compiled answers (class Answers), which
-  scripts/build_snapshot.py made by asking this module without them.
+- versions.py compares versions and specifiers in the usual spelling;
+- the index snapshot has the answers of packaging about its own markers and wheel tags (class
+  Answers). scripts/build_snapshot.py made them with the functions of this module.
 
-Tests hold both to packaging's own answers.
+tests/test_environment.py compares both with packaging.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError, InputError
-from ..model import Host
+from ..model import Host, show_pair
 from .versions import (
     contains,
     is_prerelease,
@@ -46,252 +46,367 @@ __all__ = [
     "version_key",
 ]
 
-# The interpreters and platforms that the snapshot and its compiled answers serve. Any other is served by packaging.
+# The interpreters and platforms that gpuenv knows, and that the snapshot has answers for.
 PYTHONS = tuple((3, minor) for minor in range(9, 16))
 FIRST_FREE_THREADED = (3, 13)
-PLATFORMS = ("linux-x86_64", "linux-aarch64", "win-amd64")
+# Host.platform -> (Host.os, Host.machine)
+PLATFORMS = {
+    "linux-x86_64": ("linux", "x86_64"),
+    "linux-aarch64": ("linux", "aarch64"),
+    "win-amd64": ("windows", "x86_64"),
+}
 
-# The newest manylinux policy that a target of unknown glibc is taken to have. glibc is released each February and
-# August; 2.44 is the release of August 2026.
+# The glibc of a target whose glibc is not known: that of August 2026. Releases are in February and
+# August.
 NEWEST_GLIBC = (2, 44)
 
-_LEGACY = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}  # PEP 600: glibc 2.N
-_OLDEST = {"x86_64": 5}  # the oldest glibc 2.N that packaging gives a manylinux tag for; 17 on other machines
-_LAST_MINOR = 99  # ranks leave room for glibc 2.0 to 2.99
+_LEGACY_POLICIES = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}  # PEP 600: 2.N
+# The oldest glibc 2.N that packaging has a manylinux tag for.
+_OLDEST_GLIBC = {"x86_64": 5}
+_OLDEST_GLIBC_ELSEWHERE = 17
+_LAST_MINOR = 99  # ranks have room for glibc 2.0 to 2.99
 _PLATFORM_SLOTS = 1000  # more than the platforms of one interpreter and ABI
-_BUILD_SLOTS = 1000  # ranks leave room for build numbers up to 999
+_BUILD_SLOTS = 1000  # ranks have room for build numbers up to 999
 
-Fit = tuple[int, int]  # the least glibc 2.N, the rank of the tag: smaller is better
+Fit = tuple[int, int]  # (the least glibc 2.N, the rank of the tag); a smaller rank is better
+TagOrders = tuple[dict[str, int], dict[str, int]]
 
 
-# ---- tags and markers by packaging ----------------------------------------------------------------------------
+# ---- tags and markers by packaging --------------------------------------------------------------
 
 
 def interpreter_tag(version: tuple[int, int], free_threaded: bool) -> str:
-    """(3, 13), True -> "cp313t"."""
-    return f"cp{version[0]}{version[1]}" + "t" * free_threaded
+    """Return the ABI tag of an interpreter: (3, 13), True -> "cp313t"."""
+    suffix = "t" if free_threaded else ""
+    return f"cp{version[0]}{version[1]}{suffix}"
 
 
-def _platform_fit(tag: str, machine: str) -> Fit | None:
-    """The least glibc 2.N of a Linux platform tag and its place in packaging's order; None if it never fits."""
-    if tag == f"linux_{machine}":
-        return 0, 0
-    if not tag.endswith(f"_{machine}"):
-        return None
-    policy, alias = tag[: -len(machine) - 1], 0
-    if policy in _LEGACY:
-        minor, alias = _LEGACY[policy], 1
-    elif policy.startswith("manylinux_2_") and policy[12:].isdigit():
-        minor = int(policy[12:])
-    else:
-        return None
-    if not _OLDEST.get(machine, 17) <= minor <= _LAST_MINOR:
-        return None
-    return minor, 1 + 2 * (_LAST_MINOR - minor) + alias
+def tag_orders(version: tuple[int, int], free_threaded: bool) -> TagOrders:
+    """Return packaging's order of "interpreter-abi", the best one first.
 
-
-def tag_orders(version: tuple[int, int], free_threaded: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """packaging's order of "interpreter-abi": for tags with a platform, and for those with "any"."""
-    from packaging.tags import compatible_tags, cpython_tags
+    Returns:
+        Two mappings to places: for tags with a platform, and for tags with "any".
+    """
+    from packaging.tags import compatible_tags, cpython_tags  # heavy
 
     interpreter = f"cp{version[0]}{version[1]}"
     abi = interpreter_tag(version, free_threaded)
-    tags = [*cpython_tags(version, [abi], ["here"]), *compatible_tags(version, interpreter, ["here"])]
+    tags = [
+        *cpython_tags(version, [abi], ["here"]),
+        *compatible_tags(version, interpreter, ["here"]),
+    ]
     orders: dict[str, dict[str, int]] = {"here": {}, "any": {}}
     for place, tag in enumerate(tags):
         orders[tag.platform].setdefault(f"{tag.interpreter}-{tag.abi}", place)
     return orders["here"], orders["any"]
 
 
-def fits(host: Host, orders: tuple[dict[str, int], dict[str, int]], tags: str) -> list[Fit]:
-    """How "cp312-cp312-manylinux_2_28_x86_64" (each part may be a set: "py2.py3") fits a target of any glibc.
+def fits(host: Host, orders: TagOrders, tags: str) -> list[Fit]:
+    """Return how a wheel's tags fit a target of any glibc.
 
-    Pairs (least glibc 2.N, rank), the best rank for each glibc; [] if it never fits. Ranks follow the order of
-    packaging.tags: by interpreter and ABI first, then newest platform first.
+    Ranks follow the order of packaging.tags: interpreter and ABI first, then the newest platform.
+
+    Args:
+        host: the target.
+        orders: tag_orders() of the target's interpreter.
+        tags: "cp312-cp312-manylinux_2_28_x86_64". Each part may be a set such as "py2.py3".
+
+    Returns:
+        The best rank for each glibc that the wheel asks for, by glibc; [] if it never fits.
     """
     interpreters, abis, platforms = (part.split(".") for part in tags.split("-"))
-    found: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     for platform in platforms:
-        fit: Fit | None = (0, 0)
-        if host.os == "windows":
-            machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(host.machine, host.machine)
-            fit = (0, 0) if platform in ("any", f"win_{machine}") else None
-        elif platform != "any":
-            fit = _platform_fit(platform, host.machine)
+        fit = _platform_fit(platform, host)
         if fit is None:
             continue
-        order = orders[platform == "any"]
-        places = [order[f"{i}-{a}"] for i in interpreters for a in abis if f"{i}-{a}" in order]
-        if places:
-            rank = min(places) * _PLATFORM_SLOTS + fit[1]
-            found[fit[0]] = min(rank, found.get(fit[0], rank))
-    return sorted(found.items())
+        glibc, platform_rank = fit
+        place = _best_place(orders[platform == "any"], interpreters, abis)
+        if place is None:
+            continue
+        rank = place * _PLATFORM_SLOTS + platform_rank
+        ranks[glibc] = min(rank, ranks.get(glibc, rank))
+    return sorted(ranks.items())
+
+
+def _best_place(
+    order: Mapping[str, int], interpreters: Iterable[str], abis: Sequence[str]
+) -> int | None:
+    best: int | None = None
+    for interpreter in interpreters:
+        for abi in abis:
+            place = order.get(f"{interpreter}-{abi}")
+            if place is not None and (best is None or place < best):
+                best = place
+    return best
+
+
+def _platform_fit(platform: str, host: Host) -> Fit | None:
+    """Return the least glibc 2.N of a platform tag and its rank; None if it never fits."""
+    if platform == "any":
+        return 0, 0
+    if host.os == "windows":
+        return (0, 0) if platform == f"win_{_windows_machine(host).lower()}" else None
+    return _linux_fit(platform, host.machine)
+
+
+def _linux_fit(platform: str, machine: str) -> Fit | None:
+    if platform == f"linux_{machine}":
+        return 0, 0
+    if not platform.endswith(f"_{machine}"):
+        return None
+    policy = platform.removesuffix(f"_{machine}")
+    is_alias = policy in _LEGACY_POLICIES
+    if is_alias:
+        minor = _LEGACY_POLICIES[policy]
+    elif policy.startswith("manylinux_2_") and policy.removeprefix("manylinux_2_").isdigit():
+        minor = int(policy.removeprefix("manylinux_2_"))
+    else:
+        return None
+    if not _OLDEST_GLIBC.get(machine, _OLDEST_GLIBC_ELSEWHERE) <= minor <= _LAST_MINOR:
+        return None
+    return minor, 1 + 2 * (_LAST_MINOR - minor) + is_alias
+
+
+def _windows_machine(host: Host) -> str:
+    """Return the machine as Windows and platform.machine() name it."""
+    return {"x86_64": "AMD64", "aarch64": "ARM64"}.get(host.machine, host.machine)
 
 
 def marker_environment(host: Host) -> dict[str, str]:
-    """The PEP 508 variables of a target. A target with no full Python version is taken to be X.Y.0."""
-    short = f"{host.python.version[0]}.{host.python.version[1]}"
+    """Return the PEP 508 variables of a target. Without a full Python version it is X.Y.0."""
+    short = show_pair(host.python.version)
     full = host.python.full_version or f"{short}.0"
-    windows = host.os == "windows"
-    machine = {"x86_64": "AMD64", "aarch64": "ARM64"}.get(host.machine, host.machine) if windows else host.machine
-    return {
+    variables = {
         "implementation_name": "cpython",
         "implementation_version": full,
-        "os_name": "nt" if windows else "posix",
-        "platform_machine": machine,
+        "os_name": "posix",
+        "platform_machine": host.machine,
         "platform_python_implementation": "CPython",
         "platform_release": "",
-        "platform_system": "Windows" if windows else "Linux",
+        "platform_system": "Linux",
         "platform_version": "",
         "python_full_version": full,
         "python_version": short,
-        "sys_platform": "win32" if windows else "linux",
+        "sys_platform": "linux",
     }
+    if host.os == "windows":
+        variables |= {
+            "os_name": "nt",
+            "platform_machine": _windows_machine(host),
+            "platform_system": "Windows",
+            "sys_platform": "win32",
+        }
+    return variables
 
 
-# ---- compiled answers -----------------------------------------------------------------------------------------
+# ---- the snapshot's answers ---------------------------------------------------------------------
 
 
 class Answers:
-    """What packaging said about the tags and markers of the snapshot. None everywhere means "ask packaging".
+    """The answers of packaging about the tags and markers of the snapshot.
 
-    `data` has "tags" (tag triples), "fits" (environment -> for each triple "" or "glibc 2.N, rank, ...", apart by
-    spaces, the triples by commas) and "markers" (marker -> {extra: bits}), where bit 3 * n + m stands for PYTHONS[n] on
-    PLATFORMS[m]. A solve has one environment: the others stay texts, which are read faster.
+    An answer of None means: ask packaging.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
+    def __init__(self, document: dict[str, Any]) -> None:
+        """Take the content of compiled.json.
+
+        Args:
+            document: "tags" is a list of tag triples. "fits" has for an environment, for each
+                triple, "glibc rank glibc rank ..." or "", separated by commas; a solve has one
+                environment, and the others stay texts, which load faster. "markers" is marker ->
+                extra -> bits: bit 3 * n + m stands for PYTHONS[n] on the m-th of PLATFORMS.
+
+        Raises:
+            DataError: one of them is missing.
+        """
         try:
-            self._places = {tags: place for place, tags in enumerate(data["tags"])}
-            self._fits: dict[str, str] = data["fits"]
-            self._markers: dict[str, dict[str, int]] = data["markers"]
-            self._rows: dict[str, list[str]] = {}
+            self._places = {tags: place for place, tags in enumerate(document["tags"])}
+            self._fits: dict[str, str] = document["fits"]
+            self._markers: dict[str, dict[str, int]] = document["markers"]
         except (KeyError, TypeError) as error:
-            raise DataError(f"the compiled answers of the index snapshot are damaged: {error!r}") from None
+            raise DataError(
+                f"the compiled answers of the index snapshot are damaged: {error!r}"
+            ) from None
+        self._rows: dict[str, list[str]] = {}
 
     def fits(self, environment: str, tags: str) -> list[Fit] | None:
-        """As the function `fits`, for an environment such as "cp313t-linux-x86_64"."""
+        """Return what fits() does, for an environment such as "cp313t-linux-x86_64"."""
         place, text = self._places.get(tags), self._fits.get(environment)
         if place is None or text is None:
             return None
         if environment not in self._rows:
             self._rows[environment] = text.split(",")
-        row = self._rows[environment]
-        numbers = list(map(int, row[place].split()))
+        numbers = list(map(int, self._rows[environment][place].split()))
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
-    def marker(self, text: str, python: tuple[int, int], platform: str, extras: Sequence[str]) -> bool | None:
-        """Whether the marker holds with any of the extras, which are normalized."""
+    def marker(
+        self, text: str, python: tuple[int, int], platform: str, extras: Sequence[str]
+    ) -> bool | None:
+        """Return whether a marker holds with any of some normalized extras."""
         bits = self._markers.get(text)
         if bits is None or python not in PYTHONS or platform not in PLATFORMS:
             return None
-        bit = 3 * PYTHONS.index(python) + PLATFORMS.index(platform)
+        bit = 3 * PYTHONS.index(python) + list(PLATFORMS).index(platform)
         return any(bits.get(extra, bits[""]) >> bit & 1 for extra in extras or ("",))
 
 
+# ---- the target ---------------------------------------------------------------------------------
+
+
 class TargetEnvironment:
-    """Answers about tags, markers and versions for a target. Every answer is cached."""
+    """Answers about wheels, markers and specifiers for one host. Every answer is cached."""
 
     def __init__(self, host: Host, answers: Answers | None = None) -> None:
         self.host = host
         self._answers = answers
-        self._name = f"{interpreter_tag(host.python.version, host.python.free_threaded)}-{host.platform}"
-        major, minor = host.glibc or NEWEST_GLIBC
-        self._glibc = minor if major == NEWEST_GLIBC[0] else _LAST_MINOR * (major > NEWEST_GLIBC[0])
+        tag = interpreter_tag(host.python.version, host.python.free_threaded)
+        self._name = f"{tag}-{host.platform}"
+        self._glibc_minor = _glibc_minor(host)
         self._python = _three_numbers(host)
-        self._fitted: dict[str, list[Fit]] = {}
-        self._ranks: dict[str, int | None] = {}
-        self._answered: dict[tuple[str, tuple[str, ...]], bool] = {}
+        self._fits_of_tags: dict[str, list[Fit]] = {}
+        self._rank_of_tags: dict[str, int | None] = {}
+        self._markers: dict[tuple[str, tuple[str, ...]], bool] = {}
         self._contained: dict[tuple[str, str, bool], bool] = {}
-        self._orders: tuple[dict[str, int], dict[str, int]] | None = None
+        self._tag_orders: TagOrders | None = None
         self._variables: dict[str, str] | None = None
 
     def rank(self, filename: str) -> int | None:
-        """None if the wheel does not fit the target; else smaller is better.
+        """Return how well a wheel fits the target (smaller is better); None if it does not fit.
 
-        The order is packaging's for the tags, then the greater build number (PEP 427). A target of unknown glibc is
-        taken to have the newest known one. A name that is not a wheel's fits nothing.
+        The order is that of packaging for the tags, then the greater build number (PEP 427). The
+        name of a file that is not a wheel fits nothing.
         """
         head, *triple = filename.rsplit("-", 3)
         dashes = head.count("-")
         if len(triple) != 3 or dashes not in (1, 2) or not filename.endswith(".whl"):
             return None
         tags = filename[len(head) + 1 : -len(".whl")]
-        if tags not in self._ranks:
-            # One triple serves many files of a page.
-            self._ranks[tags] = min((rank for glibc, rank in self._fits(tags) if glibc <= self._glibc), default=None)
-        best = self._ranks[tags]
-        if best is None:
+        rank = self._tags_rank(tags)
+        if rank is None:
             return None
-        if dashes == 1:
-            return best * _BUILD_SLOTS + _BUILD_SLOTS - 1
-        build = head.rpartition("-")[2]
-        number = build[: next((at for at, char in enumerate(build) if not char.isdigit()), len(build))]
-        return best * _BUILD_SLOTS + _BUILD_SLOTS - 1 - min(int(number or 0), _BUILD_SLOTS - 1)
+        build = 0
+        if dashes == 2:
+            build = min(_leading_number(head.rpartition("-")[2]), _BUILD_SLOTS - 1)
+        return rank * _BUILD_SLOTS + _BUILD_SLOTS - 1 - build
 
     def least_glibc(self, filename: str) -> tuple[int, int] | None:
-        """The oldest glibc on which the wheel fits this interpreter; None if it needs none, never fits or is none."""
+        """Return the oldest glibc on which a wheel fits this interpreter; None if it needs none.
+
+        None, too, for a wheel that never fits and for a file that is not a wheel.
+        """
         if not filename.endswith(".whl"):
             return None
-        fitted = self._fits("-".join(filename.removesuffix(".whl").split("-")[-3:]))
-        least = min((glibc for glibc, _ in fitted), default=0)
-        return (NEWEST_GLIBC[0], least) if least else None
+        fits_of_tags = self._fits("-".join(filename.removesuffix(".whl").split("-")[-3:]))
+        least = min((glibc for glibc, _ in fits_of_tags), default=0)
+        if not least:
+            return None
+        return NEWEST_GLIBC[0], least
+
+    def _tags_rank(self, tags: str) -> int | None:
+        if tags not in self._rank_of_tags:  # one triple serves many files of a page
+            ranks = [rank for glibc, rank in self._fits(tags) if glibc <= self._glibc_minor]
+            self._rank_of_tags[tags] = min(ranks, default=None)
+        return self._rank_of_tags[tags]
 
     def _fits(self, tags: str) -> list[Fit]:
-        if tags not in self._fitted:
-            known = self._answers.fits(self._name, tags) if self._answers else None
+        if tags not in self._fits_of_tags:
+            known = None
+            if self._answers is not None:
+                known = self._answers.fits(self._name, tags)
             if known is None:
-                self._orders = self._orders or tag_orders(self.host.python.version, self.host.python.free_threaded)
-                known = fits(self.host, self._orders, tags)
-            self._fitted[tags] = known
-        return self._fitted[tags]
+                known = self._fits_by_packaging(tags)
+            self._fits_of_tags[tags] = known
+        return self._fits_of_tags[tags]
+
+    def _fits_by_packaging(self, tags: str) -> list[Fit]:
+        if self._tag_orders is None:
+            python = self.host.python
+            self._tag_orders = tag_orders(python.version, python.free_threaded)
+        return fits(self.host, self._tag_orders, tags)
 
     def marker(self, text: str, extras: Sequence[str]) -> bool:
-        """Whether a marker holds on the target with any of the extras ((): with none). InputError for nonsense."""
-        key = text, tuple(map(normalize_name, extras)) if extras else ()
+        """Return whether a marker holds on the target with any of some extras, or with none.
+
+        Raises:
+            InputError: the marker cannot be evaluated.
+        """
+        normalized = tuple(map(normalize_name, extras))
         if text.startswith('extra == "') and text.count('"') == 2:
-            return bool(extras) and normalize_name(text[10:-1]) in key[1]
-        if key not in self._answered:
+            return normalize_name(text[len('extra == "') : -1]) in normalized
+        key = (text, normalized)
+        if key not in self._markers:
             known = None
-            if self._answers:
-                known = self._answers.marker(text, self.host.python.version, self.host.platform, key[1])
-            self._answered[key] = self._marker(*key) if known is None else known
-        return self._answered[key]
+            if self._answers is not None:
+                python, platform = self.host.python.version, self.host.platform
+                known = self._answers.marker(text, python, platform, normalized)
+            if known is None:
+                known = self._marker_by_packaging(text, normalized)
+            self._markers[key] = known
+        return self._markers[key]
 
-    def _marker(self, text: str, extras: tuple[str, ...]) -> bool:
-        from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
+    def _marker_by_packaging(self, text: str, extras: tuple[str, ...]) -> bool:
+        from packaging.markers import (  # heavy
+            InvalidMarker,
+            Marker,
+            UndefinedComparison,
+            UndefinedEnvironmentName,
+        )
 
-        self._variables = self._variables or marker_environment(self.host)
+        if self._variables is None:
+            self._variables = marker_environment(self.host)
         try:
             marker = Marker(text)
-            return any(marker.evaluate({**self._variables, "extra": extra}) for extra in extras or ("",))
+            for extra in extras or ("",):
+                if marker.evaluate({**self._variables, "extra": extra}):
+                    return True
+            return False
         except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
-            first = str(error).partition("\n")[0]
-            raise InputError(f"the environment marker {text!r} cannot be evaluated: {first}") from None
+            detail = str(error).partition("\n")[0]
+            raise InputError(
+                f"the environment marker {text!r} cannot be evaluated: {detail}"
+            ) from None
 
     def accepts_python(self, requires_python: str | None) -> bool:
-        """Whether the target's Python satisfies a Requires-Python. InputError for nonsense.
+        """Return whether the target's Python satisfies a Requires-Python.
 
-        As pip does, three numbers are compared: a candidate of 3.15.0 counts as 3.15.0.
+        As in pip, three numbers are compared: a release candidate of 3.15.0 counts as 3.15.0.
+
+        Raises:
+            InputError: Requires-Python is not a specifier.
         """
         return not requires_python or self.contains(requires_python, self._python, pre=True)
 
     def contains(self, specifier: str, version: str, pre: bool) -> bool:
-        """Whether a PEP 440 specifier set admits a version; `pre` lets pre-releases in. InputError for nonsense."""
-        key = specifier, version, pre
+        """Return whether a specifier set admits a version (see versions.contains)."""
+        key = (specifier, version, pre)
         if key not in self._contained:
             self._contained[key] = contains(specifier, version, pre)
         return self._contained[key]
 
     def is_prerelease(self, version: str) -> bool:
-        """Whether PEP 440 calls the version an alpha, beta, candidate or development release."""
+        """Return whether a version is a pre-release (see versions.is_prerelease)."""
         return is_prerelease(version)
 
 
+def _glibc_minor(host: Host) -> int:
+    """Return N of the target's glibc 2.N. Another major version has all 2.N, or none."""
+    major, minor = host.glibc or NEWEST_GLIBC
+    if major == NEWEST_GLIBC[0]:
+        return minor
+    return _LAST_MINOR if major > NEWEST_GLIBC[0] else 0
+
+
 def _three_numbers(host: Host) -> str:
-    """The target's Python as "3.12.3"; "3.12.0" where only 3.12 is known."""
-    major, minor = host.python.version
-    third = (host.python.full_version or "").split(".")[2:3]
-    micro = third[0] if third else ""
-    end = next((at for at, char in enumerate(micro) if not char.isdigit()), len(micro))
-    return f"{major}.{minor}.{int(micro[:end] or 0)}"
+    """Return the target's Python as "3.12.3"; "3.12.0" if only 3.12 is known."""
+    micro = (host.python.full_version or "").split(".")[2:3]
+    return f"{show_pair(host.python.version)}.{_leading_number(''.join(micro))}"
+
+
+def _leading_number(text: str) -> int:
+    """Return the number that a text starts with; 0 if it starts with none."""
+    end = 0
+    while end < len(text) and text[end].isdigit():
+        end += 1
+    return int(text[:end] or 0)

@@ -1,65 +1,120 @@
-"""Names, versions, specifiers and requirements, without `packaging` where their spelling is a usual one.
+"""Names, versions, specifiers and requirements (PEP 503, 440, 508): the fast path beside packaging.
 
-Importing packaging takes a third of the time that a whole solve may take. What nearly every version and specifier
-looks like ("2.15.0", "2.13.0+cu126", ">=1.21", "==13.2.*") is compared here, by the rules of PEP 440; for any other
-spelling packaging is asked. Tests hold both to packaging's own answers.
+packaging is the authority, and importing its specifiers and requirements takes a good part of the
+time of a whole solve. This module answers for the usual spellings, such as "2.15.0",
+"2.13.0+cu126", ">=1.21", "==13.2.*", and asks packaging about every other spelling.
+tests/test_environment.py compares all functions with packaging. docs/design.md has the measured
+saving.
 """
 
 from __future__ import annotations
 
 from functools import cache
-
-from packaging.version import Version
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
 from ..model import Requirement
 
+if TYPE_CHECKING:
+    from packaging.version import Version  # heavy; imported where it is used
+
 _PRE_WORDS = ("a", "b", "rc")
-_FINAL = (len(_PRE_WORDS), 0)  # where a release that is no pre-release stands among those
+_FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 
-Plain = tuple[tuple[int, ...], tuple[int, int], int, str]
-VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
+VersionKey = tuple[
+    int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]
+]
 
 
-# ---- names and versions ---------------------------------------------------------------------------------------
+class _PlainVersion(NamedTuple):
+    """A version in the usual spelling. Fields compare as PEP 440 orders versions."""
+
+    release: tuple[int, ...]  # without trailing zeros
+    pre: tuple[int, int]  # place of the word, number; _FINAL
+    post: int  # -1: none
+    local: str
+
+    @property
+    def public(self) -> tuple[tuple[int, ...], tuple[int, int], int]:
+        """Everything but the local part."""
+        return self[:3]
+
+
+class _PlainClause(NamedTuple):
+    """A clause of a specifier set in the usual spelling."""
+
+    sign: str  # the operator, with a "*" at the end for a version that ends in ".*"
+    bound: _PlainVersion
+    length: int  # how many numbers the release was written with
+
+
+# ---- names --------------------------------------------------------------------------------------
 
 
 def normalize_name(name: str) -> str:
-    """The PEP 503 form: lower case, runs of -, _ and . become one dash."""
+    """Return the PEP 503 form of a name: lower case, each run of -, _ and . one dash."""
     name = name.lower().replace("_", "-").replace(".", "-")
     while "--" in name:
         name = name.replace("--", "-")
     return name
 
 
-def _release(text: str) -> tuple[int, ...] | None:
-    """The numbers of "2.15.0" without trailing zeros; None for anything else."""
-    parts = text.split(".")
-    if not (text.isascii() and all(map(str.isdigit, parts))):
-        return None
-    numbers = [int(part) for part in parts]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+# ---- versions -----------------------------------------------------------------------------------
+
+
+def version_key(text: str) -> VersionKey:
+    """Return a key that orders versions as PEP 440 does.
+
+    Raises:
+        InputError: the text is not a version.
+    """
+    plain = _plain_version(text)
+    if plain is None:
+        return _key_of_any(_version(text))
+    local = ((-1, plain.local),) if plain.local else ()
+    return 0, plain.release, plain.pre, plain.post, float("inf"), local
+
+
+def is_prerelease(version: str) -> bool:
+    """Return whether PEP 440 calls a version an alpha, beta, candidate or development release."""
+    plain = _plain_version(version)
+    if plain is None:
+        return _version(version).is_prerelease
+    return plain.pre != _FINAL
 
 
 @cache  # a solve compares each version many times
-def _plain(text: str) -> Plain | None:
-    """(release, pre-release, post-release, local part) of a version in the usual spelling; None for anything else."""
+def _plain_version(text: str) -> _PlainVersion | None:
+    """Return a version in the usual spelling; None for any other text."""
     public, plus, local = text.partition("+")
     if plus and not (local.isascii() and local.isalnum() and local.islower()):
         return None
     public, dot, post = public.partition(".post")
-    number, pre = public.rstrip("0123456789"), _FINAL
-    for rank, word in enumerate(_PRE_WORDS):
-        if number.endswith(word) and len(number) < len(public):
-            pre = rank, int(public[len(number) :])
-            public = number.removesuffix(word)
+    pre = _FINAL
+    before_number = public.rstrip("0123456789")
+    for place, word in enumerate(_PRE_WORDS):
+        if before_number.endswith(word) and len(before_number) < len(public):
+            pre = place, int(public[len(before_number) :])
+            public = before_number.removesuffix(word)
             break
-    release = _release(public)
+    release = _plain_release(public)
     if release is None or (dot and not (post.isascii() and post.isdigit())):
         return None
-    return release, pre, int(post) if dot else -1, local
+    return _PlainVersion(release, pre, int(post) if dot else -1, local)
+
+
+def _plain_release(text: str) -> tuple[int, ...] | None:
+    """Return the numbers of "2.15.0" without trailing zeros; None for any other text."""
+    parts = text.split(".")
+    if not (text.isascii() and all(map(str.isdigit, parts))):
+        return None
+    return _without_trailing_zeros(tuple(map(int, parts)))
+
+
+def _without_trailing_zeros(release: tuple[int, ...]) -> tuple[int, ...]:
+    while len(release) > 1 and release[-1] == 0:
+        release = release[:-1]
+    return release
 
 
 def _version(text: str) -> Version:
@@ -68,140 +123,191 @@ def _version(text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion:
-        raise InputError(f"{text!r} is not a version: write it as PEP 440 does, for example 2.15.0") from None
+        raise InputError(
+            f"{text!r} is not a version: write it as PEP 440 does, for example 2.15.0"
+        ) from None
 
 
-def version_key(text: str) -> VersionKey:
-    """A key that orders versions as PEP 440 does. InputError for a text that is not a version."""
-    plain = _plain(text)
-    if plain is not None:
-        release, pre, post, local = plain
-        return 0, release, pre, post, float("inf"), ((-1, local),) if local else ()
-    version = _version(text)
-    release = version.release
-    while len(release) > 1 and release[-1] == 0:
-        release = release[:-1]
+def _key_of_any(version: Version) -> VersionKey:
+    """Return the key of a version in any spelling."""
+    pre = _FINAL
     if version.pre is not None:
         pre = _PRE_WORDS.index(version.pre[0]), version.pre[1]
-    else:
-        pre = (-1, 0) if version.post is None and version.dev is not None else _FINAL
-    segments = version.local.split(".") if version.local else []
+    elif version.post is None and version.dev is not None:
+        pre = (-1, 0)  # a development release comes before the pre-releases
+    segments = (version.local or "").split(".")
+    local = tuple(_local_key(segment) for segment in segments if segment)
     return (
         version.epoch,
-        release,
+        _without_trailing_zeros(version.release),
         pre,
         -1 if version.post is None else version.post,
         float("inf") if version.dev is None else version.dev,
-        tuple((int(segment), "") if segment.isdigit() else (-1, segment) for segment in segments),
+        local,
     )
 
 
-@cache
-def _clause(text: str) -> tuple[str, Plain, int] | None:
-    """(operator, version, how many numbers were written) of a plain clause; ".*" adds "*" to the operator."""
-    operator = text[:2] if text[1:2] == "=" else text[:1]
-    if operator not in (">=", "<=", "==", "!=", "~=", "<", ">"):
-        return None
-    version = text[len(operator) :].lstrip(" ")
-    whole = operator in ("==", "!=")  # a local part and ".*" have a meaning only there
-    if version.endswith(".*") and whole:
-        operator, version, whole = operator + "*", version[:-2], False
-    bound = _plain(version)
-    written = version.count(".") + 1
-    if bound is None or (operator == "~=" and written < 2):
-        return None
-    if not whole and (bound[2] >= 0 or bound[3]):
-        return None
-    if bound[1] != _FINAL and operator not in (">=", "<=", "==", "!="):
-        return None  # the rules for pre-releases of the bound itself are packaging's business
-    return operator, bound, written
+def _local_key(segment: str) -> tuple[int, str]:
+    if segment.isdigit():
+        return int(segment), ""
+    return -1, segment
 
 
-@cache
-def _clauses(specifier: str) -> list[tuple[str, Plain, int]] | None:
-    """The clauses of a specifier set; None if one of them is not plain."""
-    found = [_clause(clause.strip()) for clause in specifier.split(",")] if specifier else []
-    return None if None in found else [clause for clause in found if clause]
-
-
-def _prefix(release: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return (release + (0,) * length)[:length]
-
-
-def _matches(found: Plain, operator: str, bound: Plain, written: int) -> bool:
-    """Whether a release satisfies a plain clause. Releases have no trailing zeros, so tuples compare as PEP 440 says.
-
-    A local part of `found` is passed over where the bound has none, and "> 1.0" does not admit 1.0.post1.
-    """
-    if operator in ("==*", "!=*"):
-        return (_prefix(found[0], written) == _prefix(bound[0], written)) is (operator == "==*")
-    if operator == "~=":
-        return found[0] >= bound[0] and _prefix(found[0], written - 1) == _prefix(bound[0], written - 1)
-    if operator in ("==", "!="):
-        same = found[:3] == bound[:3] and bound[3] in ("", found[3])
-        return same is (operator == "==")
-    if operator in (">=", "<="):
-        return found[:3] >= bound[:3] if operator == ">=" else found[:3] <= bound[:3]
-    return found[0] > bound[0] if operator == ">" else found[0] < bound[0]
+# ---- specifiers ---------------------------------------------------------------------------------
 
 
 def contains(specifier: str, version: str, pre: bool) -> bool:
-    """Whether a PEP 440 specifier set admits a version. `pre` lets pre-releases in.
+    """Return whether a PEP 440 specifier set admits a version.
 
-    A local part of the version counts only where the specifier has one. InputError for nonsense.
+    A local part of the version counts only if the specifier has one.
+
+    Args:
+        specifier: clauses, separated by commas; "" admits every version.
+        version: the version.
+        pre: whether pre-releases are admitted.
+
+    Raises:
+        InputError: the specifier or the version is not valid.
     """
-    plain = _plain(version)
-    if plain is not None and plain[1] == _FINAL:
-        clauses = _clauses(specifier)
+    plain = _plain_version(version)
+    if plain is not None and plain.pre == _FINAL:
+        clauses = _plain_clauses(specifier)
         if clauses is not None:
-            return all(_matches(plain, *clause) for clause in clauses)
+            return all(_matches(plain, clause) for clause in clauses)
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:
-        wanted = SpecifierSet(specifier)
+        specifiers = SpecifierSet(specifier)
     except InvalidSpecifier:
-        raise InputError(f"{specifier!r} is not a version specifier such as '>=2.5,<3'") from None
-    found = _version(version)
-    return wanted.contains(found, prereleases=pre or not found.is_prerelease)
+        raise InputError(
+            f"{specifier!r} is not a version specifier such as '>=2.5,<3'"
+        ) from None
+    parsed = _version(version)
+    return specifiers.contains(parsed, prereleases=pre or not parsed.is_prerelease)
 
 
-def is_prerelease(version: str) -> bool:
-    """Whether PEP 440 calls the version an alpha, beta, candidate or development release."""
-    plain = _plain(version)
-    return _version(version).is_prerelease if plain is None else plain[1] != _FINAL
+@cache
+def _plain_clauses(specifier: str) -> tuple[_PlainClause, ...] | None:
+    """Return the clauses of a specifier set; None if the spelling of one is not usual."""
+    if not specifier:
+        return ()
+    clauses = []
+    for text in specifier.split(","):
+        clause = _plain_clause(text.strip())
+        if clause is None:
+            return None
+        clauses.append(clause)
+    return tuple(clauses)
 
 
-# ---- requirements ---------------------------------------------------------------------------------------------
+@cache
+def _plain_clause(text: str) -> _PlainClause | None:
+    """Return a clause in the usual spelling; None for any other text."""
+    sign = text[:2] if text[1:2] == "=" else text[:1]
+    if sign not in (">=", "<=", "==", "!=", "~=", "<", ">"):
+        return None
+    version = text[len(sign) :].lstrip(" ")
+    if sign in ("==", "!=") and version.endswith(".*"):
+        sign, version = sign + "*", version[:-2]
+    bound = _plain_version(version)
+    if bound is None or not _is_plain_bound(sign, bound, version):
+        return None
+    return _PlainClause(sign, bound, version.count(".") + 1)
 
 
-_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+def _is_plain_bound(sign: str, bound: _PlainVersion, written: str) -> bool:
+    """Return whether the comparison of versions alone decides about a clause.
+
+    PEP 440 has further rules for local parts and post-releases, which have a meaning with == and
+    != only, for pre-releases as bounds, and for ~= with a single number.
+    """
+    if sign not in ("==", "!=") and (bound.post >= 0 or bound.local):
+        return False
+    if sign not in (">=", "<=", "==", "!=") and bound.pre != _FINAL:
+        return False
+    return sign != "~=" or "." in written
 
 
-def _split(text: str) -> tuple[str, tuple[str, ...], str]:
-    """(name, extras, specifier) of `name[extra,...]specifier`, as they stand."""
-    rest = text.lstrip(_NAME)
-    name = text[: len(text) - len(rest)]
-    if not rest.startswith("["):
-        return name, (), rest
-    inside, _, rest = rest[1:].partition("]")
-    return name, tuple(inside.split(",")), rest
+def _matches(version: _PlainVersion, clause: _PlainClause) -> bool:
+    """Return whether a final release satisfies a clause.
+
+    A local part of the version counts only if the bound has one. "> 1.0" does not admit 1.0.post1.
+    """
+    sign, bound = clause.sign, clause.bound
+    if sign in ("==", "!="):
+        same = version.public == bound.public and bound.local in ("", version.local)
+        return same is (sign == "==")
+    if sign in ("==*", "!=*"):
+        return _same_prefix(version, bound, clause.length) is (sign == "==*")
+    if sign == "~=":
+        same = _same_prefix(version, bound, clause.length - 1)
+        return same and version.release >= bound.release
+    if sign == ">":
+        return version.release > bound.release
+    if sign == "<":
+        return version.release < bound.release
+    # >= and <= : equal versions satisfy both
+    return version.public == bound.public or (version.public > bound.public) is (sign == ">=")
 
 
-def _is_name(text: str) -> bool:
-    return (
-        text.isascii()
-        and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
-        and (text[0].isalnum() and text[-1].isalnum())
+def _same_prefix(version: _PlainVersion, bound: _PlainVersion, length: int) -> bool:
+    """Return whether the first `length` numbers of two releases are the same."""
+    padding = (0,) * length
+    return (version.release + padding)[:length] == (bound.release + padding)[:length]
+
+
+# ---- requirements -------------------------------------------------------------------------------
+
+_NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Return a PEP 508 text as a Requirement.
+
+    The name and the extras are normalized; the marker is written as packaging writes it.
+
+    Raises:
+        InputError: the text is not a requirement.
+    """
+    plain = _plain_requirement(text)
+    if plain is not None:
+        return plain
+    from packaging.requirements import InvalidRequirement
+    from packaging.requirements import Requirement as ParsedRequirement
+
+    try:
+        parsed = ParsedRequirement(text)
+    except InvalidRequirement as error:
+        detail = (str(error) or "not a requirement").splitlines()[0]
+        raise InputError(
+            f"{text!r} is not a requirement such as 'torch>=2.5': {detail}"
+        ) from None
+    return Requirement(
+        name=normalize_name(parsed.name),
+        extras=tuple(sorted(set(map(normalize_name, parsed.extras)))),
+        specifier=str(parsed.specifier),
+        marker=None if parsed.marker is None else str(parsed.marker),
+        url=parsed.url,
+    )
+
+
+@cache  # releases of one package share most of their dependencies
+def parse_stored_requirement(text: str) -> Requirement:
+    """Return a requirement of the index snapshot, where everything is normalized already."""
+    head, semicolon, marker = text.partition("; ")
+    name, extras, specifier = _split_requirement(head)
+    return Requirement(
+        name=name, extras=extras, specifier=specifier, marker=marker if semicolon else None
     )
 
 
 def _plain_requirement(text: str) -> Requirement | None:
-    """Parses `name[extra,...]clause,...`, with no space and no marker; None for anything else."""
-    name, extras, specifier = _split(text)
-    if " " in specifier:
+    """Return `name[extra,...]clause,...` without spaces; None for any other text."""
+    name, extras, specifier = _split_requirement(text)
+    if " " in specifier or text.count("]") != bool(extras):
         return None
     clauses = specifier.split(",") if specifier else []
-    if not (all(map(_is_name, (name, *extras))) and text.count("]") == bool(extras) and all(map(_clause, clauses))):
+    if not (all(map(_is_name, (name, *extras))) and all(map(_plain_clause, clauses))):
         return None
     return Requirement(
         name=normalize_name(name),
@@ -210,34 +316,17 @@ def _plain_requirement(text: str) -> Requirement | None:
     )
 
 
-def parse_requirement(text: str) -> Requirement:
-    """A PEP 508 text as a Requirement: name and extras normalized, the marker as packaging writes it.
-
-    InputError for a text that is not a requirement.
-    """
-    plain = _plain_requirement(text)
-    if plain is not None:
-        return plain
-    from packaging.requirements import InvalidRequirement
-    from packaging.requirements import Requirement as Parsed
-
-    try:
-        parsed = Parsed(text)
-    except InvalidRequirement as error:
-        first = str(error).splitlines()[0] if str(error) else "not a requirement"
-        raise InputError(f"{text!r} is not a requirement such as 'torch>=2.5': {first}") from None
-    return Requirement(
-        name=normalize_name(parsed.name),
-        extras=tuple(sorted({normalize_name(extra) for extra in parsed.extras})),
-        specifier=str(parsed.specifier),
-        marker=None if parsed.marker is None else str(parsed.marker),
-        url=parsed.url,
-    )
+def _split_requirement(text: str) -> tuple[str, tuple[str, ...], str]:
+    """Return (name, extras, specifier) of `name[extra,...]specifier` as they are written."""
+    rest = text.lstrip(_NAME_CHARACTERS)
+    name = text[: len(text) - len(rest)]
+    if not rest.startswith("["):
+        return name, (), rest
+    extras, _, specifier = rest[1:].partition("]")
+    return name, tuple(extras.split(",")), specifier
 
 
-@cache  # one release asks for what the next one does
-def parse_stored_requirement(text: str) -> Requirement:
-    """Like `parse_requirement`, for a text that scripts/build_snapshot.py wrote: all of it is normalized already."""
-    head, semicolon, marker = text.partition("; ")
-    name, extras, specifier = _split(head)
-    return Requirement(name=name, extras=extras, specifier=specifier, marker=marker if semicolon else None)
+def _is_name(text: str) -> bool:
+    if not text.isascii() or not text.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return False
+    return text[0].isalnum() and text[-1].isalnum()

@@ -1,1 +1,17 @@
-"""TODO resolve."""
+"""The solver for wheels. resolvelib makes every resolution.
+
+- solver: solve() and the request as requirements
+- graph: the nodes of the resolution graph, their requirements and candidates
+- candidates: the candidate store, which lists and orders releases
+- release_facts: what a release requires of the host and of other builds
+- selection: which releases a set of requirements admits
+- widening: asks the live index for releases that the snapshot leaves out
+- provider: the resolvelib provider
+- propagation: excludes releases that cannot go together
+- resolution: runs resolvelib
+- plan: the plan of a solution
+- conflicts: which parts of an impossible request conflict
+- explain: why a request is impossible and why builds were skipped
+- suggestions: the smallest changes that make a request possible
+- conda: the solver for conda environments
+"""

@@ -1,244 +1,337 @@
-"""Which of the things asked for cannot be had, or not together, and on what they part: data, not sentences."""
+"""Which parts of a request are impossible alone or together, and on what they conflict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
-from typing import Any
 
 from ..compat.evaluate import is_doubt
 from ..errors import GpuEnvError, PackageIndexError, Reason
-from .candidates import Candidate, Shelf, Token, Variant
-from .needs import AgreeNeed, DistNeed, FrameworkNeed, Need, SideNeed
+from .candidates import CandidateStore
+from .graph import (
+    AgreementId,
+    AgreementRequirement,
+    BadPairRequirement,
+    FrameworkRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageId,
+    PackageRequirement,
+    Release,
+    Token,
+)
+from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, ReleaseFacts
+from .resolution import ImpossibleError
 
-Node = Candidate | Token | Variant
-Roots = tuple[Need, ...]
-# (needs, lenient) -> the nodes of a solution, or what stood against it
-Attempt = Callable[[Sequence[Need], bool], "list[Node] | Failure"]
+Roots = tuple[NodeRequirement, ...]
+# (requirements, lenient) -> the candidates of a solution; raises ImpossibleError
+Attempt = Callable[[Sequence[NodeRequirement], bool], list[Node]]
+RequirementsOf = Callable[[Node], Sequence[NodeRequirement]]
 
-ASKED = "the request"
-MOST_PAIRS = 6  # things asked for, up to which every two of them are tried
-CODES = {"CUDA major": "cuda-major", "CUDA build": "cuda-variant", "owner of": "two-owners", "side of": "bad-pair"}
-
-
-class Failure:
-    """That no set of releases does; `causes` are resolvelib's."""
-
-    def __init__(self, causes: Sequence[Any]) -> None:
-        self.causes = causes
+REQUEST = "the request"
+ALL_PAIRS_UP_TO = 6  # requirements; of more only pairs with a framework are tried
 
 
 class Trials:
-    """Solves parts of a request on the same shelf, each part once. After `most` of them nothing is known any more."""
+    """Solves parts of a request, each part once. After `max_trials` no further part is tried."""
 
-    def __init__(self, attempt: Attempt, most: int) -> None:
-        self._attempt, self.left = attempt, most
-        self._done: dict[tuple[str, ...], list[Node] | Failure | None] = {}
+    def __init__(self, attempt: Attempt, max_trials: int) -> None:
+        self._attempt = attempt
+        self._trials_left = max_trials
+        self._results: dict[tuple[str, ...], list[Node] | ImpossibleError | None] = {}
 
-    def solve(self, roots: Sequence[Need]) -> list[Node] | Failure | None:
-        """The nodes, doubts let pass if they must; None if it is not known."""
+    def solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
+        """Return a solution, with doubts if there is no other; None if the answer is not known."""
         key = tuple(sorted(map(str, roots)))
-        if key not in self._done:
-            self._done[key] = self._solve(roots)
-        return self._done[key]
+        if key not in self._results:
+            self._results[key] = self._solve(roots)
+        return self._results[key]
 
-    def _solve(self, roots: Sequence[Need]) -> list[Node] | Failure | None:
-        found: list[Node] | Failure | None = None
+    def _solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
+        result: ImpossibleError | None = None
         for lenient in (False, True):
-            if self.left <= 0:
+            if self._trials_left <= 0:
                 return None
-            self.left -= 1
+            self._trials_left -= 1
             try:
-                found = self._attempt(roots, lenient)
-            except GpuEnvError:  # an index did not answer, or too many steps
+                return self._attempt(roots, lenient)
+            except ImpossibleError as error:
+                result = error.with_traceback(None)
+            except GpuEnvError:  # an index did not answer, or too many rounds
                 return None
-            if not isinstance(found, Failure):
-                return found
-        return found
+        return result
 
-    def fails(self, roots: Sequence[Need]) -> bool:
-        """Whether it is known that these have no solution together."""
-        return isinstance(self.solve(roots), Failure)
+    def fails(self, roots: Sequence[NodeRequirement]) -> bool:
+        """Return whether it is known that requirements have no solution together."""
+        return isinstance(self.solve(roots), ImpossibleError)
 
-    def nodes(self, roots: Sequence[Need]) -> list[Node]:
-        """Those of a solution, [] if there is none."""
-        found = self.solve(roots)
-        return found if isinstance(found, list) else []
+    def nodes(self, roots: Sequence[NodeRequirement]) -> list[Node]:
+        """Return the candidates of a solution; [] if there is none."""
+        result = self.solve(roots)
+        if isinstance(result, list):
+            return result
+        return []
 
 
-def conflicts(trials: Trials, roots: Sequence[Need]) -> list[Roots]:
-    """The smallest groups of needs that have no solution: single ones, pairs, else one larger group.
+def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
+    """Return the smallest groups of requirements that have no solution together.
 
-    Of more than MOST_PAIRS needs only pairs with a framework are tried. () if too little is known.
+    These are single requirements and pairs, or else one larger group. The result is empty if too
+    little is known.
     """
-    found: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
-    rest = [root for root in roots if (root,) not in found]
-    every = len(rest) <= MOST_PAIRS
-    pairs = [pair for pair in combinations(rest, 2) if every or any(isinstance(root, FrameworkNeed) for root in pair)]
-    found += [pair for pair in pairs if trials.fails(pair)]
-    if found or len(roots) == 1:
-        return found
+    groups: list[Roots] = [(root,) for root in roots if trials.fails((root,))]
+    possible = [root for root in roots if (root,) not in groups]
+    for pair in combinations(possible, 2):
+        has_framework = any(isinstance(root, FrameworkRequirement) for root in pair)
+        if (len(possible) <= ALL_PAIRS_UP_TO or has_framework) and trials.fails(pair):
+            groups.append(pair)
+    if groups or len(roots) == 1:
+        return groups
     core = list(roots)
     for root in roots:
-        smaller = [one for one in core if one is not root]
+        smaller = [other for other in core if other is not root]
         if trials.fails(smaller):
             core = smaller
-    return [tuple(core)] if len(core) < len(roots) or trials.fails(core) else []
+    if len(core) < len(roots) or trials.fails(core):
+        return [tuple(core)]
+    return []
 
 
-def clashes(
-    shelf: Shelf, trials: Trials, group: Roots, needs_of: Callable[[Any], Sequence[Need]]
+def group_conflicts(
+    store: CandidateStore,
+    facts: ReleaseFacts,
+    trials: Trials,
+    group: Roots,
+    requirements_of: RequirementsOf,
 ) -> tuple[Reason, ...]:
-    """On what the members of a group part, newest release with newest; then what their other releases say of it.
+    """Return on what the members of a group conflict.
 
-    Codes: cuda-major, cuda-variant, two-owners, bad-pair, conflict (ranges of one package that no release suits).
+    First the newest release of each member against those of the others, then what the members'
+    further releases say about the same topics. Codes: cuda-major, cuda-variant, two-owners,
+    bad-pair, conflict (ranges of one package that no release meets).
     """
-    sides = [_Side(shelf, root, trials.nodes((root,)), needs_of) for root in group]
-    found: list[Reason] = []
-    for one, other in combinations(sides, 2):
-        found += [reason for reason in one.against(other) if reason not in found]
-    if any(reason.code in ("cuda-major", "cuda-variant") for reason in found):
-        for one, other in permutations(sides, 2):
-            found += [reason for reason in one.older(other) if reason not in found]
-    return tuple(found)
+    members = [
+        _Member(store, facts, root, trials.nodes((root,)), requirements_of) for root in group
+    ]
+    reasons: dict[Reason, None] = {}  # in order, each once
+    for member, other in combinations(members, 2):
+        reasons.update(dict.fromkeys(member.conflicts_with(other)))
+    if any(reason.code in ("cuda-major", "cuda-variant") for reason in reasons):
+        for member, other in permutations(members, 2):
+            reasons.update(dict.fromkeys(member.further_conflicts_with(other)))
+    return tuple(reasons)
 
 
-class _Side:
-    """One thing asked for, with all that its newest solution asks for: topic or name -> [(who, need)]."""
+class _Member:
+    """One requirement of the request, with everything that its newest solution requires.
 
-    def __init__(self, shelf: Shelf, root: Need, nodes: Sequence[Node], needs_of: Callable[[Any], Sequence[Need]]):
-        self.shelf, self.root = shelf, root
-        self.needs: dict[str, list[tuple[str, Need]]] = {root.ident: [(ASKED, root)]}
-        mine = [node for node in nodes if node.ident == root.ident]
-        self.label = _label(mine[0]) if mine else str(root)
-        for node in [*mine, *(node for node in nodes if node.ident != root.ident)]:
+    Attributes:
+        label: the newest release, or the requirement if it has no solution.
+        required: node -> (who requires it, the requirement).
+    """
+
+    def __init__(
+        self,
+        store: CandidateStore,
+        facts: ReleaseFacts,
+        root: NodeRequirement,
+        nodes: Sequence[Node],
+        requirements_of: RequirementsOf,
+    ) -> None:
+        self._store = store
+        self._facts = facts
+        self._root = root
+        self.required: dict[Identifier, list[tuple[str, NodeRequirement]]] = {
+            root.identifier: [(REQUEST, root)]
+        }
+        own = [node for node in nodes if node.identifier == root.identifier]
+        others = [node for node in nodes if node.identifier != root.identifier]
+        self.label = _label(own[0]) if own else str(root)
+        for node in (*own, *others):
             try:
-                asked = () if isinstance(node, Token) else needs_of(node)
+                requirements = requirements_of(node)
             except PackageIndexError:
                 continue
-            who = self.label if node in mine or _same(node, mine) else f"{_label(node)} (for {self.label})"
-            for need in asked:
-                self.needs.setdefault(need.ident, []).append((who, need))
+            who = self.label
+            if node not in own and not _is_file_of(node, own):
+                who = f"{_label(node)} (for {self.label})"
+            for requirement in requirements:
+                self.required.setdefault(requirement.identifier, []).append((who, requirement))
 
-    def against(self, other: _Side) -> Iterator[Reason]:
-        """A reason for each topic on which the sides differ, and each name of which no release suits both."""
-        shared = [ident for ident in self.needs if ident in other.needs]
-        ranges = [row for ident in shared if ident[0] not in "=_@" for row in self._ranges(ident, other)]
-        direct = [reason for near, reason in ranges if near]
-        yield from direct or [reason for _, reason in ranges]
-        for ident in shared:
-            if ident[0] == "=" and _values(self, ident) != _values(other, ident):
-                (who, need), (whose, its) = self.needs[ident][0], other.needs[ident][0]
-                if isinstance(need, AgreeNeed) and isinstance(its, AgreeNeed):
-                    yield self._topic((who, need), (whose, its), other)
+    def conflicts_with(self, other: _Member) -> Iterator[Reason]:
+        """Yield a reason for each name that no release suits, and each topic without agreement.
 
-    def _topic(self, mine: tuple[str, AgreeNeed], its: tuple[str, AgreeNeed], other: _Side) -> Reason:
-        topic, code = mine[1].ident[1:], _code(mine[1])
-        if code == "two-owners":
-            have = f"{self._of(mine[1].value)} and {other._of(its[1].value)}"
-            return Reason(code=code, subject=topic.removeprefix("owner of "), need="one owner", have=have)
-        if isinstance(mine[1], SideNeed):
-            need = f"only one {topic.removeprefix('side of ')}: {mine[1].text}"
-            return Reason(code=code, subject=mine[0], need=need, have=its[0])
-        return Reason(code=code, subject=mine[0], need=_said(mine[1]), have=f"{its[0]}, which needs {_said(its[1])}")
-
-    def _of(self, name: str) -> str:
-        """ "nvidia-cudnn-cu13==9.26.0.51 of torch 2.15.0"."""
-        asked = [str(need) for _, need in self.needs.get(name, ()) if isinstance(need, DistNeed)]
-        return f"{max(asked, key=len, default=name)} of {self.label}"
-
-    def _ranges(self, ident: str, other: _Side) -> Iterator[tuple[bool, Reason]]:
-        """Ranges that no release suits; whether both are asked for by the sides themselves, not by what they bring."""
-        said = set()
-        for who, need in self.needs[ident]:
-            for whose, its in other.needs[ident]:
-                if not isinstance(need, DistNeed) or not isinstance(its, DistNeed) or (str(need), str(its)) in said:
-                    continue
-                said.add((str(need), str(its)))
-                if self._meet(need, its):
-                    continue
-                near = who in (self.label, ASKED) and whose in (other.label, ASKED)
-                if who == ASKED:
-                    yield near, Reason(code="conflict", subject=whose, need=str(its), have=f"{need}, as asked")
-                else:
-                    have = f"{its}, as asked" if whose == ASKED else f"{its}, which {whose} needs"
-                    yield near, Reason(code="conflict", subject=who, need=str(need), have=have)
-
-    def _meet(self, need: DistNeed, its: DistNeed) -> bool:
-        if need.url or its.url:
-            return need.url == its.url or not (need.url and its.url)
-        ranges, contains = [one.specifier for one in (need, its) if one.specifier], self.shelf.environment.contains
-        found = self.shelf.candidates(need.name)
-        return any(all(contains(one, candidate.version, True) for one in ranges) for candidate in found)
-
-    def older(self, other: _Side) -> Iterator[Reason]:
-        """What the further releases of this side say on the topics of the other; of those that the host refuses why."""
-        for release in self._releases():
-            against = [reason for reason in _facts(self.shelf, release) if not is_doubt(reason)]
-            yield from against
-            if against or _label(release) == self.label:
+        Ranges of the members' own requirements hide those of packages that they bring.
+        """
+        shared = [node for node in self.required if node in other.required]
+        direct: list[Reason] = []
+        indirect: list[Reason] = []
+        for node in shared:
+            if not isinstance(node, PackageId):
                 continue
-            for need in _topics(self.shelf, release):
-                rows = other.needs.get(need.ident, ())
-                whose = [(who, its) for who, its in rows if isinstance(its, AgreeNeed) and its.value != need.value]
-                if whose and _code(need) != "two-owners":
-                    have = f"{whose[0][0]}, which needs {_said(whose[0][1])}"
-                    yield Reason(code=_code(need), subject=_label(release), need=_said(need), have=have)
+            for is_direct, reason in self._range_conflicts(node, other):
+                if is_direct:
+                    direct.append(reason)
+                else:
+                    indirect.append(reason)
+        yield from direct or indirect
+        for node in shared:
+            if isinstance(node, AgreementId) and self._values(node) != other._values(node):
+                yield self._disagreement(node, other)
 
-    def _releases(self) -> Iterator[Candidate | Variant]:
-        root, contains = self.root, self.shelf.environment.contains
-        found: Sequence[Candidate | Variant] = ()
-        if isinstance(root, FrameworkNeed):
-            found = self.shelf.variants(root.framework)
-        elif isinstance(root, DistNeed) and root.url is None and self.shelf.framework_of(root.name):
-            found = self.shelf.candidates(root.name)
-        specifier = getattr(root, "specifier", "")
-        for one in found:
-            # A CPU build on a host with a GPU is no release that was passed over.
-            cpu = one.build is not None and one.build.cuda is None and self.shelf.host.gpus
-            if one.wheel.yanked is None and not cpu and contains(specifier, one.version, True):
-                yield one
+    def further_conflicts_with(self, other: _Member) -> Iterator[Reason]:
+        """Yield what the further releases of this member say about the topics of the other.
+
+        If the host refuses a release, the reasons of the host.
+        """
+        for release in self._releases():
+            refusals = [reason for reason in self._facts.reasons(release) if not is_doubt(reason)]
+            yield from refusals
+            if refusals or release.label == self.label:
+                continue
+            for agreement in self._facts.agreements(release):
+                opposite = other._opposite(agreement)
+                code = _code(agreement)
+                if opposite is None or code == "two-owners":
+                    continue
+                need, have = _topic_text(agreement), _with_owner(*opposite)
+                yield Reason(code=code, subject=release.label, need=need, have=have)
+
+    def _agreements(self, node: AgreementId) -> list[tuple[str, AgreementRequirement]]:
+        agreements = []
+        for who, requirement in self.required.get(node, ()):
+            if isinstance(requirement, AgreementRequirement):
+                agreements.append((who, requirement))
+        return agreements
+
+    def _values(self, node: AgreementId) -> set[str]:
+        return {agreement.value for _, agreement in self._agreements(node)}
+
+    def _opposite(
+        self, agreement: AgreementRequirement
+    ) -> tuple[str, AgreementRequirement] | None:
+        """Return who requires another value of the same topic first, and the requirement."""
+        for who, own in self._agreements(agreement.identifier):
+            if own.value != agreement.value:
+                return who, own
+        return None
+
+    def _disagreement(self, node: AgreementId, other: _Member) -> Reason:
+        who, mine = self._agreements(node)[0]
+        whose, theirs = other._agreements(node)[0]
+        code = _code(mine)
+        if code == "two-owners":
+            folder = mine.topic.removeprefix(OWNER)
+            have = f"{self._owner_text(mine.value)} and {other._owner_text(theirs.value)}"
+            return Reason(code=code, subject=folder, need="one owner", have=have)
+        if isinstance(mine, BadPairRequirement):
+            need = f"only one {mine.pair}: {mine.text}"
+            return Reason(code=code, subject=who, need=need, have=whose)
+        have = _with_owner(whose, theirs)
+        return Reason(code=code, subject=who, need=_topic_text(mine), have=have)
+
+    def _owner_text(self, name: str) -> str:
+        """Return "nvidia-cudnn-cu13==9.26.0.51 of torch 2.15.0"."""
+        texts = []
+        for _, requirement in self.required.get(PackageId(name), ()):
+            if isinstance(requirement, PackageRequirement):
+                texts.append(str(requirement))
+        return f"{max(texts, key=len, default=name)} of {self.label}"
+
+    def _range_conflicts(self, node: PackageId, other: _Member) -> Iterator[tuple[bool, Reason]]:
+        """Yield ranges of one package that no release meets together.
+
+        The flag says whether both members have the requirement themselves.
+        """
+        compared = set()
+        for who, mine in self.required[node]:
+            for whose, theirs in other.required[node]:
+                if not isinstance(mine, PackageRequirement):
+                    continue
+                if not isinstance(theirs, PackageRequirement):
+                    continue
+                texts = (str(mine), str(theirs))
+                if texts in compared:
+                    continue
+                compared.add(texts)
+                if not self._meet(mine, theirs):
+                    is_direct = who in (self.label, REQUEST) and whose in (other.label, REQUEST)
+                    yield is_direct, _range_reason(who, mine, whose, theirs)
+
+    def _meet(self, mine: PackageRequirement, theirs: PackageRequirement) -> bool:
+        """Return whether some release meets two requirements on one package."""
+        if mine.url or theirs.url:
+            return mine.url == theirs.url or not (mine.url and theirs.url)
+        ranges = [specifier for specifier in (mine.specifier, theirs.specifier) if specifier]
+        contains = self._store.environment.contains
+        for candidate in self._store.candidates(mine.name):
+            if all(contains(specifier, candidate.version, True) for specifier in ranges):
+                return True
+        return False
+
+    def _releases(self) -> Iterator[Release]:
+        """Yield the releases in the range of the requirement that a host like this may use."""
+        root, store = self._root, self._store
+        releases: Sequence[Release] = ()
+        specifier = ""
+        if isinstance(root, FrameworkRequirement):
+            releases, specifier = store.variants(root.framework), root.specifier
+        elif isinstance(root, PackageRequirement) and root.url is None:
+            specifier = root.specifier
+            if store.framework_of(root.name) is not None:
+                releases = store.candidates(root.name)
+        for release in releases:
+            # On a host with a GPU, CPU builds are no alternatives.
+            is_cpu = release.build is not None and release.build.cuda is None
+            if release.wheel.yanked is not None or (is_cpu and store.host.gpus):
+                continue
+            if store.environment.contains(specifier, release.version, True):
+                yield release
 
 
-def _same(node: Node, mine: Sequence[Node]) -> bool:
-    """Whether a node is the distribution of the framework itself: jax 0.12.0 of the variant jax 0.12.0 (cuda12)."""
-    wheels = [one.wheel for one in mine if not isinstance(one, Token)]
-    return not isinstance(node, Token) and any(node.wheel is wheel for wheel in wheels)
+def _is_file_of(node: Node, own: Sequence[Node]) -> bool:
+    """Return whether a node is the distribution of a variant: jax 0.12.0 of jax 0.12.0 (cuda12)."""
+    if isinstance(node, Token):
+        return False
+    return any(not isinstance(other, Token) and node.wheel is other.wheel for other in own)
 
 
 def _label(node: Node) -> str:
-    if isinstance(node, Variant):
-        return f"{node.framework.name} {node.label}"
-    if isinstance(node, Candidate):
-        return f"{node.name} {node.build.local if node.build else node.version}"
-    return str(node)
+    return str(node) if isinstance(node, Token) else node.label
 
 
-def _code(need: AgreeNeed) -> str:
-    return next((code for text, code in CODES.items() if need.ident[1:].startswith(text)), "conflict")
+def _code(agreement: AgreementRequirement) -> str:
+    topic = agreement.topic
+    if topic.startswith(CUDA_MAJOR):
+        return "cuda-major"
+    if topic.startswith(CUDA_BUILD):
+        return "cuda-variant"
+    if topic.startswith(OWNER):
+        return "two-owners"
+    return "bad-pair"
 
 
-def _values(side: _Side, ident: str) -> set[str]:
-    return {need.value for _, need in side.needs[ident] if isinstance(need, AgreeNeed)}
+def _topic_text(agreement: AgreementRequirement) -> str:
+    """Return "CUDA 13", or "torch built for cu132"."""
+    topic = agreement.topic
+    if topic == CUDA_MAJOR:
+        return f"CUDA {agreement.value}"
+    if topic.startswith(CUDA_BUILD):
+        return f"{topic.removeprefix(CUDA_BUILD)} built for {agreement.value}"
+    return f"{topic} {agreement.value}"
 
 
-def _said(need: AgreeNeed) -> str:
-    """ "CUDA 13"; "the CUDA build cu132 of torch"."""
-    topic = need.ident[1:]
-    if topic == "CUDA major":
-        return f"CUDA {need.value}"
-    if topic.startswith("CUDA build of "):
-        return f"{topic.removeprefix('CUDA build of ')} built for {need.value}"
-    return f"{topic} {need.value}"
+def _with_owner(who: str, agreement: AgreementRequirement) -> str:
+    return f"{who}, which needs {_topic_text(agreement)}"
 
 
-def _facts(shelf: Shelf, release: Candidate | Variant) -> list[Reason]:
-    facts = shelf.variant_facts(release) if isinstance(release, Variant) else shelf.facts(release)
-    return [reason for reasons in facts.values() for reason in reasons]
-
-
-def _topics(shelf: Shelf, release: Candidate | Variant) -> Iterator[AgreeNeed]:
-    needs = shelf.variant_needs(release) if isinstance(release, Variant) else shelf.build_needs(release)
-    for need in needs:
-        if isinstance(need, AgreeNeed):
-            yield need
+def _range_reason(
+    who: str, mine: PackageRequirement, whose: str, theirs: PackageRequirement
+) -> Reason:
+    if who == REQUEST:
+        who, mine, whose, theirs = whose, theirs, who, mine
+    origin = f"which {whose} needs"
+    if whose == REQUEST:
+        origin = "as requested"
+    return Reason(code="conflict", subject=who, need=str(mine), have=f"{theirs}, {origin}")

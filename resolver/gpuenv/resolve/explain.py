@@ -1,117 +1,458 @@
-"""Why nothing fits, whole, and what would: data, not sentences."""
+"""Why a request is impossible, and why a build was not chosen: reasons as data.
+
+Codes of reasons about files: not-in-index, no-version, conflict (with a constraint), only-sdist,
+no-wheel-for-target, requires-python, hash, yanked, no-wheel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
-from ..errors import Change, Explanation, Reason
-from ..requirements.target import parse_requirement
-from .candidates import Candidate, Shelf
-from .conflicts import ASKED, Failure, Trials, clashes, conflicts
-from .needs import DistNeed, FactNeed, FrameworkNeed, Need
-from .not_found import lacking
-from .passed_over import reasons_against
-from .selection import Limits
-from .suggestions import Asked, smallest_changes
+from ..errors import Change, Explanation, Reason, UnusableFileError
+from ..model import Build, Rejection, Wheel
+from ..requirements.target import interpreter_tag, parse_requirement
+from .candidates import CandidateStore
+from .conflicts import REQUEST, Trials, conflicting_groups, group_conflicts
+from .graph import (
+    FILE_FACT,
+    PYTHON_FACT,
+    Candidate,
+    Cause,
+    FrameworkRequirement,
+    HostRequirement,
+    Node,
+    NodeRequirement,
+    PackageRequirement,
+    Release,
+    Variant,
+)
+from .release_facts import ReleaseFacts, python_text
+from .resolution import ImpossibleError
+from .selection import Constraints, admitted, is_exact
+from .suggestions import Alternatives, smallest_changes
 
-NOTHING = "no release that fits"
+SHOWN = 6  # versions or tags in one reason
+NO_RELEASE = "no release that fits"
 
 
 class Question(Protocol):
-    """What is to be explained: a request that was tried on a host, and what stood against it."""
+    """A request that was tried on a host, and the causes of its failure."""
 
-    shelf: Shelf
-    roots: Sequence[Need]
-    failure: Any
+    store: CandidateStore
+    facts: ReleaseFacts
+    roots: Sequence[NodeRequirement]
+    constraints: Constraints
+    causes: Sequence[Cause]
 
-    def needs_of(self, node: Any) -> Sequence[Need]:
-        """What a node asks for."""
+    def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
+        """Return what a candidate requires."""
 
 
-def explain(question: Question, trials: Trials, asked: Asked | None) -> Explanation:
-    """The whole refusal: which of the needs fail alone or together, every fact against each build, what would help.
+def explain(
+    question: Question, trials: Trials, alternatives: Alternatives | None
+) -> Explanation:
+    """Explain why a request has no solution.
 
-    Without `asked` no changes are looked for.
+    Args:
+        question: the request.
+        trials: solves parts of the request.
+        alternatives: solves changed requests. None: look for no changes.
+
+    Returns:
+        Every reason, by the requirements that fail alone or together, and the smallest changes
+        that help.
     """
-    shelf, roots = question.shelf, question.roots
-    names = [root for root in roots if isinstance(root, DistNeed | FrameworkNeed)]
-    groups = conflicts(trials, roots)
+    roots = question.roots
+    groups = conflicting_groups(trials, roots)
     reasons: list[Reason] = []
     for group in groups:
-        found = list(_alone(shelf, group[0]) if len(group) == 1 else clashes(shelf, trials, group, question.needs_of))
-        against = trials.solve(group)
-        if not found and isinstance(against, Failure):
-            found = _conflict_reasons(shelf, against)
-        reasons += found
+        reasons += _group_reasons(question, trials, group)
     if not groups:
-        reasons += [reason for root in names for reason in _alone(shelf, root)]
-        reasons += _conflict_reasons(shelf, question.failure)
+        for root in roots:
+            reasons += _requirement_reasons(question, root)
+        reasons += _cause_reasons(question, question.causes)
     reasons = list(dict.fromkeys(reasons))
     changes: tuple[Change, ...] = ()
-    if asked is not None:
-        changes = tuple(smallest_changes(asked, trials, groups or [tuple(roots)], reasons))
-    return Explanation(subject=" and ".join(map(str, names)), reasons=tuple(reasons), changes=changes)
+    if alternatives is not None:
+        changes = tuple(smallest_changes(alternatives, trials, groups or [tuple(roots)], reasons))
+    subject = " and ".join(map(str, roots))
+    return Explanation(subject=subject, reasons=tuple(reasons), changes=changes)
 
 
-def _alone(shelf: Shelf, root: Need) -> Iterator[Reason]:
-    if isinstance(root, FrameworkNeed):
-        yield from _framework_reasons(shelf, root)
-    elif isinstance(root, DistNeed):
-        yield from _root_reasons(shelf, root)
+def _group_reasons(
+    question: Question, trials: Trials, group: tuple[NodeRequirement, ...]
+) -> list[Reason]:
+    if len(group) == 1:
+        reasons = list(_requirement_reasons(question, group[0]))
+    else:
+        reasons = list(
+            group_conflicts(
+                question.store, question.facts, trials, group, question.requirements_of
+            )
+        )
+    if not reasons:
+        result = trials.solve(group)
+        if isinstance(result, ImpossibleError):
+            reasons = _cause_reasons(question, result.causes)
+    return reasons
 
 
-def _framework_reasons(shelf: Shelf, root: FrameworkNeed) -> Iterator[Reason]:
-    """As `_root_reasons`, over every way to install a framework."""
-    variants = shelf.variants(root.framework)
-    fitting = [one for one in variants if shelf.environment.contains(root.specifier, one.version, True)]
-    if not fitting:
-        for way in root.framework.ways:
-            name = parse_requirement(way.requires[0]).name
-            yield from _root_reasons(shelf, DistNeed(name, (), root.specifier))
+# ---- reasons against releases -------------------------------------------------------------------
+
+
+def reasons_against(
+    store: CandidateStore, facts: ReleaseFacts, release: Release
+) -> tuple[Reason, ...]:
+    """Return every reason against a release and against the CUDA libraries that it pins."""
+    reasons = facts.reasons(release)
+    try:
+        dependencies = store.index.dependencies(release.wheel)
+    except UnusableFileError as error:
+        return (*reasons, error.reason)
+    environment = store.environment
+    for dependency in dependencies:
+        if not is_exact(dependency.specifier) or not store.matrix.is_library(dependency.name):
+            continue
+        if dependency.marker and not environment.marker(dependency.marker, ()):
+            continue
+        for library in store.candidates(dependency.name):
+            if environment.contains(dependency.specifier, library.version, True):
+                for reason in facts.reasons(library):
+                    if reason not in reasons:
+                        reasons.append(reason)
+                break
+    return tuple(reasons)
+
+
+def skipped_candidates(
+    store: CandidateStore, facts: ReleaseFacts, root: PackageRequirement, chosen: Candidate
+) -> Iterator[Rejection]:
+    """Yield the builds of a framework in the user's range that are better than the chosen one."""
+    for candidate in store.candidates(root.name):
+        if candidate.wheel is chosen.wheel:
+            break
+        if candidate.wheel.yanked is not None:
+            continue
+        if store.environment.contains(root.specifier, candidate.version, True):
+            yield _rejection(store, facts, candidate, candidate.name)
+    yield from _builds_without_wheel(store, facts, root, chosen)
+
+
+def skipped_variants(
+    store: CandidateStore, facts: ReleaseFacts, root: FrameworkRequirement, chosen: Variant
+) -> Iterator[Rejection]:
+    """Yield the releases of a framework with several ways that are better than the chosen one."""
+    for variant in store.variants(root.framework):
+        if variant is chosen:
+            break
+        if variant.wheel.yanked is not None:
+            continue
+        if store.environment.contains(root.specifier, variant.version, False):
+            yield _rejection(store, facts, variant, root.framework.name)
+
+
+def _rejection(
+    store: CandidateStore, facts: ReleaseFacts, release: Release, name: str
+) -> Rejection:
+    reasons = reasons_against(store, facts, release)
+    if not reasons:
+        need = "dependencies that fit the other requirements"
+        reasons = (Reason(code="conflict", subject=release.label, need=need, have="none do"),)
+    return Rejection(name=name, version=release.local_version, reasons=reasons)
+
+
+def _builds_without_wheel(
+    store: CandidateStore, facts: ReleaseFacts, root: PackageRequirement, chosen: Candidate
+) -> Iterator[Rejection]:
+    """Yield newer builds that would run here, but of which no index has a wheel that fits."""
+    if chosen.build is None:
         return
-    against = [reasons_against(shelf, variant) for variant in fitting]
-    if all(against):
-        for reasons in against:
-            yield from reasons
+    listed = set()
+    for candidate in store.candidates(root.name):
+        if candidate.build is not None:
+            listed.add((candidate.build.version, candidate.build.variant))
+    python, platform = store.host.python, store.host.platform
+    tag = interpreter_tag(python.version, python.free_threaded)
+    for build in store.matrix.builds(root.name, platform, chosen.build.version):
+        key = (build.version, build.variant)
+        if key in listed or not _is_requested(store, root, build) or facts.build_reasons(build):
+            continue
+        listed.add(key)
+        reason = Reason(
+            code="no-wheel",
+            subject=f"{root.name} {build.local}",
+            need=f"a wheel for {tag} on {platform}",
+            have="none in the index data",
+            source=build.code.source,
+        )
+        yield Rejection(name=root.name, version=build.local, reasons=(reason,))
 
 
-def _root_reasons(shelf: Shelf, root: DistNeed) -> Iterator[Reason]:
-    yield from lacking(shelf, root)
+def _is_requested(store: CandidateStore, root: PackageRequirement, build: Build) -> bool:
+    """Return whether the request admits a build of the compatibility data."""
+    if store.request.default_index_only and build.index != "default":
+        return False
+    if not store.host.gpus and build.cuda is not None:
+        return False
+    return store.environment.contains(root.specifier, build.version, True)
+
+
+# ---- reasons against one requirement ------------------------------------------------------------
+
+
+def _requirement_reasons(question: Question, root: NodeRequirement) -> Iterator[Reason]:
+    """Yield why a requirement of the request is impossible alone."""
+    if isinstance(root, FrameworkRequirement):
+        yield from _framework_reasons(question, root)
+    elif isinstance(root, PackageRequirement):
+        yield from _package_reasons(question, root)
+
+
+def _framework_reasons(question: Question, root: FrameworkRequirement) -> Iterator[Reason]:
+    variants = question.store.variants(root.framework)
+    contains = question.store.environment.contains
+    in_range = [one for one in variants if contains(root.specifier, one.version, True)]
+    if in_range:
+        yield from _reasons_against_all(question, in_range)
+        return
+    for way in root.framework.ways:
+        name = parse_requirement(way.requires[0]).name
+        yield from _package_reasons(question, PackageRequirement(name, (), root.specifier))
+
+
+def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
+    yield from missing_release_reasons(question.store, root)
     if root.url is not None:
         return
-    contains = shelf.environment.contains
-    fitting = [one for one in shelf.candidates(root.name) if contains(root.specifier, one.version, True)]
-    against = [reasons_against(shelf, candidate) for candidate in fitting]
-    # Where one of the builds has nothing against it, the host is not what stands in the way.
-    if all(against):
-        for reasons in against:
-            yield from reasons
+    contains = question.store.environment.contains
+    candidates = question.store.candidates(root.name)
+    in_range = [one for one in candidates if contains(root.specifier, one.version, True)]
+    yield from _reasons_against_all(question, in_range)
 
 
-def _conflict_reasons(shelf: Shelf, failure: Any) -> list[Reason]:
-    """What resolvelib names: requirements on one package that no release satisfies together, constraints included."""
-    limits = Limits([parse_requirement(text) for text in shelf.request.constraints], shelf.environment)
-    rows: list[tuple[Reason, list[Reason]]] = []
-    causes = [cause for cause in failure.causes if not isinstance(cause.requirement, FactNeed)]
+def _reasons_against_all(question: Question, releases: Iterable[Release]) -> Iterator[Reason]:
+    """Yield the reasons against releases if there is one against each of them.
+
+    If one release has nothing against it, the host is not what prevents the solution.
+    """
+    store, facts = question.store, question.facts
+    reasons = [reasons_against(store, facts, release) for release in releases]
+    if all(reasons):
+        for against in reasons:
+            yield from against
+
+
+def missing_release_reasons(
+    store: CandidateStore,
+    requirement: PackageRequirement,
+    constraints: Sequence[str] = (),
+    dependent: str = "",
+) -> Iterator[Reason]:
+    """Yield why no file of a package is a candidate for a requirement; nothing if one is.
+
+    Args:
+        store: the candidates.
+        requirement: the requirement.
+        constraints: further ranges, those of the user's constraints.
+        dependent: the release that has the requirement; "" is the request.
+    """
+    reasons = _missing_release_reasons(store, requirement, constraints)
+    if not dependent:
+        yield from reasons
+    else:
+        for reason in reasons:
+            yield reason.replace(need=f"{reason.need}, for {dependent}")
+
+
+def _missing_release_reasons(
+    store: CandidateStore, requirement: PackageRequirement, constraints: Sequence[str]
+) -> Iterator[Reason]:
+    name = requirement.name
+    if requirement.url is not None:
+        if not store.at_url(name, requirement.url):
+            file = store.index.direct(name, requirement.url)
+            yield from _unfit_file_reasons(store, requirement, [file])
+        return
+    files = [*store.index.wheels(name), *store.index.sdists(name)]
+    if not files:
+        have = "not found on any index"
+        yield Reason(code="not-in-index", subject=name, need="a wheel", have=have)
+        return
+    ranges = [text for text in (requirement.specifier, *constraints) if text]
+    contains = store.environment.contains
+
+    def in_ranges(version: str) -> bool:
+        return all(contains(specifier, version, True) for specifier in ranges)
+
+    files_in_ranges = [file for file in files if in_ranges(file.version)]
+    if not files_in_ranges:
+        yield _no_version_reason(store, requirement, constraints, files)
+        return
+    fitting = [one for one in store.candidates(name) if in_ranges(one.version)]
+    if not fitting:
+        yield from _unfit_file_reasons(store, requirement, files_in_ranges)
+    elif not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
+        yanked = [one.version for one in fitting if one.wheel.yanked is not None]
+        yield Reason(
+            code="yanked",
+            subject=str(requirement),
+            need="a release that is not yanked, or one that == names",
+            have=f"yanked: {_first(yanked)}",
+            source="PEP 592",
+        )
+
+
+def _no_version_reason(
+    store: CandidateStore,
+    requirement: PackageRequirement,
+    constraints: Sequence[str],
+    files: Sequence[Wheel],
+) -> Reason:
+    """Return that no version is in the ranges. `files` are those of all versions."""
+    name, specifier = requirement.name, requirement.specifier
+    wheels = [file for file in files if _is_wheel(file)]
+    versions = list(dict.fromkeys(file.version for file in wheels or files))
+    have = versions[0]
+    if len(versions) > 1:
+        have = f"{versions[-1]} to {versions[0]}"
+    needs = [f"{name}{specifier}"]
+    needs += [f"the constraint {name}{constraint}" for constraint in constraints]
+    code = "no-version"
+    contains = store.environment.contains
+    has_version = not specifier or any(contains(specifier, one, True) for one in versions)
+    if constraints and has_version:
+        code = "conflict"  # with the constraints
+    return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+
+
+def _unfit_file_reasons(
+    store: CandidateStore, requirement: PackageRequirement, files: Sequence[Wheel]
+) -> Iterator[Reason]:
+    """Yield why none of some files fits the target and the request."""
+    environment, name, subject = store.environment, requirement.name, str(requirement)
+    allows_sdist = name in store.request.allow_sdist
+    wheels = [file for file in files if _is_wheel(file)]
+    sdists = [file for file in files if not _is_wheel(file)]
+    tag_fits = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
+    if allows_sdist:
+        tag_fits += sdists
+    python_fits = [file for file in tag_fits if environment.accepts_python(file.requires_python)]
+    hashes = dict(store.request.hashes).get(name)
+    if python_fits and hashes is not None:
+        yield _hash_reason(subject, hashes, python_fits)
+        return
+    if tag_fits:
+        pythons = _first([file.requires_python or "any" for file in tag_fits])
+        have = python_text(store.host)
+        yield Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
+    elif wheels:
+        yield _no_wheel_reason(store, subject, wheels)
+    if sdists and not allows_sdist:
+        yield Reason(
+            code="only-sdist",
+            subject=subject,
+            need=f"a wheel, or --allow-sdist {name}",
+            have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
+        )
+
+
+def _hash_reason(subject: str, hashes: Sequence[str], files: Sequence[Wheel]) -> Reason:
+    allowed = _first([f"sha256 {sha256}" for sha256 in hashes], 2)
+    have = _first([f"{file.filename} with sha256 {file.sha256}" for file in files], 2)
+    return Reason(code="hash", subject=subject, need=f"a file with {allowed}", have=have)
+
+
+def _no_wheel_reason(store: CandidateStore, subject: str, wheels: Sequence[Wheel]) -> Reason:
+    host = store.host
+    python = f"{host.python.version[0]}.{host.python.version[1]}"
+    if host.python.free_threaded:
+        python += "t"
+    need = f"a wheel for CPython {python} on {host.platform}"
+    if host.glibc:
+        need += f" with glibc {host.glibc[0]}.{host.glibc[1]}"
+    tags = {"-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]) for wheel in wheels}
+    have = ", ".join(sorted(tags)[:SHOWN])
+    return Reason(code="no-wheel-for-target", subject=subject, need=need, have=have)
+
+
+def _is_wheel(file: Wheel) -> bool:
+    return file.filename.endswith(".whl")
+
+
+def _first(texts: Sequence[str], shown: int = SHOWN) -> str:
+    """Return the first different texts, and how many more there are."""
+    different = list(dict.fromkeys(texts))
+    text = ", ".join(different[:shown])
+    if len(different) > shown:
+        text += f" and {len(different) - shown} more"
+    return text
+
+
+# ---- the causes that resolvelib names -----------------------------------------------------------
+
+
+def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
+    """Return the requirements on one package that no release meets together, and unusable files."""
+    ranges = [cause for cause in causes if not isinstance(cause.requirement, HostRequirement)]
+    conflicts: list[Reason] = []
+    details: list[Reason] = []
+    reasons: list[Reason] = []
+    for cause in ranges:
+        missing = _missing_for_cause(question, cause)
+        conflict = _conflict_reason(question, cause, ranges)
+        conflicts.append(conflict)
+        details += missing
+        reasons += [conflict, *missing]
+    fact_reasons = _file_reasons(causes)
+    reasons += fact_reasons
+    if not details and not fact_reasons:
+        return reasons
+    # That no release fits what was requested says nothing if another reason says why.
+    empty = [one for one in conflicts if (one.subject, one.have) == (REQUEST, NO_RELEASE)]
+    return [reason for reason in reasons if not any(reason is one for one in empty)]
+
+
+def _file_reasons(causes: Sequence[Cause]) -> list[Reason]:
+    """Return the reasons of files that cannot be used."""
+    reasons: list[Reason] = []
     for cause in causes:
-        need, parent = cause.requirement, cause.parent
-        others = {str(other.requirement) for other in causes if other.requirement.ident == need.ident}
-        found: list[Reason] = []
-        by = f"{parent.name} {parent.version}" if isinstance(parent, Candidate) else ""
-        if isinstance(need, DistNeed):
-            others |= {f"the constraint {text}" for text in limits.texts(need.name)}
-            found += lacking(shelf, need, limits.ranges.get(need.name, ()), by)
-        have = ", ".join(sorted(others - {str(need)})) or NOTHING
-        subject = by or "the request"
-        rows.append((Reason(code="conflict", subject=subject, need=str(need), have=have), found))
-    facts = [
-        reason
-        for cause in failure.causes
-        if isinstance(cause.requirement, FactNeed) and cause.requirement.ident in ("__file", "__python")
-        for reason in cause.requirement.reasons
-    ]
-    # That nothing fits what was asked for says nothing more where it is said why.
-    why = any(found for _, found in rows) or bool(facts)
-    heads = [[] if why and (head.subject, head.have) == (ASKED, NOTHING) else [head] for head, _ in rows]
-    return [reason for head, (_, found) in zip(heads, rows, strict=True) for reason in (*head, *found)] + facts
+        requirement = cause.requirement
+        if not isinstance(requirement, HostRequirement):
+            continue
+        if requirement.identifier in (FILE_FACT, PYTHON_FACT):
+            reasons += requirement.reasons
+    return reasons
+
+
+def _dependent(cause: Cause) -> str:
+    """Return the release that has the requirement of a cause; "" is the request."""
+    if isinstance(cause.parent, Candidate):
+        return f"{cause.parent.name} {cause.parent.version}"
+    return ""
+
+
+def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
+    requirement = cause.requirement
+    if not isinstance(requirement, PackageRequirement):
+        return []
+    constraints = question.constraints.ranges.get(requirement.name, ())
+    return list(
+        missing_release_reasons(question.store, requirement, constraints, _dependent(cause))
+    )
+
+
+def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) -> Reason:
+    """Return a requirement with the others on the same node, constraints included."""
+    requirement = cause.requirement
+    others = set()
+    for other in causes:
+        if other.requirement.identifier == requirement.identifier:
+            others.add(str(other.requirement))
+    if isinstance(requirement, PackageRequirement):
+        for text in question.constraints.texts(requirement.name):
+            others.add(f"the constraint {text}")
+    others.discard(str(requirement))
+    have = ", ".join(sorted(others)) or NO_RELEASE
+    subject = _dependent(cause) or REQUEST
+    return Reason(code="conflict", subject=subject, need=str(requirement), have=have)

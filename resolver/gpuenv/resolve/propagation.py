@@ -1,221 +1,316 @@
-"""Which releases can go together at all: the search for requests that resolvelib loses its way in.
+"""Constraint propagation: which releases can go together at all.
 
-resolvelib sees a conflict when it has chosen both sides, and tries all that it chose in between again and again: five
-frameworks on an old GPU take it more than the steps that it is given. Here every name has the set of its releases that
-are still possible. What all of a name's releases ask of another narrows that one's set, and a release goes that asks
-for what is not left, until nothing changes (arc consistency); then a framework is chosen and the same is done again.
+resolvelib sees a conflict only after it has chosen both sides, and then retries everything that it
+chose in between. With five frameworks on an old GPU this exceeds any sensible number of rounds.
 
-Looking at every release of every name takes a while, and the frameworks' own conflicts (one CUDA major, one cuDNN) show
-without it: `shallow` follows only what names with one release left ask for (unit propagation).
+Here every node has the set of its possible releases, as bits of an integer (bit 0 is the best
+release). Propagation removes releases until nothing changes (arc consistency):
 
-It only rules out: names about which the network would have to be asked, and files at URLs, may be anything. What is
-left is for resolvelib, which then hardly meets a conflict.
+- A release goes if it requires something that no possible release fulfils.
+- What all possible releases of a node require limits the sets of other nodes.
+
+Then the next framework is fixed to its best possible release, and propagation runs again.
+
+Full propagation reads every release of every node, which takes a while. Shallow propagation (unit
+propagation) follows only nodes with one release left. The usual conflicts of frameworks, one CUDA
+major and one cuDNN, already show there.
+
+Propagation only excludes. A name that the network would have to be asked about, and a file at a
+URL, may be anything. resolvelib decides about what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from .candidates import Candidate, Variant
-from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
-from .provider import Node, Provider
+from .graph import (
+    AgreementRequirement,
+    Candidate,
+    FrameworkRequirement,
+    HostRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageId,
+    PackageRequirement,
+    SameFileRequirement,
+    Variant,
+)
+from .provider import Provider
 
-Sets = dict[str, int]  # name -> its releases that are possible, as bits: the best is bit 0
-Within = dict[str, frozenset[int]]  # name -> the id of each wheel, or variant of a framework, that is possible
+Sets = dict[Identifier, int]  # node -> its possible releases as bits
+Allowed = dict[str, frozenset[int]]  # see Provider.allowed
+
+_ANYTHING = -1  # all bits
 
 
-class LostError(Exception):
-    """The search took more than it may."""
+class TooManyTrialsError(Exception):
+    """The search took more trials than it may."""
 
 
-def combinations(provider: Provider, roots: Sequence[Need], most: int, *, shallow: bool = False) -> Iterator[Within]:
-    """What is possible beside each combination of frameworks, the best first; none if nothing is.
+def combinations(
+    provider: Provider, roots: Sequence[NodeRequirement], max_trials: int, *, shallow: bool = False
+) -> Iterator[Allowed]:
+    """Yield what is possible for each combination of framework releases, the best first.
 
-    The first framework of the provider's order is as good as can be in the first of them, then the second, and so on.
-    LostError after `most` trials.
+    In the first combination the first framework of the provider's order is as new as possible,
+    then the second one, and so on. Without any combination nothing is possible.
+
+    Raises:
+        TooManyTrialsError: after `max_trials` releases were tried.
     """
-    narrowing = _Narrowing(provider, most, shallow=shallow)
-    start: Sets = {}
+    propagation = _Propagation(provider, max_trials, shallow=shallow)
+    sets: Sets = {}
     for root in roots:
-        mask = narrowing.mask(root)
+        mask = propagation.mask(root)
         if mask is not None:
-            start[root.ident] = start.get(root.ident, narrowing.all(root.ident)) & mask
-    names = sorted((name for name in start if name in provider.order), key=provider.order.__getitem__)
-    for sets in narrowing.choices(narrowing.narrowed(start, set(start)), names):
-        yield narrowing.within(sets)
+            node = root.identifier
+            sets[node] = sets.get(node, propagation.all(node)) & mask
+    frameworks = [node for node in sets if node in provider.order]
+    frameworks.sort(key=provider.order.__getitem__)
+    for combination in propagation.choices(propagation.propagated(sets, set(sets)), frameworks):
+        yield propagation.allowed(combination)
 
 
-class _Narrowing:
-    """Sets of releases, and what each release asks for as sets."""
+class _Propagation:
+    """Sets of releases, and what each release requires as sets."""
 
-    def __init__(self, provider: Provider, most: int, *, shallow: bool) -> None:
-        self._provider, self._left, self._shallow = provider, most, shallow
-        self._at_hand = provider.shelf.index.at_hand
-        self._pools: dict[str, Sequence[Node]] = {}
-        self._values: dict[str, dict[str, int]] = {}
-        self._all: Sets = {}
-        self._masks: dict[tuple[str, str], int] = {}
-        self._asks: dict[tuple[str, int], Sets | None] = {}
-        self._users: dict[str, set[str]] = {}
+    def __init__(self, provider: Provider, max_trials: int, *, shallow: bool) -> None:
+        self._provider = provider
+        self._trials_left = max_trials
+        self._shallow = shallow
+        self._releases: dict[Identifier, Sequence[Node]] = {}
+        self._values: dict[Identifier, dict[str, int]] = {}  # agreement -> value -> its bit
+        self._masks: dict[tuple[Identifier, str], int] = {}
+        self._required: dict[tuple[Identifier, int], Sets | None] = {}
+        self._dependents: dict[Identifier, set[Identifier]] = {}
 
-    def all(self, name: str) -> int:
-        """Every release of a name that `mask` was asked about; of a topic every value."""
-        return self._all.get(name, -1)
+    # ---- requirements as sets
 
-    def mask(self, need: Need) -> int | None:
-        """The releases of its name that a need admits; None if it may be anything."""
-        name = need.ident
-        if isinstance(need, AgreeNeed):
-            values = self._values.setdefault(name, {})
-            return 1 << values.setdefault(need.value, len(values))
-        if isinstance(need, FactNeed):
-            return 0 if self._provider.blocked(need) else None
-        if isinstance(need, FrameworkNeed):
-            known = all(self._known(way.requires[0].partition("[")[0]) for way in need.framework.ways)
-        else:
-            known = not isinstance(need, DistNeed) or (not need.url and self._known(need.name))
-        if not known:
+    def all(self, node: Identifier) -> int:
+        """Return every known release of a node as bits; of an agreement every value."""
+        if node not in self._releases:
+            return _ANYTHING
+        return (1 << len(self._releases[node])) - 1
+
+    def mask(self, requirement: NodeRequirement) -> int | None:
+        """Return the releases of its node that a requirement admits; None if it may be anything."""
+        if isinstance(requirement, AgreementRequirement):
+            values = self._values.setdefault(requirement.identifier, {})
+            return 1 << values.setdefault(requirement.value, len(values))
+        if isinstance(requirement, HostRequirement):
+            return 0 if self._provider.is_blocked(requirement) else None
+        if not self._is_known(requirement):
             return None
-        key = (name, str(need)) if not isinstance(need, ExactNeed) else (name, need.wheel.filename)
-        if key not in self._masks:
-            pool = self._pool(need)
-            met = self._provider.is_satisfied_by
-            self._masks[key] = sum(1 << i for i, node in enumerate(pool) if met(need, node))
-        if not self._masks[key] and isinstance(need, DistNeed):
-            ranges = [need.specifier, *self._provider.limits.ranges.get(need.name, ())]
-            return None if self._provider.widening.may_help(need.name, ranges) else 0
-        return self._masks[key]
+        mask = self._mask_of_releases(requirement)
+        if not mask and isinstance(requirement, PackageRequirement):
+            ranges = [
+                requirement.specifier,
+                *self._provider.constraints.ranges.get(requirement.name, ()),
+            ]
+            if self._provider.widening.may_help(requirement.name, ranges):
+                return None
+        return mask
 
-    def _known(self, name: str) -> bool:
-        return self._at_hand(name) and name not in self._provider.shelf.request.allow_sdist and not (
-            self._provider.limits.urls.get(name)
-        )  # fmt: skip
+    def _is_known(self, requirement: NodeRequirement) -> bool:
+        """Return whether all releases of a requirement's node are known without the network."""
+        if isinstance(requirement, FrameworkRequirement):
+            names = [way.requires[0].partition("[")[0] for way in requirement.framework.ways]
+            return all(map(self._is_name_known, names))
+        if isinstance(requirement, PackageRequirement):
+            return not requirement.url and self._is_name_known(requirement.name)
+        return True
 
-    def _pool(self, need: Need) -> Sequence[Node]:
-        """Every release of a need's name that the host and the constraints admit, best first."""
-        name = need.ident
-        if name not in self._pools:
-            provider, base = self._provider, name.partition("[")[0]
-            limits = provider.limits.ranges.get(base, [])
-            found: Sequence[Node]
-            if isinstance(need, FrameworkNeed):
-                found = provider.shelf.variants(need.framework)  # whether one is refused is asked when it is tried
-            else:
-                found = [
-                    one
-                    for one in provider.shelf.candidates(base)
-                    if not provider.refused(one) and all(provider.contains(text, one.version, True) for text in limits)
-                ]
-                if name != base:
-                    extras = tuple(name[len(base) + 1 : -1].split(","))
-                    found = [provider.with_extras(one, extras) for one in found if isinstance(one, Candidate)]
-            self._pools[name] = found
-            self._all[name] = (1 << len(found)) - 1
-        return self._pools[name]
+    def _is_name_known(self, name: str) -> bool:
+        store = self._provider.store
+        return (
+            store.index.at_hand(name)
+            and name not in store.request.allow_sdist
+            and not self._provider.constraints.urls.get(name)
+        )
 
-    def _asked_by(self, name: str, number: int) -> Sets | None:
-        """What a release asks for; None if it cannot be had here."""
-        key = name, number
-        if key not in self._asks:
-            found: Sets | None = {}
-            node = self._pools[name][number] if name in self._pools else None
-            if isinstance(node, Variant) and self._provider.refused(node):
-                found = None
-            for need in self._provider.get_dependencies(node) if node is not None and found is not None else ():
-                mask = self.mask(need)
-                if mask is not None and found is not None:
-                    self._users.setdefault(need.ident, set()).add(name)
-                    found[need.ident] = found.get(need.ident, -1) & mask
-                    found = found if mask else None
-            self._asks[key] = found
-        return self._asks[key]
+    def _mask_of_releases(self, requirement: NodeRequirement) -> int:
+        text = str(requirement)
+        if isinstance(requirement, SameFileRequirement):
+            text = requirement.wheel.filename
+        key = (requirement.identifier, text)
+        mask = self._masks.get(key)
+        if mask is None:
+            mask = 0
+            for number, release in enumerate(self._releases_of(requirement)):
+                if self._provider.is_satisfied_by(requirement, release):
+                    mask |= 1 << number
+            self._masks[key] = mask
+        return mask
 
-    def narrowed(self, sets: Sets, changed: set[str]) -> Sets | None:
-        """The sets without what cannot be, given that those of `changed` became smaller; None if one is empty."""
+    def _releases_of(self, requirement: NodeRequirement) -> Sequence[Node]:
+        """Return every release of a node that the host and the constraints admit, best first.
+
+        Whether a variant of a framework is refused is looked at when it is tried.
+        """
+        node = requirement.identifier
+        if node not in self._releases:
+            if isinstance(node, PackageId):
+                self._releases[node] = self._candidates(node)
+            elif isinstance(requirement, FrameworkRequirement):
+                self._releases[node] = self._provider.store.variants(requirement.framework)
+        return self._releases[node]
+
+    def _candidates(self, node: PackageId) -> list[Candidate]:
+        provider, name, extras = self._provider, node.name, node.extras
+        contains = provider.store.environment.contains
+        ranges = provider.constraints.ranges.get(name, [])
+        candidates = []
+        for candidate in provider.store.candidates(name):
+            if provider.is_refused(candidate):
+                continue
+            if all(contains(specifier, candidate.version, True) for specifier in ranges):
+                candidates.append(candidate)
+        if extras:
+            candidates = [provider.with_extras(candidate, extras) for candidate in candidates]
+        return candidates
+
+    def _required_by(self, node: Identifier, number: int) -> Sets | None:
+        """Return what a release requires of other nodes; None if the release is impossible."""
+        key = (node, number)
+        if key not in self._required:
+            self._required[key] = self._read_required(node, number)
+        return self._required[key]
+
+    def _read_required(self, node: Identifier, number: int) -> Sets | None:
+        required: Sets = {}
+        if node not in self._releases:
+            return required  # an agreement requires nothing
+        release = self._releases[node][number]
+        if isinstance(release, Variant) and self._provider.is_refused(release):
+            return None
+        for requirement in self._provider.get_dependencies(release):
+            mask = self.mask(requirement)
+            if mask is None:
+                continue
+            target = requirement.identifier
+            self._dependents.setdefault(target, set()).add(node)
+            if not mask:
+                return None
+            required[target] = required.get(target, _ANYTHING) & mask
+        return required
+
+    # ---- propagation
+
+    def propagated(self, sets: Sets, changed: set[Identifier]) -> Sets | None:
+        """Return the sets without impossible releases; None if a node has no release left.
+
+        Args:
+            sets: the possible releases of every node that is required so far.
+            changed: the nodes whose set, or the set of one of their requirements, became smaller.
+        """
         sets, queue = dict(sets), set(changed)
         while queue:
-            name = queue.pop()
-            if self._shallow and sets[name] & (sets[name] - 1):
+            node = queue.pop()
+            if self._shallow and _several(sets[node]):
                 continue
-            kept, common = self._kept(sets, name)
-            if not kept:
+            possible, common = self._possible_releases(sets, node)
+            if not possible:
                 return None
-            if kept != sets[name]:
-                sets[name] = kept
-                queue |= self._users.get(name, set()) & sets.keys()
+            if possible != sets[node]:
+                sets[node] = possible
+                queue |= self._dependents_in(node, sets)
             for other, mask in common.items():
                 left = sets.get(other, self.all(other)) & mask
                 if sets.get(other) != left:
                     sets[other] = left
-                    queue |= {other} | (self._users.get(other, set()) & sets.keys())
+                    queue |= {other} | self._dependents_in(other, sets)
         return sets
 
-    def _kept(self, sets: Sets, name: str) -> tuple[int, Sets]:
-        """The releases of a name that ask for nothing that is gone, and what all of these ask for."""
-        kept, common = 0, None
-        for number in _bits(sets[name]):
-            asks = self._asked_by(name, number)
-            if asks is None or not all(sets.get(other, self.all(other)) & mask for other, mask in asks.items()):
+    def _possible_releases(self, sets: Sets, node: Identifier) -> tuple[int, Sets]:
+        """Return the releases of a node that are possible, and what all of these require."""
+        possible = 0
+        common: Sets | None = None
+        for number in _bits(sets[node]):
+            required = self._required_by(node, number)
+            if required is None or not self._fulfils(sets, required):
                 continue
-            kept |= 1 << number
-            if common is None:
-                common = dict(asks)
-            else:
-                common = {other: mask | asks[other] for other, mask in common.items() if other in asks}
-        return kept, common or {}
+            possible |= 1 << number
+            common = _either(required, common)
+        return possible, common or {}
 
-    def choices(self, sets: Sets | None, names: Sequence[str]) -> Iterator[Sets]:
-        """The sets beside each choice of one release for all of `names`, in the order of these."""
-        if sets is None or not (self._shallow or self._possible(sets)):
+    def _fulfils(self, sets: Sets, required: Mapping[Identifier, int]) -> bool:
+        """Return whether the sets leave something of everything that is required."""
+        return all(sets.get(node, self.all(node)) & mask for node, mask in required.items())
+
+    def _dependents_in(self, node: Identifier, sets: Sets) -> set[Identifier]:
+        return self._dependents.get(node, set()) & sets.keys()
+
+    # ---- search
+
+    def choices(self, sets: Sets | None, frameworks: Sequence[Identifier]) -> Iterator[Sets]:
+        """Yield the sets for each choice of one release for every framework, best first."""
+        if sets is None or not (self._shallow or self._has_solution(sets)):
             return
-        if not names:
+        if not frameworks:
             yield sets
             return
-        name = names[0]
-        for number in _bits(sets[name]):
-            self._try(name)
-            asks = self._asked_by(name, number)
-            if asks is not None and all(sets.get(other, self.all(other)) & mask for other, mask in asks.items()):
-                smaller = self.narrowed({**sets, name: 1 << number}, self._touched(name, sets))
-                yield from self.choices(smaller, names[1:])
+        framework, *others = frameworks
+        for number in _bits(sets[framework]):
+            self._count_trial()
+            required = self._required_by(framework, number)
+            if required is not None and self._fulfils(sets, required):
+                yield from self.choices(self._fixed(sets, framework, number), others)
 
-    def _try(self, name: str) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise LostError(name)
-
-    def _possible(self, sets: Sets) -> bool:
-        """Whether there is a choice for every name."""
-        open_names = [name for name, mask in sets.items() if mask & (mask - 1)]
-        if not open_names:
+    def _has_solution(self, sets: Sets) -> bool:
+        """Return whether one release can be chosen for every node."""
+        undecided = [node for node, mask in sets.items() if _several(mask)]
+        if not undecided:
             return True
-        name = min(open_names, key=lambda one: (sets[one].bit_count(), one))
-        for number in _bits(sets[name]):
-            self._try(name)
-            smaller = self.narrowed({**sets, name: 1 << number}, self._touched(name, sets))
-            if smaller is not None and self._possible(smaller):
+        node = min(undecided, key=lambda node: (sets[node].bit_count(), node))
+        for number in _bits(sets[node]):
+            self._count_trial()
+            fixed = self._fixed(sets, node, number)
+            if fixed is not None and self._has_solution(fixed):
                 return True
         return False
 
-    def _touched(self, name: str, sets: Sets) -> set[str]:
-        if self._shallow:
-            return {name}
-        return {name} | (self._users.get(name, set()) & sets.keys())
+    def _fixed(self, sets: Sets, node: Identifier, number: int) -> Sets | None:
+        """Return the sets with one release chosen for a node."""
+        changed = {node}
+        if not self._shallow:
+            changed |= self._dependents_in(node, sets)
+        return self.propagated({**sets, node: 1 << number}, changed)
 
-    def within(self, sets: Sets) -> Within:
-        """The sets for the provider."""
-        found: Within = {}
-        for name, mask in sets.items():
-            if name in self._pools and "[" not in name:
-                nodes = [self._pools[name][number] for number in _bits(mask)]
-                found[name] = frozenset(
-                    id(node.wheel) if isinstance(node, Candidate) else id(node) for node in nodes
-                )  # fmt: skip
-        return found
+    def _count_trial(self) -> None:
+        self._trials_left -= 1
+        if self._trials_left < 0:
+            raise TooManyTrialsError
 
+    def allowed(self, sets: Sets) -> Allowed:
+        """Return the sets as the provider takes them."""
+        allowed: Allowed = {}
+        for node, mask in sets.items():
+            if node not in self._releases or (isinstance(node, PackageId) and node.extras):
+                continue
+            ids = set()
+            for number in _bits(mask):
+                release = self._releases[node][number]
+                # A wheel stands for the nodes of all extras.
+                ids.add(id(release.wheel) if isinstance(release, Candidate) else id(release))
+            allowed[node] = frozenset(ids)
+        return allowed
+
+
+def _either(required: Sets, common: Sets | None) -> Sets:
+    """Return what a release and all releases before it require: by shared node the union."""
+    if common is None:
+        return dict(required)
+    return {node: mask | required[node] for node, mask in common.items() if node in required}
+
+
+def _several(mask: int) -> bool:
+    """Return whether a mask has more than one bit."""
+    return bool(mask & (mask - 1))
 
 
 def _bits(mask: int) -> Iterator[int]:
+    """Yield the numbers of the bits of a mask, the lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

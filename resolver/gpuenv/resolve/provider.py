@@ -1,287 +1,482 @@
-"""The resolvelib provider: requirements, host facts and topics become nodes of one graph."""
+"""The provider: resolvelib's questions about the graph, answered from a candidate store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-from ..compat.evaluate import is_doubt
+from resolvelib import AbstractProvider
+
 from ..errors import Reason, UnusableFileError
 from ..model import Requirement
-from .candidates import Candidate, Shelf, Token, Variant, is_exact
-from .needs import AgreeNeed, DistNeed, ExactNeed, FactNeed, FrameworkNeed, Need
-from .selection import Limits, Widening, admitted, is_pinned
+from .candidates import CandidateStore
+from .graph import (
+    FILE_FACT,
+    PYTHON_FACT,
+    AgreementId,
+    AgreementRequirement,
+    Candidate,
+    Cause,
+    FrameworkId,
+    FrameworkRequirement,
+    HostFactId,
+    HostRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageId,
+    PackageRequirement,
+    Release,
+    SameFileRequirement,
+    Token,
+    Variant,
+)
+from .release_facts import ReleaseFacts, is_refused, python_text
+from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned
+from .widening import Widening
 
-Node = Candidate | Token | Variant
-
+Incompatibilities = Mapping[Identifier, Iterator[Node]]
 
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
 
-class Provider:
-    """One resolution, with the methods of resolvelib's AbstractProvider (which costs an import to inherit from).
- `lenient` lets doubts pass, which a first, strict resolution refuses.
+class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
+    """One resolution: candidates, their requirements, and the order of decisions.
 
-    Frameworks are decided first, in the `order` given, so that backtracking gives up the later ones first. All else is
-    decided as pip does it, but for the order of the user's requirements, which says nothing: by name.
+    Order of decisions: host facts and agreements (they fail at once or cost nothing); frameworks
+    in the order of the request, so that backtracking gives up the later ones first; then as in
+    pip, except that the order of the user's requirements does not count: ties go by name.
+
+    A strict provider refuses releases with doubts; a lenient one lets doubts pass.
+
+    Attributes:
+        allowed: limits the candidates of a node to these wheels or variants, given by `id()`.
+            Nodes that are missing have no limit.
+        causes: the causes of the last conflict.
     """
 
-    def __init__(self, shelf: Shelf, order: Sequence[str], limits: Limits, widening: Widening, *, lenient: bool):
-        self.shelf, self.lenient = shelf, lenient
-        self.order = {name: place for place, name in enumerate(order)}
-        self.limits, self.widening = limits, widening
-        self.contains = shelf.environment.contains
-        self.within: Mapping[str, frozenset[int]] = {}  # what narrowing.py left of a name, by id
-        self.causes: list[Any] = []  # of the last conflict
-        self._conflicts: dict[str, int] = {}
-        self._verdicts: dict[Candidate | Variant, bool] = {}
-        self._needed: dict[int, tuple[Need, ...]] = {}  # by id: candidates live as long as their shelf
-        self._extra_nodes: dict[tuple[str, str, str], Candidate] = {}
+    def __init__(
+        self,
+        store: CandidateStore,
+        facts: ReleaseFacts,
+        order: Sequence[Identifier],
+        constraints: Constraints,
+        widening: Widening,
+        *,
+        lenient: bool,
+    ) -> None:
+        self.store = store
+        self.facts = facts
+        self.order = {identifier: place for place, identifier in enumerate(order)}
+        self.constraints = constraints
+        self.widening = widening
+        self.lenient = lenient
+        self.allowed: Mapping[str, frozenset[int]] = {}
+        self.causes: Sequence[Cause] = ()
+        self._contains = store.environment.contains
+        self._conflict_counts: dict[Identifier, int] = {}
+        self._refused: dict[Release, bool] = {}
+        self._dependencies: dict[Candidate, tuple[NodeRequirement, ...]] = {}
+        self._with_extras: dict[tuple[str, str, tuple[str, ...]], Candidate] = {}
 
-    def again(self) -> Provider:
-        """A provider of the same question that has not been asked anything."""
-        return Provider(self.shelf, list(self.order), self.limits, self.widening, lenient=self.lenient)
+    def renewed(self, allowed: Mapping[str, frozenset[int]] | None = None) -> Provider:
+        """Return a provider for the same question that has seen no conflict yet."""
+        provider = Provider(
+            self.store,
+            self.facts,
+            list(self.order),
+            self.constraints,
+            self.widening,
+            lenient=self.lenient,
+        )
+        if allowed is not None:
+            provider.allowed = allowed
+        return provider
 
-    # -- what resolvelib asks --
+    # ---- resolvelib: identity and order
 
-    def identify(self, requirement_or_candidate: Need | Node) -> str:
-        return requirement_or_candidate.ident
+    def identify(self, requirement_or_candidate: NodeRequirement | Node) -> Identifier:
+        """Return the identifier of the node of a requirement or candidate."""
+        return requirement_or_candidate.identifier
 
     def narrow_requirement_selection(
-        self, identifiers: Iterable[str], resolutions: Any, candidates: Any, information: Any, backtrack_causes: Any
-    ) -> Iterable[str]:
-        """Host facts and topics first: they fail at once or cost nothing. Then frameworks; then, as in pip, what the
-        last conflict was about, and what conflicts were often about before it was chosen."""
-        names = list(identifiers)
-        for name in names:
-            if name[0] in "_=":
-                return (name,)
+        self,
+        identifiers: Iterable[Identifier],
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
+    ) -> Iterable[Identifier]:
+        """Return the nodes that may be decided next.
+
+        The first host fact or agreement alone; otherwise all if a framework is open; otherwise
+        nodes of the last conflict, then nodes of many conflicts, then all. A package waits for
+        its own node with extras: a release without what its extras require says little.
+        """
+        open_nodes = list(identifiers)
+        for identifier in open_nodes:
+            if isinstance(identifier, (HostFactId, AgreementId)):
+                return (identifier,)
         self.causes = list(backtrack_causes) or self.causes
-        causes = {cause.requirement.ident for cause in backtrack_causes}
-        causes |= {cause.parent.ident for cause in backtrack_causes if cause.parent is not None}
-        for name in sorted(causes):
-            if name not in resolutions:
-                self._conflicts[name] = self._conflicts.get(name, 0) + 1
-        if any(name in self.order for name in names):
-            return names
-        # A release without what its extras ask for says little: name[extra] decides for both.
-        waiting = {name.partition("[")[0] for name in names if name[-1] == "]"}
-        names = [name for name in names if name not in waiting] if waiting else names
-        often = [name for name in names if self._conflicts.get(name, 0) >= _OFTEN]
-        return [name for name in names if name in causes] or often or names
+        conflicting = _nodes_of(backtrack_causes)
+        for identifier in conflicting - resolutions.keys():
+            self._conflict_counts[identifier] = self._conflict_counts.get(identifier, 0) + 1
+        if any(identifier in self.order for identifier in open_nodes):
+            return open_nodes
+        open_nodes = _without_waiting(open_nodes)
+        return (
+            [identifier for identifier in open_nodes if identifier in conflicting]
+            or [identifier for identifier in open_nodes if self._conflicts_often(identifier)]
+            or open_nodes
+        )
 
     def get_preference(
         self,
-        identifier: str,
-        resolutions: Mapping[str, Node],
-        candidates: Mapping[str, Iterator[Node]],
-        information: Mapping[str, Iterator[Any]],
-        backtrack_causes: Sequence[Any],
+        identifier: Identifier,
+        resolutions: Mapping[Identifier, Node],
+        candidates: Mapping[Identifier, Iterator[Node]],
+        information: Mapping[Identifier, Iterator[Cause]],
+        backtrack_causes: Sequence[Cause],
     ) -> tuple[int | bool | str, ...]:
-        needs = [info.requirement for info in information[identifier]]
-        ranges = [need.specifier for need in needs if isinstance(need, DistNeed)]
+        """Return the sort key of a node; the smallest is decided first.
+
+        The criteria: the order of the frameworks; many conflicts; one file; one version; an
+        upper bound; a requirement of the user; any range; the name.
+        """
+        causes = list(information[identifier])
+        one_file = False
+        ranges = []
+        for cause in causes:
+            requirement = cause.requirement
+            if isinstance(requirement, PackageRequirement):
+                ranges.append(requirement.specifier)
+                one_file = one_file or bool(requirement.url)
+            elif isinstance(requirement, SameFileRequirement):
+                one_file = True
         return (
             self.order.get(identifier, len(self.order)),
-            self._conflicts.get(identifier, 0) < _OFTEN,
-            not any(isinstance(need, ExactNeed) or (isinstance(need, DistNeed) and need.url) for need in needs),
+            not self._conflicts_often(identifier),
+            not one_file,
             not any(map(is_pinned, ranges)),
-            not any(clause[:1] in "<~=" for one in ranges for clause in one.split(",") if clause),
-            all(info.parent is not None for info in information[identifier]),
+            not any(map(_has_bound, ranges)),
+            all(cause.parent is not None for cause in causes),
             not any(ranges),
             identifier,
         )
 
+    def _conflicts_often(self, identifier: Identifier) -> bool:
+        return self._conflict_counts.get(identifier, 0) >= _OFTEN
+
+    # ---- resolvelib: candidates
+
     def find_matches(
         self,
-        identifier: str,
-        requirements: Mapping[str, Iterator[Need]],
-        incompatibilities: Mapping[str, Iterator[Node]],
+        identifier: Identifier,
+        requirements: Mapping[Identifier, Iterator[NodeRequirement]],
+        incompatibilities: Incompatibilities,
     ) -> Sequence[Node] | Callable[[], Iterator[Node]]:
-        needs = list(requirements[identifier])
-        if identifier[0] == "_":
-            # A token that resolvelib gave up is no choice any more, or it would be chosen for ever.
-            given_up = next(iter(incompatibilities[identifier]), None) is not None
-            return () if given_up or any(self.blocked(need) for need in needs) else (Token(identifier, "host"),)
-        if identifier[0] == "=":
-            values = {need.value for need in needs if isinstance(need, AgreeNeed)}
-            excluded = {token.value for token in incompatibilities[identifier] if isinstance(token, Token)}
-            return (Token(identifier, values.pop()),) if len(values) == 1 and not values & excluded else ()
-        if identifier[0] == "@":
-            return self._variants([need for need in needs if isinstance(need, FrameworkNeed)], incompatibilities)
-        name = identifier.partition("[")[0]
-        if identifier != name:
-            needs += requirements.get(name, ())  # what is asked of a name holds for name[extra]
-        # resolvelib names the same one thousands of times where it goes back often: each is looked at once.
-        barred = {id(node.wheel) for node in set(incompatibilities[identifier]) if isinstance(node, Candidate)}
-        releases = self._releases(name, needs, base=identifier == name)
-        found = [candidate for candidate in releases if id(candidate.wheel) not in barred]
-        if name in self.within:
-            found = [candidate for candidate in found if id(candidate.wheel) in self.within[name]]
-        if identifier == name:
-            return lambda: (candidate for candidate in found if not self.refused(candidate))
-        extras = tuple(identifier[len(name) + 1 : -1].split(","))
-        return lambda: (self.with_extras(one, extras) for one in found if not self.refused(one))
+        """Return the candidates of a node that meet all of its requirements, best first.
 
-    def refused(self, node: Candidate | Variant) -> bool:
-        """Whether the host or the data speak against a release; it is then no candidate at all.
+        Releases that the host or the data refuse are no candidates: as candidates that fail on
+        a host fact they would make resolvelib try everything else first.
 
-        As candidates that fail on a host fact they would lead the resolver back through everything else first.
+        Raises:
+            MoreReleasesError: the live index has more releases of the package.
+            PackageIndexError: an index failed.
         """
-        verdict = self._verdicts.get(node)
-        if verdict is None:
-            facts = self.shelf.variant_facts(node) if isinstance(node, Variant) else self.shelf.facts(node)
-            verdict = self._verdicts[node] = any(
-                not (self.lenient and is_doubt(reason)) for reasons in facts.values() for reason in reasons
-            )
-        return verdict
+        of_node = list(requirements[identifier])
+        excluded = set(incompatibilities[identifier])
+        if isinstance(identifier, PackageId):
+            if identifier.extras:  # requirements on the package hold for package[extra]
+                of_node += requirements.get(PackageId.of(identifier.name), ())
+            return self._find_candidates(identifier, of_node, excluded)
+        if isinstance(identifier, FrameworkId):
+            return self._find_variants(identifier, of_node, excluded)
+        if isinstance(identifier, AgreementId):
+            return _find_agreement(identifier, of_node, excluded)
+        # A host fact. An excluded token must not come back, or it is chosen for ever.
+        if excluded or any(map(self.is_blocked, of_node)):
+            return ()
+        return (Token(identifier),)
 
-    def _releases(self, name: str, needs: Sequence[Need], *, base: bool) -> list[Candidate]:
-        """The releases of a name that all needs admit together, best first.
+    def _find_candidates(
+        self, identifier: PackageId, requirements: Sequence[NodeRequirement], excluded: set[Node]
+    ) -> Callable[[], Iterator[Node]]:
+        excluded_wheels = {id(node.wheel) for node in excluded if isinstance(node, Candidate)}
+        name, extras = identifier.name, identifier.extras
+        matches = self._matching(name, requirements, keep_all=bool(extras))
+        matches = [match for match in matches if id(match.wheel) not in excluded_wheels]
+        if name in self.allowed:
+            allowed = self.allowed[name]
+            matches = [match for match in matches if id(match.wheel) in allowed]
+        if not extras:
+            return lambda: (match for match in matches if not self.is_refused(match))
+        return lambda: (
+            self.with_extras(match, extras) for match in matches if not self.is_refused(match)
+        )
 
-        For name[extra] those that only the name itself may rule out come last: what is asked of it may change.
+    def _matching(
+        self, name: str, requirements: Sequence[NodeRequirement], *, keep_all: bool
+    ) -> Sequence[Candidate]:
+        """Return the candidates of a name that meet requirements and constraints, best first.
+
+        With `keep_all`, candidates that only the rules for pre-releases and yanked releases
+        exclude come last: they depend on requirements of the package itself, which may change.
         """
-        asked = [need for need in needs if isinstance(need, DistNeed)]
-        ranges = [need.specifier for need in asked if need.specifier] + self.limits.ranges.get(name, [])
-        urls = [need.url for need in asked if need.url] + self.limits.urls.get(name, [])
-        if not urls:
-            self.widening.try_prereleases(name, ranges)
-        pool = self.shelf.direct(name, urls[0]) if urls else self.shelf.candidates(name)
-        found = [
-            candidate
-            for candidate in pool
-            if all(self.contains(one, candidate.version, True) for one in ranges)
-            and all(self._is_at(url, candidate) for url in urls)
-        ]
-        if not found and not urls:
+        on_package = [one for one in requirements if isinstance(one, PackageRequirement)]
+        ranges = [one.specifier for one in on_package if one.specifier]
+        ranges += self.constraints.ranges.get(name, [])
+        urls = [one.url for one in on_package if one.url]
+        urls += self.constraints.urls.get(name, [])
+        matches: Sequence[Candidate]
+        if urls:
+            matches = self._in_ranges(self.store.at_url(name, urls[0]), ranges)
+            matches = [match for match in matches if all(self._is_at(url, match) for url in urls)]
+        else:
+            matches = self._from_indexes(name, ranges, keep_all=keep_all)
+        for requirement in requirements:
+            if isinstance(requirement, SameFileRequirement):
+                matches = [match for match in matches if match.wheel is requirement.wheel]
+        return matches
+
+    def _from_indexes(
+        self, name: str, ranges: Sequence[str], *, keep_all: bool
+    ) -> Sequence[Candidate]:
+        self.widening.try_prereleases(name, ranges)
+        candidates = self.store.candidates(name)
+        matches = self._in_ranges(candidates, ranges)
+        if not matches:
             self.widening.try_for(name, ranges)
-        elif not urls and found[0] is not pool[0]:
-            self.widening.try_newer(name, ranges, found, pool)
-        if not urls:
-            request, environment = self.shelf.request, self.shelf.environment
-            best = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
-            found = best if base or len(best) == len(found) else best + [one for one in found if one not in best]
-        exact = [need.wheel for need in needs if isinstance(need, ExactNeed)]
-        return [one for one in found if all(one.wheel is wheel for wheel in exact)] if exact else found
+        elif matches[0] is not candidates[0]:
+            self.widening.try_newer(name, ranges, matches, candidates)
+        best = self._admitted(matches, ranges)
+        if keep_all and len(best) < len(matches):
+            best += [match for match in matches if match not in best]
+        return best
+
+    def _find_variants(
+        self,
+        identifier: FrameworkId,
+        requirements: Sequence[NodeRequirement],
+        excluded: set[Node],
+    ) -> Callable[[], Iterator[Node]]:
+        on_framework = [one for one in requirements if isinstance(one, FrameworkRequirement)]
+        framework = on_framework[0].framework
+        ranges = [one.specifier for one in on_framework if one.specifier]
+        matches = self._in_ranges(self.store.variants(framework), ranges)
+        ranges += self.constraints.ranges.get(framework.distribution, [])
+        matches = self._admitted(matches, ranges)
+        if identifier in self.allowed:
+            allowed = self.allowed[identifier]
+            matches = [match for match in matches if id(match) in allowed]
+        return lambda: (
+            match for match in matches if match not in excluded and not self.is_refused(match)
+        )
+
+    def _in_ranges(
+        self, releases: Sequence[ReleaseT], ranges: Sequence[str]
+    ) -> Sequence[ReleaseT]:
+        if not ranges:
+            return releases
+        contains = self._contains
+        return [
+            release
+            for release in releases
+            if all(contains(specifier, release.version, True) for specifier in ranges)
+        ]
+
+    def _admitted(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> list[ReleaseT]:
+        is_prerelease = self.store.environment.is_prerelease
+        return admitted(releases, ranges, is_prerelease, pre=self.store.request.pre)
 
     def _is_at(self, url: str, candidate: Candidate) -> bool:
-        return any(candidate.wheel is other.wheel for other in self.shelf.direct(candidate.name, url))
+        at_url = self.store.at_url(candidate.name, url)
+        return any(candidate.wheel is other.wheel for other in at_url)
 
-    def _variants(
-        self, needs: Sequence[FrameworkNeed], incompatibilities: Mapping[str, Iterator[Node]]
-    ) -> Callable[[], Iterator[Node]]:
-        excluded = {id(node) for node in incompatibilities[needs[0].ident]}
-        variants = self.shelf.variants(needs[0].framework)
-        found = [variant for variant in variants if all(self._admits(need, variant) for need in needs)]
-        ranges = [need.specifier for need in needs if need.specifier]
-        ranges += self.limits.ranges.get(needs[0].framework.distribution, [])
-        request, environment = self.shelf.request, self.shelf.environment
-        found = admitted(found, ranges, environment.is_prerelease, pre=request.pre)
-        if needs[0].ident in self.within:
-            found = [variant for variant in found if id(variant) in self.within[needs[0].ident]]
-        return lambda: (one for one in found if id(one) not in excluded and not self.refused(one))
+    def with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
+        """Return the node of a candidate with extras, always the same object."""
+        key = (candidate.wheel.index, candidate.wheel.filename, extras)
+        node = self._with_extras.get(key)
+        if node is None:
+            node = self._with_extras[key] = candidate.with_extras(extras)
+        return node
 
-    def _admits(self, need: FrameworkNeed, variant: Variant) -> bool:
-        return not need.specifier or self.contains(need.specifier, variant.version, True)
+    # ---- resolvelib: requirements
 
-    def is_satisfied_by(self, requirement: Need, candidate: Node) -> bool:
-        if isinstance(requirement, FactNeed):
-            return not self.blocked(requirement)
-        if isinstance(requirement, AgreeNeed):
+    def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
+        """Return whether a candidate of the requirement's node meets the requirement."""
+        if isinstance(requirement, HostRequirement):
+            return not self.is_blocked(requirement)
+        if isinstance(requirement, AgreementRequirement):
             return isinstance(candidate, Token) and candidate.value == requirement.value
-        if isinstance(requirement, FrameworkNeed):
-            return isinstance(candidate, Variant) and self._admits(requirement, candidate)
+        if isinstance(requirement, FrameworkRequirement):
+            if not isinstance(candidate, Variant):
+                return False
+            return self._is_in(requirement.specifier, candidate)
         return isinstance(candidate, Candidate) and self._meets(requirement, candidate)
 
-    def get_dependencies(self, candidate: Node) -> Iterable[Need]:
+    def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
+        """Return the requirements of a candidate on this host.
+
+        Raises:
+            PackageIndexError: an index failed. A file that cannot be used (UnusableFileError)
+                gives a requirement that nothing fulfils instead.
+        """
         if isinstance(candidate, Token):
             return ()
         if isinstance(candidate, Variant):
-            return self.shelf.variant_needs(candidate)
-        return self.needs(candidate)
+            return self.facts.requirements(candidate)
+        dependencies = self._dependencies.get(candidate)
+        if dependencies is None:
+            dependencies = self._dependencies[candidate] = tuple(self._read(candidate))
+        return dependencies
 
-    def needs(self, candidate: Candidate) -> tuple[Need, ...]:
-        """What a candidate asks for on this host, its extras counted in."""
-        key = id(candidate)
-        if key not in self._needed:
-            self._needed[key] = tuple(self._needs(candidate))
-        return self._needed[key]
+    def is_refused(self, release: Release) -> bool:
+        """Return whether the host or the data refuse a release."""
+        refused = self._refused.get(release)
+        if refused is None:
+            refused = is_refused(self.facts.reasons(release), lenient=self.lenient)
+            self._refused[release] = refused
+        return refused
 
-    # -- how it is answered --
-
-    def blocked(self, need: Need) -> bool:
-        reasons = need.reasons if isinstance(need, FactNeed) else ()
-        return any(not (self.lenient and is_doubt(reason)) for reason in reasons)
-
-    def _meets(self, need: Need, candidate: Candidate) -> bool:
-        if isinstance(need, ExactNeed):
-            return candidate.wheel is need.wheel
-        if not isinstance(need, DistNeed):
+    def is_blocked(self, requirement: NodeRequirement) -> bool:
+        """Return whether a requirement is a host fact that the host does not fulfil."""
+        if not isinstance(requirement, HostRequirement):
             return False
-        if need.url is not None and not self._is_at(need.url, candidate):
+        return is_refused(requirement.reasons, lenient=self.lenient)
+
+    def _is_in(self, specifier: str, release: Release) -> bool:
+        return not specifier or self._contains(specifier, release.version, True)
+
+    def _meets(self, requirement: NodeRequirement, candidate: Candidate) -> bool:
+        if isinstance(requirement, SameFileRequirement):
+            return candidate.wheel is requirement.wheel
+        if not isinstance(requirement, PackageRequirement):
             return False
-        return not need.specifier or self.contains(need.specifier, candidate.version, True)
+        if requirement.url is not None and not self._is_at(requirement.url, candidate):
+            return False
+        return self._is_in(requirement.specifier, candidate)
 
-    def with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
-        key = (candidate.wheel.index, candidate.wheel.filename, ",".join(extras))
-        node = self._extra_nodes.get(key)
-        if node is None:
-            node = self._extra_nodes[key] = candidate.extended(extras)
-        return node
+    def _read(self, candidate: Candidate) -> Iterator[NodeRequirement]:
+        """Yield the requirements of a candidate. It stops at one that the host does not fulfil.
 
-    def _needs(self, candidate: Candidate) -> Iterator[Need]:
+        Such a build cannot be chosen, so its dependencies need not be fetched.
+        """
         if candidate.extras:
-            yield ExactNeed(candidate.wheel)
+            yield SameFileRequirement(candidate.wheel)
         else:
-            for need in self.shelf.build_needs(candidate):
-                yield need
-                if isinstance(need, FactNeed) and self.blocked(need):
-                    return  # the build cannot be chosen: its dependencies need not be fetched
+            for requirement in self.facts.requirements(candidate):
+                yield requirement
+                if self.is_blocked(requirement):
+                    return
         try:
-            requirements = self.shelf.index.dependencies(candidate.wheel)
+            dependencies = self.store.index.dependencies(candidate.wheel)
         except UnusableFileError as error:
-            yield FactNeed("__file", (error.reason,))
+            yield HostRequirement(FILE_FACT, (error.reason,))
             return
         if not candidate.extras:
-            yield from self._python_need(candidate)
-        marker = self.shelf.environment.marker
-        for requirement in requirements:
-            text = requirement.marker
-            if candidate.extras:
-                if text is None or "extra" not in text or marker(text, ()) or not marker(text, candidate.extras):
-                    continue
-            elif text is not None and not marker(text, ()):
-                continue
-            specifier = self._specifier(candidate, requirement)
-            need = DistNeed(requirement.name, requirement.extras, specifier, requirement.url)
-            yield from need.with_base() if need.name != candidate.name else self._of_itself(need, candidate)
+            yield from self._python_requirement(candidate)
+        for dependency in dependencies:
+            if self._applies(dependency.marker, candidate.extras):
+                yield from self._package_requirements(candidate, dependency)
 
-    def _of_itself(self, need: DistNeed, candidate: Candidate) -> Iterator[Need]:
-        """What a release asks of its own package: it meets that, or it can never be chosen; extras are left over.
+    def _applies(self, marker: str | None, extras: tuple[str, ...]) -> bool:
+        """Return whether a dependency belongs to a node.
 
-        As a need like others it would have a release hold itself in place, or make resolvelib walk in a circle.
+        A node with extras has only the dependencies that its extras add.
         """
-        if not self._meets(need, candidate):
-            subject = f"{candidate.ident} {candidate.version}"
-            reason = Reason(code="conflict", subject=subject, need=str(need), have=f"{candidate.version} itself")
-            yield FactNeed("__file", (reason,))
-        elif need.extras and need.extras != candidate.extras:
-            yield DistNeed(need.name, need.extras, "")
+        matches = self.store.environment.marker
+        if not extras:
+            return marker is None or matches(marker, ())
+        if marker is None or "extra" not in marker:
+            return False
+        return not matches(marker, ()) and matches(marker, extras)
 
-    def _python_need(self, candidate: Candidate) -> Iterator[Need]:
-        """What the metadata of a file says of Python, which its page may not say."""
-        python = self.shelf.index.requires_python(candidate.wheel)
-        if python and not self.shelf.environment.accepts_python(python):
-            target = self.shelf.host.python
-            have = f"Python {target.full_version or f'{target.version[0]}.{target.version[1]}'}"
-            subject = f"{candidate.name} {candidate.version}"
-            yield FactNeed("__python", (Reason(code="requires-python", subject=subject, need=python, have=have),))
+    def _package_requirements(
+        self, candidate: Candidate, dependency: Requirement
+    ) -> Iterator[NodeRequirement]:
+        specifier = _with_cudnn_range(candidate, dependency)
+        requirement = PackageRequirement(
+            dependency.name, dependency.extras, specifier, dependency.url
+        )
+        if requirement.name != candidate.name:
+            yield from requirement.with_base()
+            return
+        # A requirement of a release on its own package. As an ordinary requirement it would pin
+        # the release to itself, or make resolvelib walk in a circle.
+        if not self._meets(requirement, candidate):
+            subject = f"{candidate.identifier} {candidate.version}"
+            have = f"{candidate.version} itself"
+            reason = Reason(code="conflict", subject=subject, need=str(requirement), have=have)
+            yield HostRequirement(FILE_FACT, (reason,))
+        elif requirement.extras and requirement.extras != candidate.extras:
+            yield PackageRequirement(requirement.name, requirement.extras, "")
 
-    @staticmethod
-    def _specifier(candidate: Candidate, requirement: Requirement) -> str:
-        """R4: a cuDNN range is narrowed to releases that fit the build: same major, minor not older."""
-        built, specifier = candidate.build or candidate.library, requirement.specifier
-        ours = requirement.name.startswith("nvidia-cudnn-") and not is_exact(specifier)
-        if not ours or built is None or built.cudnn is None:
-            return specifier
-        major, minor = (*built.cudnn.split("."), "0")[:2]
-        return ",".join(filter(None, (specifier, f">={major}.{minor}", f"<{int(major) + 1}")))
+    def _python_requirement(self, candidate: Candidate) -> Iterator[HostRequirement]:
+        """Yield the Requires-Python of a file's metadata if the target's Python violates it."""
+        requires_python = self.store.index.requires_python(candidate.wheel)
+        if not requires_python or self.store.environment.accepts_python(requires_python):
+            return
+        reason = Reason(
+            code="requires-python",
+            subject=f"{candidate.name} {candidate.version}",
+            need=requires_python,
+            have=python_text(self.store.host),
+        )
+        yield HostRequirement(PYTHON_FACT, (reason,))
+
+
+def _nodes_of(causes: Sequence[Cause]) -> set[Identifier]:
+    """Return the nodes of the requirements and of the parents of causes."""
+    nodes = {cause.requirement.identifier for cause in causes}
+    nodes |= {cause.parent.identifier for cause in causes if cause.parent is not None}
+    return nodes
+
+
+def _without_waiting(identifiers: list[Identifier]) -> list[Identifier]:
+    """Leave out packages whose node with extras is open, too."""
+    waiting = set()
+    for identifier in identifiers:
+        if isinstance(identifier, PackageId) and identifier.extras:
+            waiting.add(identifier.name)
+    if not waiting:
+        return identifiers
+    return [identifier for identifier in identifiers if identifier not in waiting]
+
+
+def _has_bound(specifier: str) -> bool:
+    """Return whether a specifier set limits versions upwards: <, <=, ~= or ==."""
+    return any(clause[:1] in "<~=" for clause in specifier.split(",") if clause)
+
+
+def _find_agreement(
+    identifier: AgreementId, requirements: Sequence[NodeRequirement], excluded: set[Node]
+) -> Sequence[Token]:
+    """Return the token of the one value that all requirements name; () if they differ."""
+    values = set()
+    for requirement in requirements:
+        if isinstance(requirement, AgreementRequirement):
+            values.add(requirement.value)
+    if len(values) != 1:
+        return ()
+    value = values.pop()
+    if any(isinstance(token, Token) and token.value == value for token in excluded):
+        return ()
+    return (Token(identifier, value),)
+
+
+def _with_cudnn_range(candidate: Candidate, dependency: Requirement) -> str:
+    """Return the specifier of a dependency; R4 narrows a cuDNN range to what fits the build.
+
+    That is the major version that the build was made with, and no older minor version.
+    """
+    specifier = dependency.specifier
+    if not dependency.name.startswith("nvidia-cudnn-") or is_exact(specifier):
+        return specifier
+    built = candidate.build or candidate.library
+    if built is None or built.cudnn is None:
+        return specifier
+    major, minor = (*built.cudnn.split("."), "0")[:2]
+    clauses = [f">={major}.{minor}", f"<{int(major) + 1}"]
+    if specifier:
+        clauses.insert(0, specifier)
+    return ",".join(clauses)

@@ -1,137 +1,176 @@
-"""The resolution itself: straight where nothing conflicts, by resolvelib where something does, narrowed where it would
-lose its way."""
+"""One resolution: the releases that resolvelib chooses for a set of requirements.
+
+resolvelib makes every choice. Requests with many conflicts need too many rounds of it, so these
+steps follow one another until one of them has an answer:
+
+1. Several frameworks: shallow propagation finds the best combination of their releases that is not
+   excluded, then resolvelib resolves within it (FEW_ROUNDS).
+2. resolvelib resolves the whole request (FEW_ROUNDS).
+3. Full propagation finds the combinations of framework releases, best first. resolvelib resolves
+   within one after the other (SOME_ROUNDS each).
+4. resolvelib resolves the whole request (MANY_ROUNDS).
+
+When the index turns out to have more releases of a name, the resolution begins again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from resolvelib import BaseReporter, ResolutionImpossible, ResolutionTooDeep, Resolver
 
 from ..errors import InputError
-from .needs import DistNeed, Need
-from .provider import Node, Provider
-from .selection import WiderError
+from .graph import Cause, Identifier, Node, NodeRequirement, PackageRequirement
+from .propagation import TooManyTrialsError, combinations
+from .provider import Provider
+from .widening import MoreReleasesError
 
-SOON = 300  # steps of resolvelib after which the request is narrowed first
-MAX_TRIED = 20_000  # releases tried while narrowing
-MAX_COMBINATIONS = 50  # of frameworks that resolvelib is given
-MAX_ROUNDS = 20_000
+if TYPE_CHECKING:
+    from resolvelib.structs import State  # exists for type checkers only
+
+FEW_ROUNDS = 300
+SOME_ROUNDS = 2_000
+MANY_ROUNDS = 20_000
+MAX_TRIALS = 20_000  # of releases, in one propagation
+MAX_COMBINATIONS = 50  # of frameworks that resolvelib is given in step 3
 
 
-class Impossible(Exception):  # noqa: N818  it is an answer
-    """No set of releases does. `causes` have a `requirement` and a `parent`, as resolvelib names them."""
+class ImpossibleError(Exception):
+    """Resolution is impossible. `causes` are those of resolvelib."""
 
-    def __init__(self, causes: Sequence[Any]) -> None:
+    def __init__(self, causes: Sequence[Cause]) -> None:
         super().__init__(causes)
         self.causes = causes
 
 
-def resolved(provider: Provider, roots: Sequence[Need]) -> list[Node]:
-    """What resolvelib chooses. A name that turns out to have more releases than were known makes it begin again."""
-    spread = [part for need in roots for part in (need.with_base() if isinstance(need, DistNeed) else (need,))]
-    several = len(provider.order) > 1  # frameworks
+def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list[Node]:
+    """Return one candidate for every node that the requirements reach.
+
+    Raises:
+        ImpossibleError: no set of releases meets the requirements.
+        InputError: no answer within MANY_ROUNDS.
+        PackageIndexError: an index failed.
+    """
+    roots: list[NodeRequirement] = []
+    for requirement in requirements:
+        if isinstance(requirement, PackageRequirement):
+            roots += requirement.with_base()
+        else:
+            roots.append(requirement)
     while True:
         try:
-            if several and (found := _frameworks_first(provider, spread)):
-                return found
-            return _with_conflicts(provider, spread)
-        except WiderError:
-            provider = provider.again()
+            return _resolve_in_steps(provider, roots)
+        except MoreReleasesError:
+            provider = provider.renewed()
 
 
-def _frameworks_first(provider: Provider, needs: Sequence[Need]) -> list[Node] | None:
-    """The best combination of frameworks, and straight on with it; None if that is not to be seen at once.
+def _resolve_in_steps(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
+    nodes = None
+    if len(provider.order) > 1:
+        nodes = _resolve_best_combination(provider, roots)
+    if nodes is None:
+        nodes = _run_resolvelib(provider, roots, FEW_ROUNDS)
+    if nodes is None:
+        nodes = _resolve_combinations(provider, roots)
+    if nodes is None:
+        nodes = _run_resolvelib(provider.renewed(), roots, MANY_ROUNDS)
+    if nodes is None:
+        names = ", ".join(map(str, roots))
+        raise InputError(f"no solution found in {MANY_ROUNDS} steps: narrow one of {names}")
+    return nodes
 
-    Several frameworks nearly always conflict, about the CUDA major or cuDNN, and what they pin shows it. Impossible if
-    there is no combination and a second, lenient resolution will look again: only of the last one are the causes told.
+
+def _resolve_best_combination(
+    provider: Provider, roots: Sequence[NodeRequirement]
+) -> list[Node] | None:
+    """Step 1. Return None if it has no answer.
+
+    Raises:
+        ImpossibleError: no combination is possible, in a strict resolution. It has no causes: the
+            lenient resolution that follows has them.
     """
-    from .propagation import LostError, combinations
-
+    remaining = combinations(provider.renewed(), roots, MAX_TRIALS, shallow=True)
     try:
-        for within in combinations(_fresh(provider), needs, MAX_TRIED, shallow=True):
-            return _tried(_fresh(provider, within), needs, SOON)
-    except (LostError, Impossible):
+        best = next(remaining, None)
+        if best is not None:
+            return _run_resolvelib(provider.renewed(best), roots, FEW_ROUNDS)
+    except (TooManyTrialsError, ImpossibleError):
         return None
     if not provider.lenient:
-        raise Impossible(())
+        raise ImpossibleError(())
     return None
 
 
-def _with_conflicts(provider: Provider, needs: Sequence[Need]) -> list[Node]:
-    """resolvelib for a few steps, which most conflicts take; then what narrowing.py leaves of the request."""
-    found = _tried(provider, needs, SOON)
-    if found is not None:
-        return found
-    from .propagation import LostError
+def _resolve_combinations(
+    provider: Provider, roots: Sequence[NodeRequirement]
+) -> list[Node] | None:
+    """Step 3. Return None if it has no answer.
 
+    Raises:
+        ImpossibleError: full propagation excludes every combination.
+    """
+    remaining = combinations(provider.renewed(), roots, MAX_TRIALS)
     try:
-        found = _narrowed(provider, needs)
-    except LostError:
-        found = _tried(_fresh(provider), needs, MAX_ROUNDS)
-    if found is None:
-        names = ", ".join(map(str, needs))
-        raise InputError(f"no solution found in {MAX_ROUNDS} steps: narrow one of {names}")
-    return found
+        for _ in range(MAX_COMBINATIONS):
+            combination = next(remaining, None)
+            if combination is None:
+                raise ImpossibleError(provider.causes)
+            asked = len(provider.widening.asked)
+            try:
+                return _run_resolvelib(provider.renewed(combination), roots, SOME_ROUNDS)
+            except ImpossibleError:
+                # Something that propagation does not see excludes the combination. A name that the
+                # live index was asked for now counts: it may exclude further combinations.
+                if len(provider.widening.asked) > asked:
+                    remaining = combinations(provider.renewed(), roots, MAX_TRIALS)
+    except TooManyTrialsError:
+        pass
+    return None
 
 
-def _narrowed(provider: Provider, needs: Sequence[Need]) -> list[Node] | None:
-    """What resolvelib chooses of the best combination of frameworks that leaves it something; LostError, Impossible."""
-    from .propagation import LostError, combinations
+def _run_resolvelib(
+    provider: Provider, roots: Sequence[NodeRequirement], max_rounds: int
+) -> list[Node] | None:
+    """Return what resolvelib chooses; None if it takes more rounds than `max_rounds`.
 
-    left = combinations(_fresh(provider), needs, MAX_TRIED)
-    for _ in range(MAX_COMBINATIONS):
-        within = next(left, None)
-        if within is None:
-            raise Impossible(provider.causes)
-        asked = len(provider.widening.asked)
-        try:
-            found = _tried(_fresh(provider, within), needs, MAX_ROUNDS // 10)
-        except Impossible:  # what was left out of account stands against it
-            if len(provider.widening.asked) > asked:  # and is now known to be nothing
-                left = combinations(_fresh(provider), needs, MAX_TRIED)
-            continue
-        if found is None:
-            break
-        return found
-    raise LostError
-
-
-def _fresh(provider: Provider, within: Mapping[str, frozenset[int]] | None = None) -> Provider:
-    """A provider of the same question that has seen no conflict yet."""
-    fresh = provider.again()
-    fresh.within = within or {}
-    return fresh
-
-
-def _tried(provider: Provider, needs: Sequence[Need], steps: int) -> list[Node] | None:
-    """What resolvelib chooses in so many steps, None if they are too few; Impossible if there is nothing to choose."""
-    # Imported here: most solves do without it, and it is a good part of their time.
-    from resolvelib.reporters import BaseReporter
-    from resolvelib.resolvers import ResolutionImpossible, ResolutionTooDeep, Resolver
-
-    class Last(BaseReporter[Need, Node, str]):
-        """Keeps what was chosen in the end."""
-
-        def ending(self, state: Any) -> None:
-            self.chosen: Mapping[str, Node] = state.mapping
-
-    asked: Any = provider
-    last = Last()
+    Raises:
+        ImpossibleError: resolvelib finds no solution.
+    """
+    reporter = _LastState()
     try:
-        return list(Resolver(asked, last).resolve(needs, max_rounds=steps).mapping.values())
-    except RecursionError:  # resolvelib 1.2 walks for ever in a circle of packages that it gave up; so does pip
-        return _reached(provider, needs, last.chosen)
-    except ResolutionImpossible as impossible:
-        raise Impossible(list(impossible.causes)) from None
+        result = Resolver(provider, reporter).resolve(roots, max_rounds=max_rounds)
+    except RecursionError:
+        # resolvelib 1.2 recurses without end in a circle of packages that it gave up, as pip does.
+        return _reachable(provider, roots, reporter.mapping)
+    except ResolutionImpossible as error:
+        raise ImpossibleError(list(error.causes)) from None
     except ResolutionTooDeep:
         return None
+    return list(result.mapping.values())
 
 
-def _reached(provider: Provider, needs: Sequence[Need], chosen: Mapping[str, Node]) -> list[Node]:
-    """Of what was chosen all that somebody asked for."""
-    names, waiting = set[str](), [need.ident for need in needs]
+class _LastState(BaseReporter[NodeRequirement, Node, Identifier]):
+    """Keeps the candidates that resolvelib chose in the end."""
+
+    mapping: Mapping[Identifier, Node]
+
+    def ending(self, state: State[NodeRequirement, Node, Identifier]) -> None:
+        """Keep the candidates."""
+        self.mapping = state.mapping
+
+
+def _reachable(
+    provider: Provider, roots: Iterable[NodeRequirement], chosen: Mapping[Identifier, Node]
+) -> list[Node]:
+    """Drop candidates that no requirement reaches."""
+    reached: set[Identifier] = set()
+    waiting = [requirement.identifier for requirement in roots]
     while waiting:
-        name = waiting.pop()
-        if name not in names:
-            names.add(name)
-            waiting += [need.ident for need in provider.get_dependencies(chosen[name])]
-    return [node for name, node in chosen.items() if name in names]
+        node = waiting.pop()
+        if node in reached:
+            continue
+        reached.add(node)
+        dependencies = provider.get_dependencies(chosen[node])
+        waiting.extend(requirement.identifier for requirement in dependencies)
+    return [candidate for node, candidate in chosen.items() if node in reached]

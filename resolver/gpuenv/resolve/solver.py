@@ -1,52 +1,104 @@
-"""Request, host, compatibility data and an index in; one consistent plan out. Pure: no hardware, no clock, no files.
+"""Solve a request: request, host, compatibility data and index in; one consistent plan out.
 
-resolvelib finds the set (straight.py where it need not go back). What the host refuses is no candidate; topics (one
-CUDA major, one owner for a folder) are nodes of the graph, so that a conflict about them is found like any other.
+This is pure: the same inputs give the same plan, without hardware, clock or files. The index is an
+argument and may read files or the network.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import is_doubt, needs_of_gpus
 from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..index.protocol import Index
-from ..model import (
-    Build,
-    Choice,
-    Framework,
-    Host,
-    Needs,
-    Pin,
-    Plan,
-    Rejection,
-    Request,
-    Requirement,
-)
+from ..model import Framework, Host, Plan, Request, Requirement
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
-from ..serialize import canonical_json
-from .candidates import Candidate, Shelf, Variant, is_plain
-from .conflicts import Failure
-from .needs import DistNeed, FrameworkNeed, Need
-from .passed_over import passed_over, variants_passed_over
-from .provider import Node, Provider
-from .resolution import Impossible, resolved
-from .selection import Limits, Widening, unknown_extras
+from .candidates import CandidateStore, is_single_distribution
+from .conflicts import Trials
+from .explain import explain
+from .graph import (
+    Cause,
+    FrameworkRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageRequirement,
+)
+from .plan import Solution, build_plan
+from .provider import Provider
+from .release_facts import ReleaseFacts
+from .resolution import ImpossibleError, resolve
+from .selection import Constraints
+from .suggestions import Alternatives
+from .widening import Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
 
-__all__ = ["read_request", "solve"]
+EnvironmentFor = Callable[[Host], TargetEnvironment]
+
+
+def solve(
+    request: Request,
+    host: Host,
+    matrix: CompatibilityData,
+    index: Index,
+    environment_for: EnvironmentFor,
+    *,
+    widen: Callable[[str], bool] | None = None,
+    changes: bool = True,
+    data: str = "",
+) -> Plan:
+    """Return the plan for a request on a host (see CandidateStore for the order of candidates).
+
+    A first, strict resolution refuses every doubt (code of unknown architectures, releases to
+    avoid). Only if it finds nothing, a second one lets doubts pass. Its plan has them as warnings.
+
+    Args:
+        request: what the user requests.
+        host: what the environment will run on.
+        matrix: the compatibility data.
+        index: the source of releases.
+        environment_for: gives the tags and markers of a host as target.
+        widen: asks for the releases of a name that the index left out so far, and returns
+            whether there are any. It is called if no known release will do.
+        changes: whether a refusal has the smallest changes that help.
+        data: the version of all data, for the lock. By default that of the compatibility data.
+
+    Raises:
+        NoSolutionError: there is no plan. It has every reason.
+        InputError: the request cannot be read.
+        PackageIndexError: an index failed.
+    """
+    question = _Question(request, host, matrix, index, environment_for, data=data)
+    plan = question.plan(widen)
+    if plan is not None:
+        return plan
+
+    def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
+        try:
+            changed = _Question(
+                changed_request, changed_host, matrix, index, environment_for, data=data
+            )
+            return changed.plan(None)
+        except GpuEnvError:
+            return None
+
+    alternatives = None
+    if changes:
+        alternatives = Alternatives(
+            request, host, matrix, question.requirements_of_request, solve_changed
+        )
+    trials = Trials(question.attempt, MAX_TRIALS)
+    raise NoSolutionError(explain(question, trials, alternatives))
 
 
 def read_request(
     request: Request, matrix: CompatibilityData
 ) -> tuple[tuple[tuple[Framework, Requirement], ...], tuple[Requirement, ...]]:
-    """The request's frameworks, each with what was asked of it, and its other requirements, parsed.
+    """Return the frameworks of a request, each with its parsed text, and its other requirements.
 
-    InputError for an unknown framework, a bad specifier or a framework given twice.
+    Raises:
+        InputError: an unknown framework, an invalid text, or a framework given twice.
     """
     frameworks: list[tuple[Framework, Requirement]] = []
     for text in request.frameworks:
@@ -56,73 +108,21 @@ def read_request(
             known = ", ".join(sorted(matrix.frameworks()))
             raise InputError(f"--framework {text}: no framework of that name; known: {known}")
         if parsed.marker or parsed.url:
-            raise InputError(f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9")
+            raise InputError(
+                f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9"
+            )
         if any(framework.name == other.name for other, _ in frameworks):
             raise InputError(f"--framework {text}: given twice")
         frameworks.append((framework, parsed))
     return tuple(frameworks), tuple(parse_requirement(text) for text in request.requirements)
 
 
-def _roots(frameworks: Sequence[tuple[Framework, Requirement]]) -> Iterator[Need]:
-    for framework, asked in frameworks:
-        if is_plain(framework):
-            yield DistNeed(normalize_name(framework.distribution), asked.extras, asked.specifier)
-            continue
-        yield FrameworkNeed(framework, asked.specifier)
-        brought = {extra for way in framework.ways for extra in parse_requirement(way.requires[0]).extras}
-        more = tuple(extra for extra in asked.extras if extra not in brought)
-        names = {parse_requirement(way.requires[0]).name for way in framework.ways}
-        if more and len(names) > 1:
-            raise InputError(f"--framework {asked}: {framework.name} takes no extras here, name them as a requirement")
-        if more:
-            yield DistNeed(names.pop(), more, "")
-
-
-def solve(
-    request: Request,
-    host: Host,
-    matrix: CompatibilityData,
-    index: Index,
-    environment_for: Callable[[Host], TargetEnvironment],
-    *,
-    widen: Callable[[str], bool] | None = None,
-    changes: bool = True,
-    data: str = "",
-) -> Plan:
-    """The plan for a request on a host: the newest framework that works there (see candidates.Shelf for the order).
-
-    A first, strict resolution refuses every doubt (code of unknown architectures, releases to avoid); only if it
-    finds nothing does a second one let doubts pass, and its plan carries them as warnings. `environment_for` gives
-    the target's tags and markers; `widen(name)` asks for releases that the index left out so far, and is called for the
-    user's own requirements that none of the releases fulfils. `data` names the version of all data for the lock.
-    NoSolutionError carries every reason and, unless `changes` is false, the smallest changes that help. InputError for
-    a request that cannot be read.
-    """
-    question = _Question(request, host, matrix, index, environment_for, data=data)
-    plan = question.plan(widen)
-    if plan is not None:
-        return plan
-    # Imported here: a refusal needs it alone.
-    from .conflicts import Trials
-    from .explain import explain
-    from .suggestions import Asked
-
-    def retry(changed: Request, elsewhere: Host) -> Plan | None:
-        try:
-            return _Question(changed, elsewhere, matrix, index, environment_for, data=data).plan(None)
-        except GpuEnvError:
-            return None
-
-    def needs(changed: Request) -> Sequence[Need]:
-        return question.needs(changed)[0]
-
-    trials = Trials(question.attempt, MAX_TRIALS)
-    asked = Asked(request, host, matrix, needs, retry) if changes else None
-    raise NoSolutionError(explain(question, trials, asked))
-
-
 class _Question:
-    """A request on a host, ready to be solved: whole, or some of its needs."""
+    """A request on a host. It can be solved whole or in parts.
+
+    Attributes:
+        causes: why the last resolution of the whole request was impossible.
+    """
 
     def __init__(
         self,
@@ -130,194 +130,151 @@ class _Question:
         host: Host,
         matrix: CompatibilityData,
         index: Index,
-        environment_for: Callable[[Host], TargetEnvironment],
+        environment_for: EnvironmentFor,
         *,
         data: str,
     ) -> None:
-        self.environment = environment_for(host)
-        self.shelf = Shelf(request, host, matrix, index, self.environment)
-        self.limits = Limits([parse_requirement(text) for text in request.constraints], self.environment)
-        self.roots: Sequence[Need]
-        self.roots, self.order, self.own = self.needs(request)
-        self.data = data or matrix.version
-        self.failure: Any = None
+        self._environment = environment_for(host)
+        self._matrix = matrix
+        self._data_version = data or matrix.version
+        self.store = CandidateStore(request, host, matrix, index, self._environment)
+        self.facts = ReleaseFacts(self.store)
+        self.constraints = Constraints(
+            [parse_requirement(text) for text in request.constraints], self._environment
+        )
+        self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
+        frameworks, others = read_request(request, matrix)
+        self._framework_order = _framework_nodes(frameworks)
+        self._user_names = frozenset(requirement.name for requirement in others)
+        self.causes: Sequence[Cause] = ()
 
-    def needs(self, request: Request) -> tuple[list[Need], list[str], frozenset[str]]:
-        """What a request asks for, the frameworks' nodes in their order, the names of its other requirements."""
-        frameworks, others = read_request(request, self.shelf.matrix)
+    def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
+        """Return what a request on this host requires, its frameworks first.
+
+        Raises:
+            InputError: as read_request, or the request is empty.
+        """
+        frameworks, others = read_request(request, self._matrix)
         if not frameworks and not others:
-            raise InputError("nothing to solve: name a framework (--framework torch) or a requirement")
-        roots: list[Need] = [*_roots(frameworks)]
-        order = [need.ident for need in roots]
-        roots += [
-            DistNeed(requirement.name, requirement.extras, requirement.specifier, requirement.url)
-            for requirement in others
-            if requirement.marker is None or self.environment.marker(requirement.marker, ())
-        ]
-        return roots, order, frozenset(requirement.name for requirement in others)
+            raise InputError(
+                "nothing to solve: name a framework (--framework torch) or a requirement"
+            )
+        roots = list(_framework_requirements(frameworks))
+        for requirement in others:
+            marker = requirement.marker
+            if marker is None or self._environment.marker(marker, ()):
+                roots.append(
+                    PackageRequirement(
+                        requirement.name,
+                        requirement.extras,
+                        requirement.specifier,
+                        requirement.url,
+                    )
+                )
+        return roots
 
     def plan(self, widen: Callable[[str], bool] | None) -> Plan | None:
-        """None if there is no solution; `failure` is what stood against it."""
-        widening = Widening(widen, self.shelf, self.own)
+        """Return the plan; None if resolution is impossible.
+
+        Raises:
+            PackageIndexError: the index could not be asked for releases that may be the solution.
+        """
+        widening = Widening(widen, self.store, self._user_names)
         for lenient in (False, True):
-            provider = Provider(self.shelf, self.order, self.limits, widening, lenient=lenient)
+            provider = self._provider(widening, lenient=lenient)
             try:
-                nodes = resolved(provider, self.roots)
-            except Impossible as impossible:
-                self.failure = impossible
+                nodes = resolve(provider, self.roots)
+            except ImpossibleError as error:
+                self.causes = error.causes
                 continue
-            plan = _plan(provider, self.roots, nodes, self.data)
+            plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
             _check_hashes(plan)
             return plan
-        for error in widening.failures.values():
-            raise error  # releases that could not be looked at may be the solution
+        for index_error in widening.failures.values():
+            raise index_error
         return None
 
-    def attempt(self, needs: Sequence[Need], lenient: bool) -> list[Node] | Failure:
-        """A solution of these needs on the same shelf; no index is asked for more releases."""
-        from .conflicts import Failure
+    def attempt(self, roots: Sequence[NodeRequirement], lenient: bool) -> list[Node]:
+        """Return a solution of some requirements, without asking any index for more releases.
 
-        try:
-            return resolved(self._provider(lenient), needs)
-        except Impossible as impossible:
-            return Failure(impossible.causes)
+        Raises:
+            ImpossibleError: there is none.
+        """
+        return resolve(self._provider(self._no_widening(), lenient=lenient), roots)
 
-    def needs_of(self, node: Candidate | Variant) -> Sequence[Need]:
-        """What a node asks for."""
-        return tuple(self._provider(True).get_dependencies(node))
+    def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
+        """Return what a candidate requires."""
+        return self._provider(self._no_widening(), lenient=True).get_dependencies(node)
 
-    def _provider(self, lenient: bool) -> Provider:
-        widening = Widening(None, self.shelf, frozenset())
-        return Provider(self.shelf, self.order, self.limits, widening, lenient=lenient)
+    def _no_widening(self) -> Widening:
+        return Widening(None, self.store, frozenset())
+
+    def _provider(self, widening: Widening, *, lenient: bool) -> Provider:
+        return Provider(
+            self.store,
+            self.facts,
+            self._framework_order,
+            self.constraints,
+            widening,
+            lenient=lenient,
+        )
+
+
+def _framework_requirements(
+    frameworks: Sequence[tuple[Framework, Requirement]],
+) -> Iterator[NodeRequirement]:
+    for framework, parsed in frameworks:
+        if is_single_distribution(framework):
+            name = normalize_name(framework.distribution)
+            yield PackageRequirement(name, parsed.extras, parsed.specifier)
+        else:
+            yield FrameworkRequirement(framework, parsed.specifier)
+            yield from _further_extras(framework, parsed)
+
+
+def _further_extras(
+    framework: Framework, parsed: Requirement
+) -> Iterator[PackageRequirement]:
+    """Yield the extras of a framework's text that its ways do not bring themselves."""
+    names: set[str] = set()
+    brought: set[str] = set()
+    for way in framework.ways:
+        requirement = parse_requirement(way.requires[0])
+        names.add(requirement.name)
+        brought.update(requirement.extras)
+    extras = tuple(extra for extra in parsed.extras if extra not in brought)
+    if not extras:
+        return
+    if len(names) > 1:
+        raise InputError(
+            f"--framework {parsed}: {framework.name} takes no extras here, "
+            "name them as a requirement"
+        )
+    yield PackageRequirement(names.pop(), extras, "")
+
+
+def _framework_nodes(frameworks: Sequence[tuple[Framework, Requirement]]) -> list[Identifier]:
+    """Return the nodes of the frameworks in their order."""
+    return [requirement.identifier for requirement in _framework_requirements(frameworks)]
 
 
 def _check_hashes(plan: Plan) -> None:
-    """pip's hash-checking mode: InputError for a package of which the user gives no hash."""
-    known = {name for name, _ in plan.request.hashes}
-    for pin in plan.pins if plan.request.require_hashes else ():
-        # A URL with its hash says it itself.
+    """Raise InputError for a pin without a hash from the user in pip's hash-checking mode."""
+    request = plan.request
+    if not request.require_hashes:
+        return
+    known = {name for name, _ in request.hashes}
+    for pin in plan.pins:
         wheel = pin.wheel
-        if wheel.name not in known and not any(f"sha256={wheel.sha256}" in one for one in plan.request.requirements):
-            what = f"hash-checking mode: the requirements have no hash of {wheel.name} {wheel.version}"
-            needed = f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}"
-            raise InputError(what, hint=f"if it is to be trusted, add {needed}")
-
-
-def _plan(provider: Provider, roots: Sequence[Need], nodes: list[Node], data: str) -> Plan:
-    shelf = provider.shelf
-    chosen = [node for node in nodes if isinstance(node, Candidate)]
-    variants = {node.ident: node for node in nodes if isinstance(node, Variant)}
-    pinned = {node.name: node for node in sorted(chosen, key=lambda node: node.name) if not node.extras}
-    depends: dict[str, set[str]] = {name: set() for name in pinned}
-    for node in chosen:
-        needs = provider.needs(node)
-        depends[node.name] |= {need.name for need in needs if isinstance(need, DistNeed) and need.name != node.name}
-    warnings = [*shelf.host_doubts, *provider.widening.doubts()]
-    asked = {root.name for root in roots if isinstance(root, DistNeed)}
-    warnings += unknown_extras(shelf, chosen, asked)
-    facts = [shelf.facts(node) for node in pinned.values()] + [shelf.variant_facts(one) for one in variants.values()]
-    for reasons in (reasons for one in facts for reasons in one.values()):
-        warnings += [reason for reason in reasons if is_doubt(reason) and reason not in warnings]
-    skipped: list[Rejection] = []
-    for root in roots:
-        if isinstance(root, FrameworkNeed):
-            skipped += variants_passed_over(shelf, root, variants[root.ident])
-        elif isinstance(root, DistNeed) and shelf.on_path(root.name):
-            skipped += [one for one in passed_over(shelf, root, pinned[root.name]) if one not in skipped]
-    plan = Plan(
-        request=shelf.request,
-        host=shelf.host,
-        pins=tuple(Pin(wheel=node.wheel, dependencies=tuple(sorted(depends[name]))) for name, node in pinned.items()),
-        choices=tuple(_choices(shelf, roots, pinned, variants)),
-        needs=_needs(shelf, pinned),
-        skipped=tuple(skipped),
-        warnings=tuple(warnings),
-        data=data,
-    )
-    return plan.replace(digest=digest(plan))
-
-
-def _choices(
-    shelf: Shelf, roots: Sequence[Need], pinned: dict[str, Candidate], variants: dict[str, Variant]
-) -> Iterator[Choice]:
-    """The frameworks asked for, in their order, then those that came as dependencies, by name."""
-    named: list[str] = []
-    for root in roots:
-        if isinstance(root, FrameworkNeed):
-            named.append(root.framework.name)
-            variant = variants[root.ident]
-            yield _choice(named[-1], variant.version, variant.build, variant.way.variant, pinned)
-        elif isinstance(root, DistNeed) and shelf.on_path(root.name) and not root.extras:
-            if shelf.framework_of(root.name) in named:  # asked for as a framework and as a requirement
-                continue
-            named.append(shelf.framework_of(root.name) or root.name)
-            yield _choice(named[-1], pinned[root.name].version, pinned[root.name].build, "unknown", pinned)
-    for name in shelf.matrix.frameworks():
-        framework = shelf.matrix.framework(name)
-        if framework is None or name in named:
+        # The URL of a requirement can have the hash itself.
+        if wheel.name in known or _is_in_url(wheel.sha256, request):
             continue
-        # The way whose carriers are there; a CPU way has none and comes last.
-        for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
-            node = pinned.get(parse_requirement(way.requires[0]).name)
-            if node is not None and all(carrier in pinned for carrier in way.carriers):
-                build = node.build
-                if build is None and not is_plain(framework):
-                    build = shelf.matrix.variant(framework, way, node.version, shelf.host.platform)
-                yield _choice(name, node.version, build, way.variant, pinned)
-                break
-
-
-def _choice(framework: str, version: str, build: Build | None, variant: str, pinned: dict[str, Candidate]) -> Choice:
-    cudnn = next((pinned[name].version for name in sorted(pinned) if name.startswith("nvidia-cudnn-")), None)
-    if build is None:
-        return Choice(
-            framework=framework, version=version, variant=variant.strip("*") or "unknown", cuda=None, cudnn=cudnn
+        release = f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}"
+        raise InputError(
+            f"hash-checking mode: the requirements have no hash of {wheel.name} {wheel.version}",
+            hint=f"if it is to be trusted, add {release}",
         )
-    return Choice(
-        framework=framework,
-        version=build.version,
-        variant=build.variant,
-        cuda=build.cuda,
-        cudnn=(cudnn or build.cudnn) if build.cuda is not None else None,
-        sass=build.code.sass or (),
-        ptx=build.code.ptx or (),
-        evidence=build.code.evidence,
-        source=build.code.source,
-    )
 
 
-def _needs(shelf: Shelf, pinned: dict[str, Candidate]) -> Needs:
-    """What the plan asks of a host: the driver floor of its newest toolkit, the devices that every library serves."""
-    host, matrix = shelf.host, shelf.matrix
-    glibcs = [glibc for node in pinned.values() if (glibc := shelf.environment.least_glibc(node.wheel.filename))]
-    needs = Needs(glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform)
-    built = [cuda for node in pinned.values() for one in (node.build, node.library) if one and (cuda := one.cuda)]
-    toolkits = built or [(node.library.cuda_major, 0) for node in pinned.values() if node.library is not None]
-    if not host.gpus or not toolkits:
-        return needs
-    codes = [node.build.code for node in pinned.values() if node.build is not None and shelf.on_path(node.name)]
-    codes += [node.library.code for node in pinned.values() if node.library is not None]
-    return needs_of_gpus(needs, toolkits, codes, host, matrix)
-
-
-def digest(plan: Plan) -> str:
-    """sha256 of what the plan was made from: the request, the host's facts that rules look at, the data."""
-    request, host = plan.request, plan.host
-    inputs: dict[str, object] = {
-        "frameworks": request.frameworks,
-        "requirements": request.requirements,
-        "constraints": request.constraints,
-        "options": [request.default_index_only, request.pre, request.exclude_newer],
-        "host": [
-            host.platform,
-            host.glibc,
-            [host.python.version, host.python.free_threaded],
-            [gpu.compute_capability for gpu in host.gpus],
-            [host.driver, host.driver_cuda],
-        ],
-        "data": plan.data,
-    }
-    files = [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
-    if any(files):
-        inputs["files"] = files
-    return hashlib.sha256(canonical_json(inputs).encode()).hexdigest()
+def _is_in_url(sha256: str | None, request: Request) -> bool:
+    return any(f"sha256={sha256}" in text for text in request.requirements)

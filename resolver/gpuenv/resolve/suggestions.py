@@ -1,4 +1,7 @@
-"""The smallest changes of a request or a host that make it solvable; each was solved before it is offered."""
+"""The smallest changes of a request or a host that make it solvable.
+
+Each change is solved before it is offered.
+"""
 
 from __future__ import annotations
 
@@ -8,221 +11,338 @@ from itertools import combinations, islice
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import Host, Plan, Request
+from ..model import Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
+from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
-from .needs import Need
+from .graph import FrameworkId, Identifier, NodeRequirement, PackageId
 
-MOST = 6
-TRIED_GPUS = 6  # compute capabilities of which one may help
-TRIED_PYTHONS = 4
-# What nothing but the request can change.
-_ASKED = frozenset({"no-version", "not-in-index", "yanked", "hash"})
-_DRIVER = frozenset({"driver-floor", "driver-floor-unknown", "ptx-needs-newer-driver", "gpu-dropped-by-driver"})
-_DEVICE = frozenset({"no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken"}) | _DRIVER
-_PYTHON = frozenset({"no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"})
+MAX_CHANGES = 6
+MAX_GPUS = 6  # compute capabilities that are tried
+MAX_PYTHONS = 4
+MAX_EDITS = 3  # of the request in one change
 
-Edit = tuple[str, int, bool]  # "frameworks" or "requirements", which of them, whether it is left out or only widened
-Retry = Callable[[Request, Host], Plan | None]
+# Reasons that only a change of the request can remove.
+_REQUEST_CODES = frozenset({"no-version", "not-in-index", "yanked", "hash"})
+_DRIVER_CODES = frozenset(
+    {"driver-floor", "driver-floor-unknown", "ptx-needs-newer-driver", "gpu-dropped-by-driver"}
+)
+_DEVICE_CODES = _DRIVER_CODES | {
+    "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken",
+}  # fmt: skip
+_PYTHON_CODES = frozenset(
+    {"no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"}
+)
+
+Place = tuple[str, int]  # "frameworks" or "requirements", and which of them
 
 
-class Asked:
-    """What is to be changed: the request on the host, how a changed one becomes needs, and how it is solved."""
+class Edit(Value):
+    """A change of one text of the request: the text is removed, or only its range is."""
+
+    place: Place
+    removes: bool
+
+
+Edits = tuple[Edit, ...]
+
+
+class Alternatives:
+    """A request on a host, and how changed ones are solved.
+
+    Attributes:
+        parts: groups of requirements that fail together, as requests of their own. A host on
+            which one of them has no plan has none for the whole request either.
+    """
 
     def __init__(
         self,
         request: Request,
         host: Host,
         matrix: CompatibilityData,
-        needs: Callable[[Request], Sequence[Need]],
-        retry: Retry,
+        requirements_of: Callable[[Request], Sequence[NodeRequirement]],
+        solve: Callable[[Request, Host], Plan | None],
     ) -> None:
-        self.request, self.host, self.matrix, self.needs, self.retry = request, host, matrix, needs, retry
+        self.request = request
+        self.host = host
+        self.matrix = matrix
+        self.requirements_of = requirements_of
         self.parts: Sequence[Request] = ()
+        self._solve = solve
 
-    def there(self, host: Host) -> Plan | None:
-        """The plan for the request on another host; None as soon as a part of it has none there."""
-        if any(self.retry(part, host) is None for part in self.parts):
-            return None
-        return self.retry(self.request, host)
+    def plan_for(self, request: Request) -> Plan | None:
+        """Return the plan for another request on the host."""
+        return self._solve(request, self.host)
+
+    def plan_on(self, host: Host) -> Plan | None:
+        """Return the plan for the request on another host."""
+        for part in self.parts:
+            if self._solve(part, host) is None:
+                return None
+        return self._solve(self.request, host)
 
 
 def smallest_changes(
-    asked: Asked, trials: Trials, groups: Sequence[Roots], reasons: Iterable[Reason]
+    alternatives: Alternatives,
+    trials: Trials,
+    groups: Sequence[Roots],
+    reasons: Iterable[Reason],
 ) -> Iterator[Change]:
-    """At most MOST changes, each alone enough: first of what is asked, then of the interpreter, the driver, the GPU.
+    """Yield at most MAX_CHANGES changes; each of them alone is enough.
 
-    `groups` are the needs that have no solution together; an edit of the request must touch each of them. What the
-    host is does not matter where a group fails for what was asked alone (`reasons` tell).
+    Edits of the request come first, then the interpreter, the driver and the GPU.
+
+    Args:
+        alternatives: the request.
+        trials: solves parts of the request.
+        groups: the requirements that have no solution together. An edit of the request must
+            touch each group.
+        reasons: why the request fails. Some say that no change of the host can help.
     """
-    return islice(_all(asked, trials, groups, {reason.code for reason in reasons}), MOST)
+    codes = {reason.code for reason in reasons}
+    return islice(_all_changes(alternatives, trials, groups, codes), MAX_CHANGES)
 
 
-def _all(asked: Asked, trials: Trials, groups: Sequence[Roots], codes: set[str]) -> Iterator[Change]:
-    request, host = asked.request, asked.host
-    asked.parts = _parts(asked, groups)
+def _all_changes(
+    alternatives: Alternatives, trials: Trials, groups: Sequence[Roots], codes: set[str]
+) -> Iterator[Change]:
+    request = alternatives.request
+    places = _places_of_groups(alternatives, groups)
+    alternatives.parts = _parts(request, places)
     if request.default_index_only:
         changed = request.replace(default_index_only=False)
-        yield from _offer(asked, "leave out --default-index-only", changed, host)
-    edits = _edits(asked, trials, groups)
-    yield from _edited(asked, [one for one in edits if not any(out for _, _, out in one)])
-    for text in request.constraints[:MOST]:
-        rest = tuple(one for one in request.constraints if one != text)
-        yield from _offer(asked, f"without the constraint {text}", request.replace(constraints=rest), host)
-    if not codes & _ASKED:
-        yield from _of_host(asked, codes)
-    yield from _edited(asked, [one for one in edits if any(out for _, _, out in one)])
-    if not codes & _ASKED and codes & _DEVICE:
-        yield from _of_gpu(asked)
+        yield from _offer(alternatives, "leave out --default-index-only", changed)
+    edits = _helpful_edits(alternatives, trials, places)
+    yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
+    for text in request.constraints[:MAX_CHANGES]:
+        constraints = tuple(other for other in request.constraints if other != text)
+        changed = request.replace(constraints=constraints)
+        yield from _offer(alternatives, f"without the constraint {text}", changed)
+    host_may_help = not codes & _REQUEST_CODES
+    if host_may_help:
+        yield from _other_python(alternatives, codes)
+        yield from _other_driver(alternatives, codes)
+    yield from _edited(alternatives, [chosen for chosen in edits if _removes_text(chosen)])
+    if host_may_help and codes & _DEVICE_CODES:
+        yield from _other_gpu(alternatives)
 
 
-def _of_host(asked: Asked, codes: set[str]) -> Iterator[Change]:
-    host = asked.host
-    if codes & _PYTHON:
-        yield from _first(asked, list(what_if.pythons(host))[:TRIED_PYTHONS])
-    if codes & _DRIVER:
-        newer = what_if.drivers(host, asked.matrix)
-        # Each driver allows what an older one does: the newest tells whether any helps, halving finds the oldest.
-        if newer and asked.there(newer[-1].host) is not None:
-            low, high = 0, len(newer) - 1
-            while low < high:
-                middle = (low + high) // 2
-                if asked.there(newer[middle].host) is not None:
-                    high = middle
-                else:
-                    low = middle + 1
-            yield from _first(asked, newer[low : low + 1])
+# ---- changes of the host ------------------------------------------------------------------------
 
 
-def _of_gpu(asked: Asked) -> Iterator[Change]:
-    host = asked.host
-    fewer = what_if.fewer_gpus(host)
-    some = [change for one in fewer for change in _there(asked, one)]
-    yield from some or _first(asked, list(what_if.gpus(host, asked.matrix))[:TRIED_GPUS])
-    plan = asked.there(what_if.without_gpu(host).host) if host.gpus else None
-    # A CUDA build would run there, too, for nothing.
-    if plan is not None and plan.choices and all(choice.cuda is None for choice in plan.choices):
-        yield Change(change=what_if.without_gpu(host).change, gives=gives(plan))
+def _other_python(alternatives: Alternatives, codes: set[str]) -> Iterator[Change]:
+    if codes & _PYTHON_CODES:
+        hosts = islice(what_if.pythons(alternatives.host), MAX_PYTHONS)
+        yield from _first(alternatives, hosts)
 
 
-def _first(asked: Asked, candidates: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
-    for one in candidates:
-        offers = list(_there(asked, one))
-        if offers:
-            yield from offers
+def _other_driver(alternatives: Alternatives, codes: set[str]) -> Iterator[Change]:
+    """Yield the oldest newer driver that helps.
+
+    Each driver allows what an older one does. So the newest tells whether any helps, and
+    bisection finds the oldest.
+    """
+    if not codes & _DRIVER_CODES:
+        return
+    newer = what_if.drivers(alternatives.host, alternatives.matrix)
+    if not newer or alternatives.plan_on(newer[-1].host) is None:
+        return
+    low, high = 0, len(newer) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if alternatives.plan_on(newer[middle].host) is not None:
+            high = middle
+        else:
+            low = middle + 1
+    yield from _on_host(alternatives, newer[low])
+
+
+def _other_gpu(alternatives: Alternatives) -> Iterator[Change]:
+    host = alternatives.host
+    fewer: list[Change] = []
+    for elsewhere in what_if.fewer_gpus(host):
+        fewer += _on_host(alternatives, elsewhere)
+    if fewer:
+        yield from fewer
+    else:
+        others = islice(what_if.gpus(host, alternatives.matrix), MAX_GPUS)
+        yield from _first(alternatives, others)
+    if not host.gpus:
+        return
+    without = what_if.without_gpu(host)
+    plan = alternatives.plan_on(without.host)
+    # A plan with CUDA builds would run there, too, but to no purpose.
+    if plan is not None and plan.choices and all(one.cuda is None for one in plan.choices):
+        yield Change(change=without.change, gives=result_text(plan))
+
+
+def _first(alternatives: Alternatives, hosts: Iterable[what_if.ChangedHost]) -> Iterator[Change]:
+    """Yield the change to the first host that has a plan."""
+    for elsewhere in hosts:
+        changes = list(_on_host(alternatives, elsewhere))
+        if changes:
+            yield from changes
             return
 
 
-def _there(asked: Asked, one: what_if.ChangedHost) -> Iterator[Change]:
-    plan = asked.there(one.host)
+def _on_host(alternatives: Alternatives, elsewhere: what_if.ChangedHost) -> Iterator[Change]:
+    plan = alternatives.plan_on(elsewhere.host)
     if plan is not None:
-        yield Change(change=one.change, gives=gives(plan))
+        yield Change(change=elsewhere.change, gives=result_text(plan))
 
 
-def _offer(asked: Asked, text: str, request: Request, host: Host) -> Iterator[Change]:
-    plan = asked.retry(request, host)
+# ---- changes of the request ---------------------------------------------------------------------
+
+
+def _offer(alternatives: Alternatives, text: str, request: Request) -> Iterator[Change]:
+    plan = alternatives.plan_for(request)
     if plan is not None:
-        yield Change(change=text, gives=gives(plan))
+        yield Change(change=text, gives=result_text(plan))
 
 
-def gives(plan: Plan) -> str:
-    """ "torch 2.13.0 (cu126), tensorflow 2.21.0 (cuda)"."""
-    chosen = [f"{choice.framework} {choice.version} ({choice.variant})" for choice in plan.choices]
-    return ", ".join(chosen) or ", ".join(_asked_pins(plan)) or f"{len(plan.pins)} packages"
+def _helpful_edits(
+    alternatives: Alternatives, trials: Trials, places_of_groups: Sequence[frozenset[Place]]
+) -> list[Edits]:
+    """Return the sets of edits that help: the fewest edits first, wider ranges before removals.
 
-
-def _asked_pins(plan: Plan) -> list[str]:
-    names = {parse_requirement(text).name for text in plan.request.requirements}
-    return [f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins if pin.wheel.name in names]
-
-
-# ---- edits of the request -----------------------------------------------------------------------------------------
-
-
-def _edits(asked: Asked, trials: Trials, groups: Sequence[Roots]) -> list[tuple[Edit, ...]]:
-    """The sets of edits that help, fewest first, widening before leaving out; none contains another."""
-    texts, involved = _texts(asked.request), _involved(asked, groups)
-    wide: list[Edit] = [(field, i, False) for field, i, text in texts if parse_requirement(text).specifier]
-    out: list[Edit] = [(field, i, True) for field, i, _ in texts] if len(texts) > 1 else []
-    touched = frozenset().union(*involved)
-    single = [edit for edit in (*wide, *out) if edit[:2] in touched]
-    good: list[tuple[Edit, ...]] = []
-    for size in range(1, min(len(involved), 3) + 1):
-        for chosen in combinations(single, size):
-            places = {edit[:2] for edit in chosen}
-            if len(places) < size or (len(places) == len(texts) and all(edit[2] for edit in chosen)):
+    No set contains another one.
+    """
+    request = alternatives.request
+    single = _single_edits(request, frozenset().union(*places_of_groups))
+    count = len(_texts(request))
+    helpful: list[Edits] = []
+    for size in range(1, min(len(places_of_groups), MAX_EDITS) + 1):
+        for edits in combinations(single, size):
+            places = {edit.place for edit in edits}
+            removes_all = len(places) == count and all(edit.removes for edit in edits)
+            if len(places) < size or removes_all:
                 continue
-            if any(_covers(chosen, other) for other in good) or not all(places & group for group in involved):
+            if not all(places & group for group in places_of_groups):
                 continue
-            needs = asked.needs(_changed(asked.request, chosen))
-            if needs and trials.nodes(needs):
-                good.append(chosen)
-    return good
+            if any(_covers(edits, other) for other in helpful):
+                continue
+            requirements = alternatives.requirements_of(_changed(request, edits))
+            if requirements and trials.nodes(requirements):
+                helpful.append(edits)
+    return helpful
 
 
-def _texts(request: Request) -> list[tuple[str, int, str]]:
-    texts = [("frameworks", i, text) for i, text in enumerate(request.frameworks)]
-    return texts + [("requirements", i, text) for i, text in enumerate(request.requirements)]
+def _single_edits(request: Request, touched: frozenset[Place]) -> list[Edit]:
+    """Return every edit of the touched texts: wider ranges, then removals."""
+    texts = [(place, text) for place, text in _texts(request) if place in touched]
+    edits = []
+    for place, text in texts:
+        if parse_requirement(text).specifier:
+            edits.append(Edit(place=place, removes=False))
+    if len(_texts(request)) > 1:
+        for place, _ in texts:
+            edits.append(Edit(place=place, removes=True))
+    return edits
 
 
-def _involved(asked: Asked, groups: Sequence[Roots]) -> list[frozenset[tuple[str, int]]]:
-    """Which texts of the request each group comes from."""
-    names = {_ident(asked, field, text): (field, i) for field, i, text in _texts(asked.request)}
-    return [frozenset(names[key] for root in group if (key := root.ident.lstrip("@")) in names) for group in groups]
+def _texts(request: Request) -> list[tuple[Place, str]]:
+    """Return every framework and requirement of a request with its place."""
+    texts: list[tuple[Place, str]] = []
+    for number, text in enumerate(request.frameworks):
+        texts.append((("frameworks", number), text))
+    for number, text in enumerate(request.requirements):
+        texts.append((("requirements", number), text))
+    return texts
 
 
-def _parts(asked: Asked, groups: Sequence[Roots]) -> list[Request]:
-    """The groups as requests of their own, where they are less than the whole: what they lack fails sooner."""
-    everything = _texts(asked.request)
+def _places_of_groups(
+    alternatives: Alternatives, groups: Sequence[Roots]
+) -> list[frozenset[Place]]:
+    """Return the texts of the request that each group comes from."""
+    places: dict[Identifier, Place] = {}
+    for place, text in _texts(alternatives.request):
+        places[_identifier(alternatives, place, text)] = place
+    return [
+        frozenset(places[root.identifier] for root in group if root.identifier in places)
+        for group in groups
+    ]
+
+
+def _identifier(alternatives: Alternatives, place: Place, text: str) -> Identifier:
+    """Return the node of a text of the request."""
+    parsed = parse_requirement(text)
+    if place[0] == "frameworks":
+        framework = alternatives.matrix.framework(parsed.name)
+        if framework is not None and is_single_distribution(framework):
+            return PackageId.of(normalize_name(framework.distribution))
+        if framework is not None:
+            return FrameworkId.of(framework.name)
+    return PackageId.of(parsed.name)
+
+
+def _parts(request: Request, places_of_groups: Sequence[frozenset[Place]]) -> list[Request]:
+    """Return the groups that are less than the whole request as requests: they fail sooner."""
     parts = []
-    for places in _involved(asked, groups):
-        rest = [(field, i, True) for field, i, _ in everything if (field, i) not in places]
-        if places and rest:
-            parts.append(_changed(asked.request, rest))
+    for places in places_of_groups:
+        others = [place for place, _ in _texts(request) if place not in places]
+        if places and others:
+            edits = tuple(Edit(place=place, removes=True) for place in others)
+            parts.append(_changed(request, edits))
     return parts
 
 
-def _covers(chosen: Sequence[Edit], other: Sequence[Edit]) -> bool:
-    """Whether a set of edits changes all that another one does, and more; to leave out is more than to widen."""
-    mine = {edit[:2]: edit[2] for edit in chosen}
-    return all(edit[:2] in mine and (mine[edit[:2]] or not edit[2]) for edit in other)
+def _removes_text(edits: Edits) -> bool:
+    return any(edit.removes for edit in edits)
 
 
-def _ident(asked: Asked, field: str, text: str) -> str:
-    """What the needs of a text are called."""
-    parsed = parse_requirement(text)
-    framework = asked.matrix.framework(parsed.name) if field == "frameworks" else None
-    several = framework is not None and [way.variant for way in framework.ways] != ["*"]
-    return parsed.name if framework is None or several else normalize_name(framework.distribution)
+def _covers(edits: Edits, other: Edits) -> bool:
+    """Return whether edits change everything that other edits change.
+
+    To remove a text is more than to widen its range.
+    """
+    removes = {edit.place: edit.removes for edit in edits}
+    for edit in other:
+        if edit.place not in removes or (edit.removes and not removes[edit.place]):
+            return False
+    return True
 
 
-def _changed(request: Request, edits: Iterable[Edit]) -> Request:
-    rows: dict[str, list[str | None]] = {
-        "frameworks": [*request.frameworks],
-        "requirements": [*request.requirements],
-    }
-    for field, place, out in edits:
-        text = rows[field][place] or ""
-        rows[field][place] = None if out else str(parse_requirement(text).replace(specifier=""))
-    kept = {field: tuple(text for text in texts if text is not None) for field, texts in rows.items()}
-    return request.replace(**kept)
+def _changed(request: Request, edits: Edits) -> Request:
+    """Return the request with edits applied."""
+    by_place = {edit.place: edit for edit in edits}
+    texts: dict[str, list[str]] = {"frameworks": [], "requirements": []}
+    for place, text in _texts(request):
+        edit = by_place.get(place)
+        if edit is None:
+            texts[place[0]].append(text)
+        elif not edit.removes:
+            texts[place[0]].append(str(parse_requirement(text).replace(specifier="")))
+    return request.replace(**{field: tuple(kept) for field, kept in texts.items()})
 
 
-def _edited(asked: Asked, found: Sequence[tuple[Edit, ...]]) -> Iterator[Change]:
-    for edits in found:
-        plan = asked.retry(_changed(asked.request, edits), asked.host)
+def _edited(alternatives: Alternatives, sets_of_edits: Iterable[Edits]) -> Iterator[Change]:
+    request = alternatives.request
+    for edits in sets_of_edits:
+        plan = alternatives.plan_for(_changed(request, edits))
         if plan is not None:
-            text = " and ".join(_said(asked.request, edit, plan) for edit in edits)
-            yield Change(change=text, gives=gives(plan))
+            text = " and ".join(_edit_text(request, edit, plan) for edit in edits)
+            yield Change(change=text, gives=result_text(plan))
 
 
-def _said(request: Request, edit: Edit, plan: Plan) -> str:
-    """ "torch 2.13.0 instead of torch==2.15.0"; "without numpy<1"."""
-    field, place, out = edit
-    text = (request.frameworks if field == "frameworks" else request.requirements)[place]
-    if out:
+def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
+    """Return "torch 2.13.0 instead of torch==2.15.0", or "without numpy<1"."""
+    text = dict(_texts(request))[edit.place]
+    if edit.removes:
         return f"without {text}"
     name = parse_requirement(text).name
-    versions = {choice.framework: choice.version for choice in plan.choices} if field == "frameworks" else {}
-    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins} | versions
-    return f"{name} {versions[name]} instead of {text}" if name in versions else f"any version of {name}"
+    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    if edit.place[0] == "frameworks":
+        versions |= {choice.framework: choice.version for choice in plan.choices}
+    if name not in versions:
+        return f"any version of {name}"
+    return f"{name} {versions[name]} instead of {text}"
+
+
+def result_text(plan: Plan) -> str:
+    """Return what a plan has: "torch 2.13.0 (cu126), tensorflow 2.21.0 (cuda)"."""
+    texts = [f"{one.framework} {one.version} ({one.variant})" for one in plan.choices]
+    if not texts:
+        names = {parse_requirement(text).name for text in plan.request.requirements}
+        wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in names]
+        texts = [f"{wheel.name} {wheel.version}" for wheel in wheels]
+    return ", ".join(texts) or f"{len(plan.pins)} packages"

@@ -1,7 +1,8 @@
-"""What a shared library says of the libraries that it needs: read from its file, never loaded.
+"""Read from the file of a shared library which libraries it needs. Nothing is loaded.
 
-Format: the ELF specification (System V ABI, chapters 4 and 5), 64-bit, little-endian. Nothing is mapped: a file that
-is cut short while it is read, or lies on a broken disk, gives an error and no signal.
+Format: the ELF specification (System V ABI, chapters 4 and 5), 64-bit, little-endian. No file is
+mapped into memory: a file that is truncated while it is read, or that is on a broken disk, gives an
+error and no signal.
 """
 
 from __future__ import annotations
@@ -10,28 +11,32 @@ import os
 import re
 import struct
 import time
+from collections.abc import Iterable
 
 from ..model import Value
 
-CHUNK = 8 << 20  # bytes that are read at once; a name that lies across two chunks is seen in the second
-LONGEST = 128  # a file name in a library's text
+CHUNK = 8 << 20  # bytes that are read at once; a name across two chunks is found in the second
+LONGEST = 128  # bytes of a file name in a library's text
 TABLE = 64 << 20  # no dynamic section or string table is larger than this
 # Of the dynamic section (System V ABI, figure 5-10).
 _NEEDED, _STRTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 5, 10, 14, 15, 29
+_SHARED = 3  # type of the file: ET_DYN
 _LOAD, _DYNAMIC = 1, 2  # program headers
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4  # flags of a section
 _FILE_NAME = re.compile(rb"\x00(lib[A-Za-z0-9_+.-]{1,100}\.so(?:\.[0-9]+)*)\x00")
 
 
 class NotElfError(Exception):
-    """The file is no 64-bit ELF shared library, or it is cut short; the text says which."""
+    """The file is no 64-bit ELF shared library, or it is truncated; the text says which."""
 
 
 class Library(Value):
-    """What the file at `path` says. `names` are the file names among its texts: what it may open by name.
+    """What the file at `path` says.
 
-    `rpath` and `runpath` hold the entries as they stand, with $ORIGIN. `whole` is false if the time was over before
-    all texts were read.
+    `names` are the file names among its texts: what it may open by name.
+
+    `rpath` and `runpath` contain the entries as they stand, with $ORIGIN. `whole` is false if the
+    deadline passed before all texts were read.
     """
 
     path: str
@@ -44,9 +49,15 @@ class Library(Value):
 
 
 def read(path: str, *, names: bool, deadline: float = float("inf")) -> Library:
-    """The library at `path`; its texts are read only with `names`, until `deadline` (time.monotonic).
+    """Read the library at `path`.
 
-    NotElfError if it is none; OSError if it cannot be read.
+    Args:
+        names: read its texts, too.
+        deadline: time.monotonic when reading of texts stops.
+
+    Raises:
+        NotElfError: the file is no library.
+        OSError: the file cannot be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -61,91 +72,146 @@ def _read(file: int, path: str, names: bool, deadline: float) -> Library:
     size = os.fstat(file).st_size
     head = os.pread(file, 64, 0)
     if len(head) < 64 or head[:4] != b"\x7fELF":
-        raise NotElfError("it is empty" if size == 0 else "it is no ELF file")
+        if size == 0:
+            raise NotElfError("it is empty")
+        raise NotElfError("it is no ELF file")
     if head[4:6] != b"\x02\x01":
         raise NotElfError("it is no 64-bit little-endian ELF file")
-    kind, phoff, shoff = struct.unpack_from("<H14x2Q", head, 16)
+    file_type, phoff, shoff = struct.unpack_from("<H14x2Q", head, 16)
     phsize, phnum, shsize, shnum, shstr = struct.unpack_from("<5H", head, 54)
-    if kind != 3:
+    if file_type != _SHARED:
         raise NotElfError("it is an ELF file and no shared library")
     segments = _segments(file, phoff, phsize, phnum)
-    end = max([offset + length for type_, offset, _, length in segments if type_ == _LOAD], default=0)
+    ends = [offset + length for kind, offset, _, length in segments if kind == _LOAD]
+    end = max(ends, default=0)
     if end > size:
-        raise NotElfError(f"it is cut short: {size} bytes, and its headers speak of {end}")
+        raise NotElfError(f"it is cut short: {size} bytes, and its headers need {end}")
     tags = _dynamic(file, segments)
-    found = () if not names else _texts(file, (shoff, shsize, shnum, shstr), size, deadline)
+    table = _SectionTable(offset=shoff, row_size=shsize, count=shnum, names=shstr)
+    texts: list[str] | None = []
+    if names:
+        texts = _texts(file, table, size, deadline)
     return Library(
         path=path,
         soname=next(iter(tags[_SONAME]), ""),
         needed=tuple(tags[_NEEDED]),
         rpath=_entries(tags[_RPATH]),
         runpath=_entries(tags[_RUNPATH]),
-        names=tuple(sorted(set(found or ()))),
-        whole=found is not None,
+        names=tuple(sorted(set(texts or ()))),
+        whole=texts is not None,
     )
 
 
+class _SectionTable(Value):
+    """Where the section headers are; `names` is the index of the section with their names."""
+
+    offset: int
+    row_size: int
+    count: int
+    names: int
+
+
+def expand_origin(path: str, entries: Iterable[str]) -> list[str]:
+    """Return search path entries of the library at `path` with $ORIGIN replaced.
+
+    $ORIGIN is the folder of the real file.
+    """
+    origin = os.path.dirname(os.path.realpath(path))
+    folders = []
+    for entry in entries:
+        folder = entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+        folders.append(os.path.normpath(folder))
+    return folders
+
+
 def _entries(texts: list[str]) -> tuple[str, ...]:
-    return tuple(entry for text in texts for entry in text.split(":") if entry)
+    entries = ":".join(texts).split(":")
+    return tuple(filter(None, entries))
 
 
 def _segments(file: int, offset: int, size: int, count: int) -> list[tuple[int, int, int, int]]:
-    """(type, offset in the file, address, length in the file) of each program header."""
+    """Return (type, offset in the file, address, length in the file) of each program header."""
     table = os.pread(file, min(size * count, TABLE), offset)
-    rows = [struct.unpack_from("<I4xQQ8xQ", table, index * size) for index in range(count)]
-    return [(type_, start, address, length) for type_, start, address, length in rows]
+    segments = []
+    for index in range(count):
+        kind, start, address, length = struct.unpack_from("<I4xQQ8xQ", table, index * size)
+        segments.append((kind, start, address, length))
+    return segments
 
 
 def _dynamic(file: int, segments: list[tuple[int, int, int, int]]) -> dict[int, list[str]]:
-    """The texts of the dynamic section's entries, by tag."""
+    """Return the texts of the dynamic section's entries, by tag."""
     texts: dict[int, list[str]] = {tag: [] for tag in (_NEEDED, _SONAME, _RPATH, _RUNPATH)}
-    found = [(offset, length) for type_, offset, _, length in segments if type_ == _DYNAMIC]
-    if not found:
+    sections = [(offset, length) for kind, offset, _, length in segments if kind == _DYNAMIC]
+    if not sections:
         return texts
-    table = os.pread(file, min(found[0][1], TABLE), found[0][0])
+    offset, length = sections[0]
+    table = os.pread(file, min(length, TABLE), offset)
     rows = list(struct.iter_unpack("<2Q", table[: len(table) // 16 * 16]))
     values = dict(rows)
     strings = b""
-    for type_, offset, address, length in segments:
-        if type_ == _LOAD and address <= values.get(_STRTAB, -1) < address + length:
-            strings = os.pread(file, min(values.get(_STRSZ, 0), TABLE), offset + values[_STRTAB] - address)
+    for kind, offset, address, length in segments:
+        if kind == _LOAD and address <= values.get(_STRTAB, -1) < address + length:
+            start = offset + values[_STRTAB] - address
+            strings = os.pread(file, min(values.get(_STRSZ, 0), TABLE), start)
     for tag, value in rows:
         if tag in texts:
-            texts[tag].append(strings[value : strings.find(b"\0", value)].decode(errors="replace"))
+            text = strings[value : strings.find(b"\0", value)]
+            texts[tag].append(text.decode(errors="replace"))
     return texts
 
 
-def _texts(file: int, table: tuple[int, int, int, int], size: int, deadline: float) -> list[str] | None:
-    """The file names among the read-only data; None when the time was over. GPU code and text are no data."""
-    offset, width, count, names = table
-    headers = os.pread(file, min(width * count, TABLE), offset)
-    rows = [struct.unpack_from("<IIQQQQ", headers, place) for place in range(0, len(headers) - 63, max(width, 64))]
-    if names >= len(rows):
-        return []
-    strings = os.pread(file, min(rows[names][5], TABLE), rows[names][4])
-    found: list[str] = []
-    for name, _, flags, _, start, length in rows:
-        title = strings[name : strings.find(b"\0", name)]
-        # Not .lrodata: it holds large objects only (x86-64 psABI, medium code model), such as weights of heuristics.
-        if not title.startswith(b".rodata") or flags & (_WRITE | _EXECUTE) or not flags & _ALLOC:
-            continue
+def _texts(file: int, table: _SectionTable, size: int, deadline: float) -> list[str] | None:
+    """Return the file names in the read-only data; None if the deadline passed.
+
+    GPU code is not read.
+    """
+    texts: list[str] = []
+    for start, length in _read_only_sections(file, table):
         for place in range(start, min(start + length, size), CHUNK):
             if time.monotonic() > deadline:
                 return None
-            # One chunk begins where the last names of the one before could have begun.
+            # A chunk begins where the last names of the previous one could have begun.
             begin = max(start, place - LONGEST)
             data = os.pread(file, min(place + CHUNK, start + length) - begin, begin)
-            found += _names_in(b"\0" + data if begin == start else data)
-    return found
+            if begin == start:
+                data = b"\0" + data
+            texts += _names_in(data)
+    return texts
+
+
+def _read_only_sections(file: int, table: _SectionTable) -> list[tuple[int, int]]:
+    """Return (offset, length) of the sections with read-only data.
+
+    Not .lrodata: it has large objects only (x86-64 psABI, medium code model), such as weights of
+    heuristics.
+    """
+    headers = os.pread(file, min(table.row_size * table.count, TABLE), table.offset)
+    places = range(0, len(headers) - 63, max(table.row_size, 64))
+    rows = [struct.unpack_from("<IIQQQQ", headers, place) for place in places]
+    if table.names >= len(rows):
+        return []
+    _, _, _, _, names_start, names_length = rows[table.names]
+    strings = os.pread(file, min(names_length, TABLE), names_start)
+    sections = []
+    for name, _, flags, _, start, length in rows:
+        title = strings[name : strings.find(b"\0", name)]
+        is_data = flags & _ALLOC and not flags & (_WRITE | _EXECUTE)
+        if title.startswith(b".rodata") and is_data:
+            sections.append((start, length))
+    return sections
 
 
 def _names_in(data: bytes) -> list[str]:
-    """File names that are texts of their own, ended by NUL on both sides: no part of a message or of a path."""
-    found = []
+    """Return file names that are whole texts, with a NUL on both sides.
+
+    A part of a message or of a path is no file name.
+    """
+    names = []
     place = data.find(b"\0lib")
     while place >= 0:
         match = _FILE_NAME.match(data, place)
         if match:
-            found.append(match.group(1).decode())
+            names.append(match.group(1).decode())
         place = data.find(b"\0lib", place + 1)
-    return found
+    return names

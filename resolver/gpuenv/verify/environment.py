@@ -1,7 +1,9 @@
-"""Proof that an environment works: its files, its cuDNN, and a convolution of its frameworks on every device.
+"""Prove that an environment works.
 
-Everything is done by child processes in the target's interpreter; nothing is written. A check passes, fails, or is
-unknown, with what was seen as its evidence.
+Its files, its cuDNN, and a convolution of its frameworks on every device.
+
+Child processes of the target's interpreter do all of the work; nothing is written. A check passes,
+fails or is unknown, and its evidence says what was found.
 """
 
 from __future__ import annotations
@@ -11,20 +13,61 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any
 
 from ..errors import InputError
+from ..loader_env import interpreter
 from ..model import Check, Gpu, Host, Lock, Value
-from . import cudnn_log as evidence
-from . import devices, installed, loader
-from .frameworks import framework_checks, pinned_cudnn
+from ..probes.answers import CudnnAnswer, SurveyAnswer
+from . import cudnn_log, devices, installed, loader
+from .devices import Logged
+from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
+from .probe_tests import cudnn_folder
 from .rule_checks import Against, suitability_checks
-from .runner import PROBES, Children, Outcome, has_probe
+from .runner import PROBES, Children, Outcome, RunProbe, has_probe
 
 Named = tuple[str, str, str]  # framework: name, import name, probe
-Probe = Callable[..., Outcome]  # Children.run
-Logged = tuple[Outcome, tuple[str, ...]]  # with the reasons of cuDNN's log, if it failed
+
+
+class _Target(Value):
+    """What is verified, and how.
+
+    `gpus` are the devices to try. `folder` is that of the installed cuDNN.
+    """
+
+    lock: Lock | None
+    host: Host
+    gpus: tuple[Gpu, ...]
+    device: bool
+    verbose: bool
+    probes: str
+    env: Mapping[str, str]
+    survey: SurveyAnswer
+    frameworks: list[Named]
+    folder: str | None
+    origins: loader.Origins
+
+
+class _CudnnRun(Value):
+    """What the probe "cudnn" found.
+
+    `crash` is how a first run ended; `lines` are the reasons of cuDNN's log.
+
+    After a crash the outcome is that of a run without cuDNN's own version checks.
+    """
+
+    outcome: Outcome
+    crash: str = ""
+    lines: tuple[str, ...] = ()
+
+
+class _Running(Value):
+    """The probes that were started."""
+
+    files: Future[Outcome]
+    cudnn: Future[_CudnnRun] | None
+    gpus: list[Future[Logged]]
+    frameworks: list[Future[Outcome]]
 
 
 def verify(
@@ -40,130 +83,210 @@ def verify(
     probes: str = PROBES,
     against: Against | None = None,
 ) -> tuple[Check, ...]:
-    """The checks of the environment at `target`, its folder or its interpreter, in a stated order.
+    """Return the checks of the environment at `target`, in a fixed order.
 
-    `lock` None checks an environment that gpuenv did not make: what is installed is what should be. `device` false
-    touches no GPU. `timeout` is in seconds and bounds all checks together; children that are not done are killed.
-    `verbose` lets cuDNN's log of a failed run hold every call. `probes` is the folder of the scripts that are run.
-    `against` gives what the rules of compatibility say of (name, version) pairs on the host; None leaves them out.
-    InputError if there is no interpreter at `target`.
+    Args:
+        lock: None verifies an environment that gpuenv did not make: what is installed is what
+        should be installed.
+        target: the folder of an environment, or its interpreter.
+        frameworks: those to check; without a lock, those of them that can be imported.
+        device: false touches no GPU.
+        timeout: seconds for all checks together. Children that are not done by then are killed.
+        env: the environment variables of the children; None is this process's.
+        verbose: record every call in cuDNN's log of a failed run.
+        probes: the folder of the probes.
+        against: returns what the compatibility rules say against (name, version) pairs; None skips
+        the rules.
+
+    Raises:
+        InputError: there is no interpreter at `target`.
     """
-    python = _interpreter(target)
+    python = _find_interpreter(target)
     variables = dict(os.environ if env is None else env)
     deadline = time.monotonic() + timeout
     children = Children(python, variables, deadline, probes)
-    first = children.run("installed", {"mode": "survey", "imports": [module for _, module, _ in frameworks]})
+    modules = [module for _, module, _ in frameworks]
+    first = children.run("installed", {"mode": "survey", "imports": modules})
     if first.answer is None:
-        return (Check(name="interpreter", subject="", status="fail", evidence=first.failure, seconds=first.seconds),)
+        return (_no_interpreter(first),)
+    survey: SurveyAnswer = first.answer
     about = _Target(
         lock=lock,
         host=host,
-        gpus=_shown(host) if device else (),
+        gpus=_devices_to_try(host) if device else (),
         device=device,
         verbose=verbose,
         probes=probes,
         env=variables,
-        survey=first.answer,
-        chosen=_present(lock, first.answer, frameworks),
-        folder=_cudnn_folder(first.answer),
+        survey=survey,
+        frameworks=_frameworks_to_run(lock, survey, frameworks),
+        folder=cudnn_folder(survey),
         origins=loader.Origins(variables),
     )
-    checks = installed.survey_checks(lock, first.answer)
-    # The children are ended before the pool waits for its threads, so that an interrupt is not held up by a hang.
-    with ThreadPoolExecutor(3 + len(about.gpus) + len(about.chosen)) as pool, children:
-        probe = _in_turn(children.run) if device and devices.one_by_one(host) else children.run
-        started = _start(about, pool, probe)
-        modules = [module for _, module, _ in frameworks]
-        closure = pool.submit(closure_check, first.answer, modules, about.origins, deadline)
+    checks = installed.survey_checks(lock, survey)
+    threads = 3 + len(about.gpus) + len(about.frameworks)
+    # `children` is left first: it kills the children, so that an interrupt does not wait for one
+    # that hangs.
+    with ThreadPoolExecutor(threads) as pool, children:
+        run_probe = children.run
+        if device and devices.needs_turns(host):
+            run_probe = _in_turn(children.run)
+        running = _start(about, pool, run_probe)
+        closure = pool.submit(closure_check, survey, modules, about.origins, deadline)
         if against is not None:
             names = [name for name, _, _ in frameworks]
-            checks += suitability_checks(lock, first.answer, host, against, names)
-        checks += [*installed.file_checks(first.answer, started.files.result()), closure.result()]
-        checks += _collect(about, started)
+            checks += suitability_checks(lock, survey, host, against, names)
+        checks += installed.file_checks(survey, running.files.result())
+        checks.append(closure.result())
+        checks += _collect(about, running)
     return tuple(checks)
 
 
-def _shown(host: Host) -> tuple[Gpu, ...]:
-    """The devices to try. Where the detection could not list them for a fault, the first that CUDA may show."""
+def _no_interpreter(outcome: Outcome) -> Check:
+    return Check(
+        name="interpreter",
+        subject="",
+        status="fail",
+        evidence=outcome.failure,
+        seconds=outcome.seconds,
+    )
+
+
+def _find_interpreter(target: str) -> str:
+    if not os.path.exists(target):
+        raise InputError(f"{target}: does not exist")
+    python = interpreter(target)
+    if not os.path.isdir(target) and not os.access(python, os.X_OK):
+        raise InputError(f"{target}: is neither an environment nor an interpreter")
+    return python
+
+
+def _devices_to_try(host: Host) -> tuple[Gpu, ...]:
+    """Return the devices to try.
+
+    If a fault kept the detection from listing them, this is the first that CUDA may show.
+    """
     if host.gpus or not devices.is_broken(host):
         return host.gpus
     return (Gpu(name="", compute_capability=None, index=0),)
 
 
-def _in_turn(probe: Probe) -> Probe:
-    """The probe, but never two at once on a device: each for itself, they would be in one another's way."""
+def _frameworks_to_run(
+    lock: Lock | None, survey: SurveyAnswer, frameworks: Sequence[Named]
+) -> list[Named]:
+    """Return the frameworks of the lock, or without one those that can be imported."""
+    if lock is not None:
+        return list(frameworks)
+    # A namespace package (the remains of an uninstallation) has no file.
+    files = {name: file or "" for name, file in survey["imports"].items()}
+    return [named for named in frameworks if os.path.isabs(files.get(named[1], ""))]
+
+
+def _in_turn(run_probe: RunProbe) -> RunProbe:
+    """Return a function that runs the probes that use a device one after another."""
     turn = threading.Lock()
 
-    def run(name: str, options: Mapping[str, Any], more: Mapping[str, str] | None = None) -> Outcome:
+    def run(
+        name: str, options: Mapping[str, object], more: Mapping[str, str] | None = None
+    ) -> Outcome:
         if not options.get("device"):
-            return probe(name, options, more)
+            return run_probe(name, options, more)
         with turn:
-            return probe(name, options, more)
+            return run_probe(name, options, more)
 
     return run
 
 
-class _Target(Value):
-    """What is examined: the lock, the host and its devices, what is installed, and where its cuDNN is."""
-
-    lock: Lock | None
-    host: Host
-    gpus: tuple[Gpu, ...]
-    device: bool
-    verbose: bool
-    probes: str
-    env: Mapping[str, str]
-    survey: dict[str, Any]
-    chosen: list[Named]
-    folder: str | None
-    origins: loader.Origins
+# ---- starting the probes ------------------------------------------------------------------------
 
 
-class _Started(Value):
-    """The probes under way, as futures."""
+def _start(about: _Target, pool: Executor, run_probe: RunProbe) -> _Running:
+    """Start all probes.
 
-    files: Future[Outcome]
-    cudnn: Future[tuple[Outcome, str, tuple[str, ...]]] | None
-    gpus: list[Future[Logged]]
-    runs: list[Future[Outcome]]
-
-
-def _start(about: _Target, pool: Executor, probe: Probe) -> _Started:
-    """All probes at once: a child for the files, one for cuDNN, one a device, one a framework."""
-    folder = about.folder
-    ordinals = range(len(about.gpus)) if folder else ()
-    return _Started(
-        files=pool.submit(probe, "installed", {"mode": "files"}),
-        cudnn=pool.submit(_cudnn, probe, folder, about.verbose) if folder else None,
-        gpus=[pool.submit(_convolution, probe, str(folder), ordinal, about.verbose) for ordinal in ordinals],
-        runs=[
-            pool.submit(
-                probe,
-                script if has_probe(script, about.probes) else "module",
-                {"import_name": module, "device": about.device, "devices": len(about.host.gpus)},
-            )
-            for _, module, script in about.chosen
+    There is one child for the files, one for cuDNN, one for each device and one for each
+    framework.
+    """
+    cudnn = None
+    gpus: list[Future[Logged]] = []
+    if about.folder is not None:
+        cudnn = pool.submit(_run_cudnn, run_probe, about.folder, about.verbose)
+        gpus = [
+            pool.submit(_run_convolution, run_probe, about.folder, ordinal, about.verbose)
+            for ordinal in range(len(about.gpus))
+        ]
+    return _Running(
+        files=pool.submit(run_probe, "installed", {"mode": "files"}),
+        cudnn=cudnn,
+        gpus=gpus,
+        frameworks=[
+            pool.submit(_run_framework, run_probe, about, framework)
+            for framework in about.frameworks
         ],
     )
 
 
-def _collect(about: _Target, started: _Started) -> list[Check]:
-    """The checks of what the probes answer, in a stated order whichever answers first."""
+def _run_framework(run_probe: RunProbe, about: _Target, framework: Named) -> Outcome:
+    _, module, probe = framework
+    options = {
+        "import_name": module,
+        "device": about.device,
+        "devices": len(about.host.gpus),
+    }
+    if not has_probe(probe, about.probes):
+        probe = "module"
+    return run_probe(probe, options)
+
+
+def _run_cudnn(run_probe: RunProbe, folder: str, verbose: bool) -> _CudnnRun:
+    options = {"folder": folder}
+    outcome, lines = _run_logged(
+        run_probe, "cudnn", options, folder, loader.should_rerun_with_log, verbose
+    )
+    if outcome.answer is not None or outcome.ended != "crash":
+        return _CudnnRun(outcome=outcome, lines=lines)
+    second = run_probe("cudnn", {**options, "checks": False})
+    return _CudnnRun(outcome=second, crash=outcome.failure, lines=lines)
+
+
+def _run_convolution(run_probe: RunProbe, folder: str, ordinal: int, verbose: bool) -> Logged:
+    options = {"folder": folder, "device": {"ordinal": ordinal}, "need": devices.NEED}
+    return _run_logged(
+        run_probe, "convolution", options, folder, devices.should_rerun_with_log, verbose
+    )
+
+
+def _run_logged(  # noqa: PLR0917
+    run_probe: RunProbe,
+    name: str,
+    options: Mapping[str, object],
+    folder: str,
+    should_rerun: Callable[[Outcome], bool],
+    verbose: bool,
+) -> Logged:
+    """Run a probe, and once more with cuDNN's log if cuDNN failed.
+
+    Return the first outcome and the log's reasons.
+    """
+    outcome = run_probe(name, options)
+    if not should_rerun(outcome):
+        return outcome, ()
+    major = cudnn_log.cudnn_major(folder)
+    second, lines = cudnn_log.run_with_log(run_probe, name, options, major=major, verbose=verbose)
+    if second.answer is not None and not should_rerun(second):
+        lines = (*lines, "a second run of the same check did not fail")
+    return outcome, lines
+
+
+# ---- collecting the checks ----------------------------------------------------------------------
+
+
+def _collect(about: _Target, running: _Running) -> list[Check]:
+    """Return the checks of the probes' answers, in a fixed order whichever answers first."""
     checks = [loader.variable_check(about.folder, about.origins)]
-    pinned = pinned_cudnn(about.lock, about.survey)
-    if started.cudnn is not None and about.folder is not None:
-        members, crash, lines = started.cudnn.result()
-        checks += loader.cudnn_checks(members, about.folder, pinned, about.origins, crash=crash, lines=lines)
-        most = (members.answer or {}).get("max_device")
-        place = devices.Place(host=about.host, env=about.env, folder=about.folder)
-        checks += devices.all_checks([one.result() for one in started.gpus], about.gpus, most, place)
-    elif pinned is not None:
-        evidence = f"cuDNN {pinned} is locked and no libcudnn is installed"
-        marks = (("none", "libcudnn", pinned),)
-        checks.append(Check(name="cudnn", subject="libraries", status="fail", evidence=evidence, marks=marks))
+    checks += _cudnn_checks(about, running)
     if about.device:
         checks += devices.host_checks(about.host, checks)
-    for (name, _, _), outcome in zip(about.chosen, started.runs, strict=True):
+    for (name, _, _), outcome in zip(about.frameworks, running.frameworks, strict=True):
         checks += framework_checks(
             name,
             outcome.result(),
@@ -175,62 +298,25 @@ def _collect(about: _Target, started: _Started) -> list[Check]:
     return checks
 
 
-def _cudnn(probe: Probe, folder: str, verbose: bool) -> tuple[Outcome, str, tuple[str, ...]]:
-    """What the cuDNN probe found, how it crashed ("" if it did not), and the reasons of cuDNN's log if it failed.
-
-    After a crash the answer is that of a run without cuDNN's own version checks.
-    """
-    options = {"folder": folder}
-    outcome, lines = _logged(probe, "cudnn", options, loader.again_wanted, verbose)
-    if outcome.answer is not None or outcome.ended != "crash":
-        return outcome, "", lines
-    return probe("cudnn", {**options, "checks": False}), outcome.failure, lines
-
-
-def _convolution(probe: Probe, folder: str, ordinal: int, verbose: bool) -> Logged:
-    options = {"folder": folder, "device": {"ordinal": ordinal}, "need": devices.NEED}
-    return _logged(probe, "convolution", options, devices.again_wanted, verbose)
-
-
-def _logged(
-    probe: Probe, name: str, options: Mapping[str, Any], wanted: Callable[[Outcome], bool], verbose: bool
-) -> Logged:
-    """A probe, and once more with cuDNN's log if it failed in cuDNN. The first run is what counts."""
-    outcome = probe(name, options)
-    if not wanted(outcome):
-        return outcome, ()
-    major = evidence.major_of(options["folder"])
-    second, lines = evidence.again(probe, name, options, major=major, verbose=verbose)
-    if second.answer is not None and not wanted(second):
-        lines = (*lines, "a second run of the same check did not fail")
-    return outcome, lines
-
-
-def _interpreter(target: str) -> str:
-    if os.path.isdir(target):
-        for parts in (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",)):
-            path = os.path.join(target, *parts)
-            if os.path.exists(path):
-                return path
-        raise InputError(f"{target}: has no interpreter, so it is no environment")
-    if not os.path.exists(target):
-        raise InputError(f"{target}: does not exist")
-    if not os.access(target, os.X_OK):
-        raise InputError(f"{target}: is neither an environment nor an interpreter")
-    return target
-
-
-def _present(lock: Lock | None, survey: dict[str, Any], frameworks: Sequence[Named]) -> list[Named]:
-    """The frameworks to run: those of the lock, or those that can be imported, whatever distribution has them."""
-    if lock is not None:
-        return list(frameworks)
-    # A namespace (what an uninstallation left) has no file.
-    return [one for one in frameworks if os.path.isabs(survey["imports"].get(one[1]) or "")]
-
-
-def _cudnn_folder(survey: dict[str, Any]) -> str | None:
-    """The folder of the installed distributions' libcudnn.so.N."""
-    for path, _ in survey["libraries"]:
-        if os.path.basename(path).startswith("libcudnn.so."):
-            return os.path.dirname(str(path))
-    return None
+def _cudnn_checks(about: _Target, running: _Running) -> list[Check]:
+    """Return the checks of cuDNN's libraries and of the devices."""
+    expected = expected_cudnn(about.lock, about.survey)
+    if running.cudnn is None or about.folder is None:
+        if expected is None:
+            return []
+        evidence = f"cuDNN {expected} is locked and no libcudnn is installed"
+        marks = (("none", "libcudnn", expected),)
+        return [
+            Check(name="cudnn", subject="libraries", status="fail", evidence=evidence, marks=marks)
+        ]
+    run = running.cudnn.result()
+    checks = loader.cudnn_checks(
+        run.outcome, about.folder, expected, about.origins, crash=run.crash, lines=run.lines
+    )
+    answer: CudnnAnswer = {}
+    if run.outcome.answer is not None:
+        answer = run.outcome.answer
+    outcomes = [future.result() for future in running.gpus]
+    place = devices.Place(host=about.host, env=about.env, folder=about.folder)
+    checks += devices.all_checks(outcomes, about.gpus, answer.get("max_device"), place)
+    return checks

@@ -1,188 +1,289 @@
-"""Checks of what is installed, from the probe of that name: interpreter, versions, files, owners."""
+"""Checks of what is installed, by the probe "installed".
+
+Interpreter, versions, glibc, owners and files.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+from packaging.version import InvalidVersion, Version
 
 from ..model import Check, Lock, Mark, show_pair
+from ..probes.answers import FilesAnswer, SurveyAnswer
 from .runner import Outcome
 
 SHOWN = 6  # names in the evidence of one check
+SHOWN_OWNERS = 3
+
+Claims = Sequence[tuple[str, str]]  # (distribution, hash) of each owner of a path
 
 
-def listed(items: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+def first_items(items: Sequence[str]) -> str:
+    """Return the first of the items, and how many more there are."""
     more = f", and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
     return ", ".join(items[:SHOWN]) + more
 
 
-def survey_checks(lock: Lock | None, survey: dict[str, Any]) -> list[Check]:
-    """Interpreter and versions."""
-    checks = []
-    found = survey["interpreter"]
-    version = ".".join(map(str, found["version"]))
-    need = lock.needs.python if lock is not None else None
-    right = need is None or tuple(found["version"][:2]) == need
-    wanted = "" if right else f"; the lock is for Python {show_pair(need)}"
-    evidence = f"{found['implementation']} {version} at {found['executable']}{wanted}"
-    checks.append(Check(name="interpreter", subject="", status="pass" if right else "fail", evidence=evidence))
-    if lock is not None:
-        checks.append(_versions(lock, {row["name"]: row["version"] for row in survey["distributions"]}))
-    libc = _glibc(survey)
-    return [*checks, libc] if libc is not None else checks
+def first_texts(texts: Sequence[str], shown: int = SHOWN) -> str:
+    """Return the first of the texts, and how many more there are."""
+    more = f"; and {len(texts) - shown} more" if len(texts) > shown else ""
+    return "; ".join(texts[:shown]) + more
 
 
-def _glibc(survey: dict[str, Any]) -> Check | None:
-    """Whether the system's glibc is as new as the wheels want it: an environment may be mounted on an older host.
+# ---- interpreter, versions, glibc ---------------------------------------------------------------
 
-    None where wheels want none (Windows, or nothing that was compiled).
+
+def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
+    """Return the checks "interpreter", "versions" and "glibc".
+
+    "versions" needs a lock, and "glibc" a wheel that needs one.
     """
-    rows = [row for row in survey["distributions"] if row["glibc"]]
-    wants = [(tuple(row["glibc"]), f"{row['name']} {row['version']}") for row in rows]
-    have = survey["interpreter"]["glibc"]
-    if not wants:
+    checks = [_interpreter_check(lock, survey)]
+    if lock is not None:
+        installed = {row["name"]: row["version"] for row in survey["distributions"]}
+        checks.append(_version_check(lock, installed))
+    glibc = _glibc_check(survey)
+    if glibc is not None:
+        checks.append(glibc)
+    return checks
+
+
+def _interpreter_check(lock: Lock | None, survey: SurveyAnswer) -> Check:
+    interpreter = survey["interpreter"]
+    version = ".".join(map(str, interpreter["version"]))
+    evidence = f"{interpreter['implementation']} {version} at {interpreter['executable']}"
+    needed = lock.needs.python if lock is not None else None
+    if needed is not None and tuple(interpreter["version"][:2]) != needed:
+        evidence += f"; the lock is for Python {show_pair(needed)}"
+        return Check(name="interpreter", subject="", status="fail", evidence=evidence)
+    return Check(name="interpreter", subject="", status="pass", evidence=evidence)
+
+
+def _glibc_check(survey: SurveyAnswer) -> Check | None:
+    """Check that glibc is as new as the wheels need.
+
+    An environment may be mounted on an older host.
+
+    None if no wheel needs one (Windows, or nothing that was compiled).
+    """
+    needs = [
+        (_pair(row["glibc"]), f"{row['name']} {row['version']}")
+        for row in survey["distributions"]
+        if row["glibc"]
+    ]
+    if not needs:
         return None
-    if have is None:
-        evidence = f"this system has no glibc, and {len(wants)} distributions are built for one: {max(wants)[1]}"
+    newest, newest_name = max(needs)
+    own = survey["interpreter"]["glibc"]
+    if own is None:
+        evidence = (
+            f"this system has no glibc, and {len(needs)} distributions are built for one: "
+            f"{newest_name}"
+        )
         return Check(name="glibc", subject="", status="unknown", evidence=evidence)
-    newer = [f"{name} is built for glibc {show_pair(want)}" for want, name in sorted(wants) if want > tuple(have)]
-    if newer:
-        evidence = f"{listed(newer)}; this system has {show_pair(tuple(have))}"
-        marks = tuple(("glibc", name, show_pair(want)) for want, name in wants if want > tuple(have))
+    have = _pair(own)
+    too_new = [(need, name) for need, name in needs if need > have]
+    if too_new:
+        texts = [f"{name} is built for glibc {show_pair(need)}" for need, name in sorted(too_new)]
+        evidence = f"{first_items(texts)}; this system has {show_pair(have)}"
+        marks = tuple(("glibc", name, show_pair(need)) for need, name in too_new)
         return Check(name="glibc", subject="", status="fail", evidence=evidence, marks=marks)
-    evidence = f"{show_pair(tuple(have))}; the newest that is asked for is {show_pair(max(wants)[0])} ({max(wants)[1]})"
+    evidence = (
+        f"{show_pair(have)}; the newest that is needed is {show_pair(newest)} ({newest_name})"
+    )
     return Check(name="glibc", subject="", status="pass", evidence=evidence)
 
 
-def _versions(lock: Lock, have: dict[str, str]) -> Check:
+def _pair(version: Sequence[int]) -> tuple[int, int]:
+    return version[0], version[1]
+
+
+def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
     wrong = []
     for pin in lock.pins:
         name, version = pin.wheel.name, pin.wheel.version
-        if name not in have:
+        if name not in installed:
             wrong.append(f"{name} {version} is not installed")
-        elif not _same_version(have[name], version):
-            wrong.append(f"{name} is {have[name]}, the lock says {version}")
-    others = sorted(set(have) - {pin.wheel.name for pin in lock.pins} - {"pip", "setuptools", "wheel"})
-    beside = f"; beside the lock: {listed(others)}" if others else ""
+        elif not _same_version(installed[name], version):
+            wrong.append(f"{name} is {installed[name]}, the lock says {version}")
+    expected = {pin.wheel.name for pin in lock.pins} | {"pip", "setuptools", "wheel"}
+    others = sorted(set(installed) - expected)
+    more = f"; not in the lock: {first_items(others)}" if others else ""
     if wrong:
-        return Check(name="versions", subject="", status="fail", evidence="; ".join(wrong[:SHOWN]) + beside)
-    return Check(name="versions", subject="", status="pass", evidence=f"{len(lock.pins)} as locked{beside}")
+        evidence = "; ".join(wrong[:SHOWN]) + more
+        return Check(name="versions", subject="", status="fail", evidence=evidence)
+    evidence = f"{len(lock.pins)} as locked{more}"
+    return Check(name="versions", subject="", status="pass", evidence=evidence)
 
 
-def _same_version(one: str, other: str) -> bool:
-    """PEP 440: 1.0 is 1.0.0, and a file name's 1.0rc1 is METADATA's 1.0.RC1."""
-    if one == other:
+def _same_version(first: str, second: str) -> bool:
+    """Return whether two versions are equal (PEP 440): 1.0 and 1.0.0, 1.0rc1 and 1.0.RC1."""
+    if first == second:
         return True
-    from packaging.version import InvalidVersion, Version
-
     try:
-        return Version(one) == Version(other)
+        return Version(first) == Version(second)
     except InvalidVersion:
         return False
 
 
-def file_checks(survey: dict[str, Any], outcome: Outcome) -> list[Check]:
-    """The checks "owners" and "files"; `outcome` is that of the probe in mode "files"."""
-    return [_owners(survey, outcome), _files(survey, outcome)]
+# ---- owners -------------------------------------------------------------------------------------
 
 
-def _owners(survey: dict[str, Any], outcome: Outcome) -> Check:
-    """R5: paths that two distributions claim, and distributions that are there twice.
+def file_checks(survey: SurveyAnswer, outcome: Outcome) -> list[Check]:
+    """Return the checks "owners" and "files". `outcome` is that of the probe in mode "files"."""
+    answer: FilesAnswer | None = outcome.answer
+    return [_owner_check(survey, answer), _file_check(survey, outcome, answer)]
 
-    `outcome` is the files' probe's, which knows whose bytes lie there now. The same bytes twice (an empty __init__.py)
-    hurt nobody; a folder of tests that two packages brought hurts nobody either, and is only told.
+
+def _owner_check(survey: SurveyAnswer, answer: FilesAnswer | None) -> Check:
+    """Check R5: no path belongs to two distributions, and no distribution is installed twice.
+
+    Files with the same bytes (an empty __init__.py) conflict with nothing. A folder of tests that
+    two packages install breaks nothing either, and is only mentioned.
     """
-    answer = outcome.answer
-    changed = None if answer is None else {(name, path) for name, path, _ in (*answer["changed"], *answer["other"])}
-    wrong: list[str] = []
+    texts: list[str] = []
     notes: list[str] = []
     marks: list[Mark] = []
     for path, claims in survey["shared"]:
-        names = [name for name, _ in claims]
-        library = ".so" in os.path.basename(path)
-        if len({digest for _, digest in claims}) == 1 and not library:
+        if not _conflict(path, claims):
             continue
-        text = f"{' and '.join(names)} both own {path}{_whose(path, claims, changed)}"
-        if library or any(name.startswith("nvidia-") for name in names):
-            wrong.append(text)
+        names = [name for name, _ in claims]
+        text = f"{' and '.join(names)} both own {path}{_whose_bytes(path, claims, answer)}"
+        if _is_library(path) or any(name.startswith("nvidia-") for name in names):
+            texts.append(text)
             marks.append(("two-owners", path, " ".join(names)))
         else:
             notes.append(text)
     for name, versions in survey["twice"]:
-        wrong.append(f"{name} is there twice, as {' and '.join(versions)}")
+        texts.append(f"{name} is installed twice, as {' and '.join(versions)}")
         marks.append(("twice", name, " ".join(versions)))
-    both = _two_cudnn(survey)
-    wrong += both
-    marks += [("two-owners", "libcudnn.so", "")] if both else []
-    if wrong:
-        # The libraries first: they are what breaks.
-        wrong.sort(key=lambda text: ".so" not in text)
-        evidence = "; ".join(wrong[:3]) + _rest(wrong, 3)
-        return Check(name="owners", subject="", status="fail", evidence=evidence, marks=tuple(marks))
-    evidence = "; ".join(["no library and no file of NVIDIA's has two owners", *notes[:3]]) if notes else ""
-    return Check(name="owners", subject="", status="pass", evidence=evidence or "no file has two owners")
+    two_cudnn = _two_cudnn(survey)
+    if two_cudnn:
+        texts.append(two_cudnn)
+        marks.append(("two-owners", "libcudnn.so", ""))
+    if texts:
+        # Libraries first: they break the environment.
+        texts.sort(key=lambda text: ".so" not in text)
+        evidence = first_texts(texts, SHOWN_OWNERS)
+        return Check(
+            name="owners", subject="", status="fail", evidence=evidence, marks=tuple(marks)
+        )
+    evidence = "no file has two owners"
+    if notes:
+        notes.insert(0, "no library and no file of NVIDIA's has two owners")
+        evidence = "; ".join(notes[: SHOWN_OWNERS + 1])
+    return Check(name="owners", subject="", status="pass", evidence=evidence)
 
 
-def _two_cudnn(survey: dict[str, Any]) -> list[str]:
-    """conda's cuDNN and a wheel's in one prefix: which of them a process gets depends on what it imports first."""
-    conda = survey.get("conda", {})
-    named = {row["name"]: row["version"] for row in survey["distributions"] if row["installer"] != "conda"}
-    ours: dict[str, str] = {}
-    theirs: dict[str, str] = {}
-    for path, name in survey["libraries"]:
-        if os.path.basename(path).startswith("libcudnn.so"):
-            folder = os.path.dirname(path)
-            if name in named:
-                theirs.setdefault(name, f"{name} {named[name]} of a wheel in {folder}")
-            elif name in conda:
-                ours.setdefault(name, f"{name} {conda[name]} of conda in {folder}")
-    return [f"two libcudnn.so: {' and '.join([*ours.values(), *theirs.values()])}"] if ours and theirs else []
+def _is_library(path: str) -> bool:
+    return ".so" in os.path.basename(path)
 
 
-def _whose(path: str, claims: list[list[str]], changed: set[tuple[str, str]] | None) -> str:
-    """Which of the owners the file is of, as its hash says."""
-    if changed is None or not os.path.exists(path) or len({digest for _, digest in claims}) == 1:
+def _same_bytes(claims: Claims) -> bool:
+    return len({digest for _, digest in claims}) == 1
+
+
+def _conflict(path: str, claims: Claims) -> bool:
+    return _is_library(path) or not _same_bytes(claims)
+
+
+def _whose_bytes(path: str, claims: Claims, answer: FilesAnswer | None) -> str:
+    """Return which of the owners the file on disk is from, by its hash; "" if that is not known."""
+    if answer is None or not os.path.exists(path) or _same_bytes(claims):
         return ""
-    mine = [name for name, digest in claims if digest.startswith("sha256=") and (name, path) not in changed]
-    return f": its bytes are those of {mine[0]}" if len(mine) == 1 else ": its bytes are those of neither"
+    changed = set()
+    for name, changed_path, _ in (*answer["changed"], *answer["other"]):
+        changed.add((name, changed_path))
+    matching = []
+    for name, digest in claims:
+        if digest.startswith("sha256=") and (name, path) not in changed:
+            matching.append(name)
+    if len(matching) == 1:
+        return f": its bytes are those of {matching[0]}"
+    return ": its bytes are those of neither"
 
 
-def _rest(items: list[str], shown: int) -> str:
-    return f"; and {len(items) - shown} more" if len(items) > shown else ""
+def _two_cudnn(survey: SurveyAnswer) -> str:
+    """Return a text if a prefix has conda's cuDNN and a wheel's.
 
-
-def _files(survey: dict[str, Any], outcome: Outcome) -> Check:
-    """The distributions' files against their RECORDs: NVIDIA's by sha256, the others by size.
-
-    Of a path with two owners one finds the other's bytes; what that means, the check of the owners says.
+    The first import decides which is loaded.
     """
-    answer = outcome.answer
+    conda = survey.get("conda", {})
+    wheels = {}
+    for row in survey["distributions"]:
+        if row["installer"] != "conda":
+            wheels[row["name"]] = row["version"]
+    of_conda: dict[str, str] = {}
+    of_wheels: dict[str, str] = {}
+    for path, name in survey["libraries"]:
+        if not os.path.basename(path).startswith("libcudnn.so"):
+            continue
+        folder = os.path.dirname(path)
+        if name in wheels:
+            of_wheels.setdefault(name, f"{name} {wheels[name]} of a wheel in {folder}")
+        elif name in conda:
+            of_conda.setdefault(name, f"{name} {conda[name]} of conda in {folder}")
+    if not of_conda or not of_wheels:
+        return ""
+    return f"two libcudnn.so: {' and '.join([*of_conda.values(), *of_wheels.values()])}"
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | None) -> Check:
+    """Compare the distributions' files with their RECORDs.
+
+    NVIDIA's files are compared by sha256, the others by size.
+    """
+    seconds = round(outcome.seconds, 3)
     if answer is None:
-        return Check(name="files", subject="", status="unknown", evidence=outcome.failure, seconds=outcome.seconds)
-    wrong = [f"{path} of {name} is missing" for name, path in answer["missing"]]
-    shared = {path for path, _ in survey["shared"]}
-    wrong += [
-        f"{path} of {name}: {why}"
-        for name, path, why in answer["changed"]
-        if name.startswith("nvidia-") or path not in shared
-    ]
-    wrong += [f"{path} belongs to no distribution" for path in answer["extra"]]
-    unknown = [f"{name} has no RECORD" for name in answer["no_record"]]
+        return Check(
+            name="files",
+            subject="",
+            status="unknown",
+            evidence=outcome.failure,
+            seconds=outcome.seconds,
+        )
+    wrong = _wrong_files(survey, answer)
+    doubts = [f"{name} has no RECORD" for name in answer["no_record"]]
     if answer["left"]:
-        unknown.append(f"{answer['left']} files not read in time")
-    other = [f"{path} of {name} ({why})" for name, path, why in answer["other"]]
-    notes = [f"{len(other)} data files are not as recorded: {listed(other)}"] if other else []
-    amount = f"{answer['hashed']} files by sha256 ({answer['hashed_bytes'] / 1e9:.1f} GB), {answer['sized']} by size"
-    status = "fail" if wrong else "unknown" if unknown else "pass"
-    told = [*wrong, *unknown]
-    evidence = "; ".join(told[:SHOWN]) + _rest(told, SHOWN) if wrong else "; ".join([amount, *unknown[:SHOWN], *notes])
+        doubts.append(f"{answer['left']} files were not read in time")
+    marks = tuple(("no-record", name, "") for name in answer["no_record"])
+    if wrong:
+        status, evidence = "fail", first_texts([*wrong, *doubts])
+    else:
+        status = "unknown" if doubts else "pass"
+        evidence = "; ".join([_amount(answer), *doubts[:SHOWN], *_data_notes(answer)])
     return Check(
-        name="files",
-        subject="",
-        status=status,
-        evidence=evidence,
-        seconds=round(outcome.seconds, 3),
-        marks=tuple(("no-record", name, "") for name in answer["no_record"]),
+        name="files", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks
     )
+
+
+def _wrong_files(survey: SurveyAnswer, answer: FilesAnswer) -> list[str]:
+    """Return the files that are missing, changed or unrecorded.
+
+    One of two owners of a path finds the bytes of the other; the check "owners" reports what that
+    means.
+    """
+    shared = {path for path, _ in survey["shared"]}
+    texts = [f"{path} of {name} is missing" for name, path in answer["missing"]]
+    for name, path, reason in answer["changed"]:
+        if name.startswith("nvidia-") or path not in shared:
+            texts.append(f"{path} of {name}: {reason}")
+    texts += [f"{path} belongs to no distribution" for path in answer["extra"]]
+    return texts
+
+
+def _amount(answer: FilesAnswer) -> str:
+    gigabytes = answer["hashed_bytes"] / 1e9
+    return f"{answer['hashed']} files by sha256 ({gigabytes:.1f} GB), {answer['sized']} by size"
+
+
+def _data_notes(answer: FilesAnswer) -> list[str]:
+    others = [f"{path} of {name} ({reason})" for name, path, reason in answer["other"]]
+    if not others:
+        return []
+    return [f"{len(others)} data files are not as recorded: {first_items(others)}"]

@@ -1,178 +1,170 @@
-"""Whether every library that a CUDA library needs, or opens by name, is in the environment: read, not loaded.
+"""Check that every library that a CUDA library needs, or opens by name, is in the environment.
 
-Which libraries there are and what they open is read from the files (elf.py); no list of cuDNN's sub-libraries is kept.
-Four answers are told apart: a library is in the environment; it is nowhere ("missing"); the loader would take it from
-outside ("outside"); or what one framework needs is there for two CUDA majors ("mixed").
+Reads, loads nothing.
 
-A name in a library's text binds where it is the whole text, and
-- it has a version (libnvrtc.so.13), as it stands;
-- it has none and is of the opener's family (libcudnn_ops.so in libcudnn.so.9): the opener puts its own major behind it.
-Other names without a version are tried and done without (libcask_profile_interface.so, which no release ships).
-What the driver supplies (libcuda.so.1) is no part of an environment.
+Which libraries there are and what they open is read from the files (elf.py); no list of cuDNN's
+sub-libraries is kept. There are four results: a library is in the environment; it is not found
+("missing"); the loader would take it from outside ("outside"); or one framework needs libraries of
+two CUDA majors ("mixed").
+
+A library name in the text of a library counts if it is the whole text, and
+- it has a version (libnvrtc.so.13): as it stands;
+- it has no version and is of the opener's family (libcudnn_ops.so in libcudnn.so.9): the opener
+  adds its own major. Other names without a version are optional (libcask_profile_interface.so,
+  which no release ships). Libraries of the driver (libcuda.so.1) are no part of an environment.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+from ..loader_env import is_driver_library
 from ..model import Check, Mark
+from ..probes.answers import SurveyAnswer
 from . import elf
+from .installed import SHOWN, first_texts
 from .loader import Origins
 
-_DRIVERS = re.compile(r"lib(cuda|nvcuvid|nvoptix|cudadebugger|nvidia-[a-z0-9_-]+)\.so")
-_CUDA = re.compile(r"lib(cu(?!r[ls]|ps)|nv|nccl)")  # as NVIDIA names its libraries; curl, curses and cups are others
+# As NVIDIA names its libraries; libcurl, libcurses and libcups are others.
+_CUDA = re.compile(r"lib(cu(?!r[ls]|ps)|nv|nccl)")
 _VERSIONED = re.compile(r"\.so\.[0-9]")
 _MACHINES = ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64", "lib")
 _DEFAULTS = tuple(f"{root}{machine}" for machine in _MACHINES for root in ("/", "/usr/"))
-SHOWN = 6
-_Told = tuple[Mark, str]  # for programs, and in words
+_Finding = tuple[Mark, str]  # for programs, for people
 
 
-def closure_check(survey: dict[str, Any], modules: Sequence[str], origins: Origins, deadline: float) -> Check:
-    """The check "closure" of what the survey found; `modules` are the import names of the frameworks that are there.
+def closure_check(
+    survey: SurveyAnswer, modules: Sequence[str], origins: Origins, deadline: float
+) -> Check:
+    """Return the check "closure".
 
-    Fails for what cuDNN, or the modules themselves, cannot do without; what only other CUDA libraries open by name
+    It fails for what cuDNN or the frameworks need. What only other CUDA libraries open by name
     leaves it unknown.
-    """
-    import time
 
+    Args:
+        modules: import names of the installed frameworks.
+        deadline: time.monotonic when reading stops.
+    """
     begin = time.monotonic()
-    found = _Closure(survey, modules, origins, deadline)
-    status, evidence, marks = found.judge()
+    closure = _Closure(survey, modules, origins, deadline)
+    status, evidence, marks = closure.judge()
     seconds = round(time.monotonic() - begin, 3)
-    return Check(name="closure", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks)
+    return Check(
+        name="closure", subject="", status=status, evidence=evidence, seconds=seconds, marks=marks
+    )
 
 
 def base_stem(name: str) -> str:
-    """libcudnn_ops of libcudnn_ops.so.9."""
+    """Return libcudnn_ops for libcudnn_ops.so.9."""
     return name.partition(".so")[0]
 
 
 def family(name: str) -> str:
-    """libcudnn of libcudnn_ops.so.9, libnvrtc of libnvrtc-builtins.so.13.2."""
+    """Return libcudnn for libcudnn_ops.so.9, libnvrtc for libnvrtc-builtins.so.13.2."""
     return re.split(r"[_.-]", name, maxsplit=1)[0]
 
 
 def suffix(name: str) -> str:
-    """.9 of libcudnn_ops.so.9, "" of libx.so."""
+    """Return .9 for libcudnn_ops.so.9, "" for libx.so."""
     return name.partition(".so")[2]
 
 
-class _Closure:
-    """The libraries of an environment, what each needs, and which of them a convolution reaches."""
+class _Files:
+    """The libraries of an environment: their owners, where they are, and what they need."""
 
-    def __init__(self, survey: dict[str, Any], modules: Sequence[str], origins: Origins, deadline: float) -> None:
-        self._origins, self._deadline = origins, deadline
-        self._owner = {str(path): str(name) for path, name in survey["libraries"]}
-        self._requires = {row["name"]: row.get("requires", []) for row in survey["distributions"]}
-        self._paths: dict[str, list[str]] = {}
-        for path in (*self._owner, *self._beside()):
-            self._paths.setdefault(os.path.basename(path), []).append(path)
+    def __init__(self, survey: SurveyAnswer, deadline: float) -> None:
+        self._deadline = deadline
+        self.owner = {str(path): str(name) for path, name in survey["libraries"]}
+        self.requires: dict[str, list[str]] = {}
+        for row in survey["distributions"]:
+            self.requires[row["name"]] = row.get("requires", [])
+        self.by_name: dict[str, list[str]] = {}
+        for path in (*self.owner, *self._unrecorded()):
+            self.by_name.setdefault(os.path.basename(path), []).append(path)
         self._read: dict[str, elf.Library | None] = {}
-        self._broken: dict[str, str] = {}
-        self._bound = True  # whether all texts were read in time
-        self.cuda = [path for path in self._owner if self._is_cuda(path) and os.path.exists(path)]
+        self.broken: dict[str, str] = {}
+        self.all_read = True  # whether all texts were read in time
+        self.cuda = list(filter(os.path.exists, filter(self.is_cuda, self.owner)))
         for path in self.cuda:
-            self._library(path)
-        starts = self._starts(modules)
-        self._groups = {title: self._reach(paths, by_name=True) for title, paths in starts.items()}
-        # What loading alone brings in: there a library that the system lacks is a failure, too. A plug-in that is
-        # opened by name (libcufile_rdma.so.1, which needs InfiniBand's) may find its own missing, and is left out.
-        self._loaded = self._reach((path for paths in starts.values() for path in paths), by_name=False)
+            self.library(path)
 
-    def _beside(self) -> Iterator[str]:
-        """Libraries that lie beside NVIDIA's and are in no RECORD: the loader takes them all the same."""
-        folders = {os.path.dirname(path) for path, name in self._owner.items() if name.startswith("nvidia-")}
-        for folder in sorted(folders):
-            for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+    def _unrecorded(self) -> Iterator[str]:
+        """Return libraries beside NVIDIA's that no RECORD has: the loader finds them, too."""
+        folders = set()
+        for path, name in self.owner.items():
+            if name.startswith("nvidia-"):
+                folders.add(os.path.dirname(path))
+        for folder in sorted(filter(os.path.isdir, folders)):
+            for name in sorted(os.listdir(folder)):
                 path = os.path.join(folder, name)
-                if ".so" in name and path not in self._owner:
+                if ".so" in name and path not in self.owner:
                     yield path
 
-    def _is_cuda(self, path: str) -> bool:
-        return self._owner[path].startswith("nvidia-") and os.path.basename(path).startswith("lib")
+    def is_cuda(self, path: str) -> bool:
+        """Return whether a path is a library of an NVIDIA distribution."""
+        of_nvidia = self.owner.get(path, "").startswith("nvidia-")
+        return of_nvidia and os.path.basename(path).startswith("lib")
 
-    def _library(self, path: str) -> elf.Library | None:
-        """What the file says, read once; the texts of NVIDIA's libraries only."""
+    def library(self, path: str) -> elf.Library | None:
+        """Return what a file says, read once; None if it cannot be read.
+
+        Texts are read of NVIDIA's only.
+        """
         if path not in self._read:
             self._read[path] = None
             try:
-                names = path in self._owner and self._is_cuda(path)
-                library = elf.read(path, names=names, deadline=self._deadline)
-                self._bound = self._bound and library.whole
-                self._read[path] = library
+                library = elf.read(path, names=self.is_cuda(path), deadline=self._deadline)
             except elf.NotElfError as error:
-                if _VERSIONED.search(os.path.basename(path)):  # libx.so may be a linker's script
-                    self._broken[path] = str(error)
+                if _VERSIONED.search(os.path.basename(path)):  # libx.so may be a linker script
+                    self.broken[path] = str(error)
             except OSError as error:
-                self._broken[path] = f"it cannot be read: {error.strerror}"
+                self.broken[path] = f"it cannot be read: {error.strerror}"
+            else:
+                self.all_read = self.all_read and library.whole
+                self._read[path] = library
         return self._read[path]
 
-    # ---- what is where ------------------------------------------------------------------------------------------
-
-    def inside(self, name: str, asker: elf.Library) -> str | None:
-        """The environment's file of that name that is nearest to who asks for it."""
-        there = [path for path in self._paths.get(name, ()) if os.path.exists(path)]
-        near = [os.path.normpath(folder) for folder in _expand(asker, (*asker.rpath, *asker.runpath))]
+    def find(self, name: str, asker: elf.Library) -> str | None:
+        """Return the environment's file of a name, preferably one on the asker's search path."""
+        paths = [path for path in self.by_name.get(name, ()) if os.path.exists(path)]
+        near = elf.expand_origin(asker.path, (*asker.rpath, *asker.runpath))
         near.append(os.path.dirname(asker.path))
-        return min(there, key=lambda path: os.path.dirname(path) not in near, default=None)
-
-    def outside(self, name: str, asker: elf.Library) -> str | None:
-        """The file that the loader would take: ld.so(8) for its order."""
-        before = () if asker.runpath else _expand(asker, asker.rpath)
-        after = _expand(asker, asker.runpath)
-        for folder in (*before, *self._origins.path, *after):
-            if os.path.exists(os.path.join(folder, name)):
-                return os.path.join(folder, name)
-        cached = [path for path in self._origins.cache() if os.path.basename(path) == name]
-        folders = [os.path.join(folder, name) for folder in _DEFAULTS]
-        return next((path for path in (*cached, *folders) if os.path.exists(path)), None)
-
-    # ---- what is asked for --------------------------------------------------------------------------------------
+        return min(paths, key=lambda path: os.path.dirname(path) not in near, default=None)
 
     def opened(self, library: elf.Library) -> Iterator[str]:
-        """The file names that the library opens by name and is bound to find."""
+        """Return the file names that a library opens by name and cannot do without."""
         own = os.path.basename(library.path)
         for name in library.names:
-            if name in (own, library.soname) or _DRIVERS.match(name) or not _CUDA.match(name):
+            if name in (own, library.soname) or is_driver_library(name) or not _CUDA.match(name):
                 continue
             if _VERSIONED.search(name):
                 yield name
-            elif family(name) == family(own) and self._suffixed(own):
+            elif family(name) == family(own) and self._adds_major(own):
                 yield name + suffix(own)
 
-    def _suffixed(self, own: str) -> bool:
-        """Whether the family of a library opens its members as NAME.so and they are there as NAME.so.MAJOR."""
-        members = {
-            os.path.basename(path): library
-            for path, library in self._read.items()
-            if library is not None and family(os.path.basename(path)) == family(own)
-        }
-        return any(
-            name + suffix(own) in self._paths and family(name) == family(own)
-            for library in members.values()
-            for name in library.names
-            if not _VERSIONED.search(name) and base_stem(name) != base_stem(os.path.basename(library.path))
-        )
+    def _adds_major(self, own: str) -> bool:
+        """Return whether a family names its members NAME.so and ships them as NAME.so.MAJOR."""
+        for path, library in self._read.items():
+            file_name = os.path.basename(path)
+            if library is None or family(file_name) != family(own):
+                continue
+            for name in library.names:
+                if _VERSIONED.search(name) or base_stem(name) == base_stem(file_name):
+                    continue
+                if family(name) == family(own) and name + suffix(own) in self.by_name:
+                    return True
+        return False
 
-    def _starts(self, modules: Sequence[str]) -> dict[str, list[str]]:
-        """Where the path of a convolution begins: cuDNN of each major, and each framework's extension modules."""
-        starts: dict[str, list[str]] = {}
-        for path in self.cuda:
-            name = os.path.basename(path)
-            if family(name) == "libcudnn":
-                starts.setdefault(f"cuDNN {suffix(name)[1:].partition('.')[0]}", []).append(path)
-        for path in self._owner:
-            module = os.path.basename(os.path.dirname(path))
-            if module in modules and os.path.exists(path):
-                starts.setdefault(module, []).append(path)
-        return dict(sorted(starts.items()))
+    def reach(self, starts: Iterable[str], *, by_name: bool) -> set[str]:
+        """Return the environment's files that some need, and what those need, and so on.
 
-    def _reach(self, starts: Iterable[str], *, by_name: bool) -> set[str]:
-        """The environment's files that these need, and what those need; `by_name`: and open by name."""
+        Args:
+            by_name: follow also what they open by name.
+        """
         reached: set[str] = set()
         left = list(starts)
         while left:
@@ -180,114 +172,201 @@ class _Closure:
             if path in reached:
                 continue
             reached.add(path)
-            library = self._library(path)
-            if library is not None:
-                names = (*library.needed, *(self.opened(library) if by_name else ()))
-                left += filter(None, (self.inside(name, library) for name in names))
-        return reached
-
-    # ---- the judgement ------------------------------------------------------------------------------------------
-
-    def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
-        """(status, evidence, marks)."""
-        path_of = set().union(*self._groups.values())
-        bad, doubts = self._absences(path_of)
-        broken = [(("broken", path, why), f"broken: {path}: {why}") for path, why in sorted(self._broken.items())]
-        bad = [*broken, *bad, *self._mixes()]
-        if bad:
-            return "fail", _told([text for _, text in bad]), tuple(mark for mark, _ in bad)
-        if doubts or not self._bound:
-            late = [] if self._bound else ["not all files were read in time"]
-            return "unknown", _told([*(text for _, text in doubts), *late]), tuple(mark for mark, _ in doubts)
-        count = len(path_of & set(self.cuda))
-        if not self.cuda:
-            return "pass", "no CUDA library of a distribution is installed", ()
-        notes = self._unused_majors()
-        what = f"{len(self.cuda)} CUDA libraries read, {count} of them on the path of cuDNN or a framework: "
-        return "pass", what + _told(["all that they need or open by name is in the environment", *notes]), ()
-
-    def _absences(self, reached: set[str]) -> tuple[list[_Told], list[_Told]]:
-        """What is missing or comes from outside: (what fails, what may be done without)."""
-        askers: dict[tuple[str, bool], list[elf.Library]] = {}
-        trusted = self._sees_system()
-        for path in {*self.cuda, *reached}:
-            library = self._library(path)
+            library = self.library(path)
             if library is None:
                 continue
-            for name in library.needed:
-                plain = not _CUDA.match(name)
-                if _DRIVERS.match(name) or (plain and (path not in self._loaded or not trusted)):
-                    continue
-                askers.setdefault((name, True), []).append(library)
-            for name in self.opened(library):
-                askers.setdefault((name, path in reached), []).append(library)
-        bad: list[_Told] = []
-        doubts: list[_Told] = []
-        for (name, binding), libraries in sorted(askers.items(), key=lambda item: item[0]):
-            lacking = [one for one in libraries if self.inside(name, one) is None]
-            found = self._absence(name, lacking) if lacking else None
-            if found is not None:
-                (bad if binding else doubts).append(found)
-        return bad, doubts
+            names = list(library.needed)
+            if by_name:
+                names += self.opened(library)
+            left += filter(None, [self.find(name, library) for name in names])
+        return reached
 
-    def _absence(self, name: str, askers: list[elf.Library]) -> _Told | None:
-        taken = self.outside(name, askers[0])
+
+class _Closure:
+    """The judgement on the libraries of an environment."""
+
+    def __init__(
+        self, survey: SurveyAnswer, modules: Sequence[str], origins: Origins, deadline: float
+    ) -> None:
+        self._origins = origins
+        self._files = _Files(survey, deadline)
+        starts = self._starts(modules)
+        self._groups = {}
+        for title, paths in starts.items():
+            self._groups[title] = self._files.reach(paths, by_name=True)
+        # What loading alone needs: there a system library that is missing is a failure, too. A
+        # plug-in that is opened by name (libcufile_rdma.so.1, which needs InfiniBand's libraries)
+        # may lack its own and is left out.
+        loaded = itertools.chain.from_iterable(starts.values())
+        self._loaded = self._files.reach(loaded, by_name=False)
+
+    def _starts(self, modules: Sequence[str]) -> dict[str, list[str]]:
+        """Return where the path of a convolution begins.
+
+        It begins at the cuDNN of each major version and at each framework's extension modules.
+        """
+        starts: dict[str, list[str]] = {}
+        for path in self._files.cuda:
+            name = os.path.basename(path)
+            if family(name) == "libcudnn":
+                major = suffix(name)[1:].partition(".")[0]
+                starts.setdefault(f"cuDNN {major}", []).append(path)
+        for path in self._files.owner:
+            module = os.path.basename(os.path.dirname(path))
+            if module in modules and os.path.exists(path):
+                starts.setdefault(module, []).append(path)
+        return dict(sorted(starts.items()))
+
+    def judge(self) -> tuple[str, str, tuple[Mark, ...]]:
+        """Return status, evidence and marks."""
+        reached = set().union(*self._groups.values())
+        missing, doubts = self._absences(reached)
+        failures = [*self._broken(), *missing, *self._mixes()]
+        all_read = self._files.all_read
+        if failures:
+            return "fail", first_texts(_texts(failures)), _marks(failures)
+        if doubts or not all_read:
+            texts = _texts(doubts)
+            if not all_read:
+                texts.append("not all files were read in time")
+            return "unknown", first_texts(texts), _marks(doubts)
+        cuda = self._files.cuda
+        if not cuda:
+            return "pass", "no CUDA library of a distribution is installed", ()
+        count = len(reached & set(cuda))
+        summary = (
+            f"{len(cuda)} CUDA libraries read, {count} of them on the path of cuDNN or a framework"
+        )
+        notes = ["all that they need or open by name is in the environment", *self._unused_majors()]
+        return "pass", f"{summary}: {first_texts(notes)}", ()
+
+    def _broken(self) -> list[_Finding]:
+        findings: list[_Finding] = []
+        for path, reason in sorted(self._files.broken.items()):
+            findings.append((("broken", path, reason), f"broken: {path}: {reason}"))
+        return findings
+
+    # ---- missing and outside --------------------------------------------------------------------
+
+    def _absences(self, reached: set[str]) -> tuple[list[_Finding], list[_Finding]]:
+        """Return what is missing or comes from outside: what fails, and what is optional."""
+        failures: list[_Finding] = []
+        doubts: list[_Finding] = []
+        for (name, required), askers in sorted(self._requested(reached).items()):
+            lacking = [asker for asker in askers if self._files.find(name, asker) is None]
+            if not lacking:
+                continue
+            finding = self._absence(name, lacking)
+            if finding is None:
+                continue
+            if required:
+                failures.append(finding)
+            else:
+                doubts.append(finding)
+        return failures, doubts
+
+    def _requested(self, reached: set[str]) -> dict[tuple[str, bool], list[elf.Library]]:
+        """Return who asks for each (file name, whether it is required)."""
+        askers: dict[tuple[str, bool], list[elf.Library]] = {}
+        sees_system = self._sees_system()
+        for path in {*self._files.cuda, *reached}:
+            library = self._files.library(path)
+            if library is None:
+                continue
+            check_system = sees_system and path in self._loaded
+            for name in library.needed:
+                if not is_driver_library(name) and (_CUDA.match(name) or check_system):
+                    askers.setdefault((name, True), []).append(library)
+            for name in self._files.opened(library):
+                askers.setdefault((name, path in reached), []).append(library)
+        return askers
+
+    def _absence(self, name: str, askers: list[elf.Library]) -> _Finding | None:
+        taken = self._outside(name, askers[0])
         if taken is not None and not _CUDA.match(name):
-            return None  # the system's own, as it should be
-        needed = any(name in one.needed for one in askers)
-        by = ", ".join(sorted({os.path.basename(one.path) for one in askers})[:SHOWN])
-        how = f"{name}, {'needed' if needed else 'opened by name'} by {by},"
+            return None  # the system's own library, as intended
+        how = "opened by name"
+        if any(name in asker.needed for asker in askers):
+            how = "needed"
+        files = sorted({os.path.basename(asker.path) for asker in askers})
+        by = ", ".join(files[:SHOWN])
         cause = self._cause(askers)
         if taken is not None:
-            text = f"outside: {how} is not in the environment; the loader takes {taken}{cause}"
-            return ("outside", name, taken), text
-        return ("missing", name, by), f"missing: {how} is nowhere{cause}"
+            text = f"outside: {name}, {how} by {by}, is not in the environment"
+            return ("outside", name, taken), f"{text}; the loader takes {taken}{cause}"
+        return ("missing", name, by), f"missing: {name}, {how} by {by}, is not found{cause}"
+
+    def _outside(self, name: str, asker: elf.Library) -> str | None:
+        """Return the file that the loader would take. Its order: ld.so(8)."""
+        before = [] if asker.runpath else elf.expand_origin(asker.path, asker.rpath)
+        after = elf.expand_origin(asker.path, asker.runpath)
+        paths = [os.path.join(folder, name) for folder in (*before, *self._origins.path, *after)]
+        # The loader's cache is not read unless it is needed.
+        for path in paths:
+            if os.path.exists(path):
+                return path
+        paths = [path for path in self._origins.cache() if os.path.basename(path) == name]
+        paths += [os.path.join(folder, name) for folder in _DEFAULTS]
+        return next(filter(os.path.exists, paths), None)
 
     def _cause(self, askers: list[elf.Library]) -> str:
-        """The distributions that the askers' own require and that are not installed."""
-        for name in sorted({self._owner[one.path] for one in askers if one.path in self._owner}):
-            absent = [other for other in self._requires.get(name, ()) if other not in self._requires]
+        """Return the distributions that an asker's own requires and that are not installed."""
+        owners = {self._files.owner.get(asker.path, "") for asker in askers}
+        for name in sorted(owners - {""}):
+            requires = self._files.requires
+            absent = [required for required in requires.get(name, ()) if required not in requires]
             if absent:
                 return f" ({name} requires {', '.join(absent)}, not installed)"
         return ""
 
     def _sees_system(self) -> bool:
-        """Whether the loader's folders are where they are looked for: then libc itself is seen there."""
-        return self.outside("libc.so.6", elf.Library(path="/")) is not None
+        """Return whether the loader's folders are where they are expected.
 
-    def _mixes(self) -> list[_Told]:
-        """R5 for CUDA majors: one process cannot use libcublas.so.12 and libcublas.so.13 for one framework."""
-        found = []
+        If they are, libc is found there.
+        """
+        return self._outside("libc.so.6", elf.Library(path="/")) is not None
+
+    # ---- several CUDA majors --------------------------------------------------------------------
+
+    def _mixes(self) -> list[_Finding]:
+        """Check that no framework reaches two CUDA majors (R5).
+
+        One framework cannot use libcublas.so.12 and libcublas.so.13 in one process.
+        """
+        findings: list[_Finding] = []
         for title, reached in self._groups.items():
-            for files in _several_majors(reached & set(self.cuda)).values():
-                owners = sorted({self._owner[path] for path in files})
+            for files in _several_majors(reached & set(self._files.cuda)).values():
+                owners = " and ".join(sorted({self._files.owner[path] for path in files}))
                 names = " and ".join(sorted({os.path.basename(path) for path in files}))
-                text = f"mixed: {title} reaches {names} (of {' and '.join(owners)})"
-                found.append((("mixed", title, names), text))
-        return found
+                text = f"mixed: {title} reaches {names} (of {owners})"
+                findings.append((("mixed", title, names), text))
+        return findings
 
     def _unused_majors(self) -> list[str]:
-        """Libraries that are there for two CUDA majors, and no one needs both."""
-        several = _several_majors(self.cuda)
-        owners = sorted({self._owner[path] for files in several.values() for path in files})
-        return [f"two CUDA majors are there, and nobody needs both: {', '.join(owners[:SHOWN])}"] if owners else []
+        """Return a note if two CUDA majors are installed and no framework needs both."""
+        owners = set()
+        for files in _several_majors(self._files.cuda).values():
+            owners |= {self._files.owner[path] for path in files}
+        if not owners:
+            return []
+        names = ", ".join(sorted(owners)[:SHOWN])
+        return [f"two CUDA majors are installed, and nothing needs both: {names}"]
 
 
 def _several_majors(paths: Iterable[str]) -> Mapping[str, set[str]]:
-    """The libraries that are there with several major versions, by stem."""
+    """Return the files of the libraries that have several major versions, by stem."""
     files: dict[str, set[str]] = {}
+    majors: dict[str, set[str]] = {}
     for path in filter(_VERSIONED.search, paths):
-        files.setdefault(base_stem(os.path.basename(path)), set()).add(path)
-    majors = {stem: {suffix(os.path.basename(path)).split(".")[1] for path in same} for stem, same in files.items()}
-    return {stem: same for stem, same in sorted(files.items()) if len(majors[stem]) > 1}
+        name = os.path.basename(path)
+        files.setdefault(base_stem(name), set()).add(path)
+        majors.setdefault(base_stem(name), set()).add(suffix(name).split(".")[1])
+    return {stem: files[stem] for stem in sorted(files) if len(majors[stem]) > 1}
 
 
-def _expand(library: elf.Library, entries: Iterable[str]) -> tuple[str, ...]:
-    """Search paths with their $ORIGIN, the folder of the real file."""
-    origin = os.path.dirname(os.path.realpath(library.path))
-    return tuple(os.path.normpath(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)) for entry in entries)
+def _texts(findings: Iterable[_Finding]) -> list[str]:
+    return [text for _, text in findings]
 
 
-def _told(texts: Sequence[str]) -> str:
-    more = f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return "; ".join(texts[:SHOWN]) + more
+def _marks(findings: Iterable[_Finding]) -> tuple[Mark, ...]:
+    return tuple(mark for mark, _ in findings)

@@ -1,274 +1,452 @@
-"""Checks of where libraries come from: cuDNN opened as a framework opens it, loader variables, the loader's cache."""
+"""Checks of where libraries come from.
+
+Loader variables, the loader's cache, and cuDNN as a framework opens it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
-from ..loader_env import path_entries, preload_entries
-from ..model import Check, Mark
-from .cudnn_log import told
+from ..loader_env import is_driver_library, path_entries, preload_entries, same_file
+from ..model import Check, Mark, Value
+from ..probes._common import cudnn_release
+from ..probes.answers import CudnnAnswer
+from . import elf
+from .cudnn_log import log_text
 from .runner import Outcome
 
-# Libraries of the driver: they come with it, never with an environment.
-_DRIVERS = re.compile(r"lib(cuda|nvidia-[a-z0-9-]+|nvcuvid|cudadebugger|nvoptix)\.so")
-_SHADOWS = re.compile(r"lib(cudnn|cublas|cublasLt|cudart|nvrtc|cufft|cusparse|cusolver|nccl|curand)[_a-z0-9-]*\.so")
+_CUDA_LIBRARY = re.compile(
+    r"lib(cudnn|cublas|cublasLt|cudart|nvrtc|cufft|cusparse|cusolver|nccl|curand)[_a-z0-9-]*\.so"
+)
+_LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
+SHOWN = 4  # foreign libraries in the evidence of a check
+
+
+class Foreign(Value):
+    """A file from outside the environment, and who supplied it.
+
+    `what` is its path, or for several files of one folder "PATH and 3 more".
+    """
+
+    what: str
+    origin: str
+
+    @property
+    def text(self) -> str:
+        """The file and its origin, for evidence."""
+        return f"{self.what}, from {self.origin}"
+
+
+# ---- who supplied a library ---------------------------------------------------------------------
 
 
 class Origins:
-    """Tells who supplied a library: an entry of a loader variable, the loader's cache, or a runpath.
+    """Tells who supplied a library: a loader variable, a runpath or the loader's cache.
 
-    `env` is what the child ran with. `cache` are the paths of `ldconfig -p`, read when first needed.
+    `env` is the environment of the child. The loader's cache is read when it is first needed.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self.path, self.preload = [entry or os.curdir for entry in path_entries(env)], preload_entries(env)
+        self.path = [entry or os.curdir for entry in path_entries(env)]
+        self.preload = preload_entries(env)
         self._cache: list[str] | None = None
         self._runpaths: dict[str, list[tuple[str, str]]] = {}
 
     def cache(self) -> list[str]:
-        """The libraries that the loader's cache names; [] where there is no ldconfig."""
-        import subprocess
-
+        """Return the libraries in the loader's cache; [] if there is no ldconfig."""
         if self._cache is None:
-            found: list[str] = []
-            for tool in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
-                if os.path.exists(tool):
-                    try:
-                        done = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False, timeout=1)
-                    except (OSError, subprocess.TimeoutExpired):
-                        break
-                    found = [line.partition(" => ")[2] for line in done.stdout.splitlines() if " => " in line]
-                    break
-            self._cache = found  # at once: threads share this
+            self._cache = _loader_cache()  # assigned once: threads share this object
         return self._cache
 
     def of(self, path: str, mapped: Iterable[str] = ()) -> str:
-        """In words, who put this file before the environment's own; `mapped` are the libraries beside it."""
+        """Return who supplied a file from outside the environment.
+
+        `mapped` are the libraries of the process.
+        """
+        return (
+            self._variable(path)
+            or self._runpath_origin(path, mapped)
+            or self._cache_origin(path)
+            or "an explicit path"
+        )
+
+    def _variable(self, path: str) -> str | None:
         real = os.path.realpath(path)
         for entry in self.preload:
             if os.path.realpath(entry) == real or os.path.basename(path) == entry:
                 return f"LD_PRELOAD={entry}"
         for entry in self.path:
-            # By the file, not the folder: an entry may hold links to files that lie elsewhere.
-            if os.path.realpath(os.path.join(entry, os.path.basename(path))) == real or inside(real, entry):
+            # Compare files, not folders: an entry may contain links to files of other folders.
+            candidate = os.path.join(entry, os.path.basename(path))
+            if os.path.realpath(candidate) == real or is_inside(real, entry):
                 return f"the entry {entry} of LD_LIBRARY_PATH"
-        for other in mapped:
-            # A library of the same folder was led there by whoever led this one.
-            if _same(os.path.dirname(other), os.path.dirname(path)):
+        return None
+
+    def _runpath_origin(self, path: str, mapped: Iterable[str]) -> str | None:
+        for library in mapped:
+            # What led to a library led to the others of its folder, too.
+            if same_file(os.path.dirname(library), os.path.dirname(path)):
                 continue
-            for entry, folder in self._runpath(other):
-                if _same(os.path.join(folder, os.path.basename(path)), path):
-                    return f"the runpath entry {entry} of {other}"
-        if any(os.path.realpath(known) == real for known in self.cache()):
+            for entry, folder in self._runpath(library):
+                if same_file(os.path.join(folder, os.path.basename(path)), path):
+                    return f"the runpath entry {entry} of {library}"
+        return None
+
+    def _cache_origin(self, path: str) -> str | None:
+        real = os.path.realpath(path)
+        if any(os.path.realpath(cached) == real for cached in self.cache()):
             return "the loader's cache (ldconfig)"
-        return "an explicit path"
+        return None
 
     def _runpath(self, path: str) -> list[tuple[str, str]]:
-        """(entry as it stands, its folder) of DT_RPATH and DT_RUNPATH of a library; [] of what cannot be read."""
-        from . import elf
+        """Return (entry, its folder) of DT_RPATH and DT_RUNPATH.
 
+        [] if the library cannot be read.
+        """
         if path not in self._runpaths:
             try:
                 library = elf.read(path, names=False)
-                entries = [entry for entry in (*library.rpath, *library.runpath) if entry]
+                entries = [*library.rpath, *library.runpath]
+                folders = elf.expand_origin(path, entries)
             except (OSError, elf.NotElfError):
-                entries = []
-            origin = os.path.dirname(os.path.realpath(path))
-            found = [(one, one.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)) for one in entries]
-            self._runpaths[path] = found
+                entries, folders = [], []
+            self._runpaths[path] = list(zip(entries, folders, strict=True))
         return self._runpaths[path]
 
-    def shadows(self) -> list[tuple[str, str]]:
-        """(entry, file) of LD_LIBRARY_PATH and LD_PRELOAD that hold CUDA libraries by name."""
-        found = [(entry, os.path.basename(entry)) for entry in self.preload if _SHADOWS.match(os.path.basename(entry))]
+    def cuda_in_variables(self) -> list[tuple[str, str]]:
+        """Return (entry, file name) of the CUDA libraries that loader variables lead to."""
+        pairs = [(entry, os.path.basename(entry)) for entry in self.preload]
         for entry in self.path:
             try:
                 names = sorted(os.listdir(entry))
             except OSError:
                 continue
-            found += [(entry, name) for name in names if _SHADOWS.match(name)]
-        return found
+            pairs += [(entry, name) for name in names]
+        return [(entry, name) for entry, name in pairs if _CUDA_LIBRARY.match(name)]
 
 
-def inside(path: str, prefix: str) -> bool:
-    """Whether a file lies in a folder, links on either side aside."""
+def _loader_cache() -> list[str]:
+    tool = next(filter(os.path.exists, _LDCONFIG), None)
+    if tool is None:
+        return []
+    try:
+        done = subprocess.run([tool, "-p"], capture_output=True, text=True, check=False, timeout=1)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = done.stdout.splitlines()
+    return [line.partition(" => ")[2] for line in lines if " => " in line]
+
+
+def is_inside(path: str, prefix: str) -> bool:
+    """Return whether a file is in a folder, with and without following links on either side."""
     places = (os.path.abspath(path), os.path.realpath(path))
-    prefixes = (os.path.abspath(prefix), os.path.realpath(prefix))
-    return any(place.startswith(start.rstrip("/") + "/") for place in places for start in prefixes)
+    for folder in (os.path.abspath(prefix), os.path.realpath(prefix)):
+        start = folder.rstrip("/") + "/"
+        if any(place.startswith(start) for place in places):
+            return True
+    return False
 
 
-def strangers(mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins) -> list[str]:
-    """Mapped libraries from outside the environment, the driver's own aside, each with who supplied it.
+def foreign_libraries(
+    mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins
+) -> list[Foreign]:
+    """Return the mapped libraries from outside the environment, except those of the driver.
 
-    `owned` are the real paths of the distributions' libraries: an environment of links into a package cache, or one
-    that sees the system's packages, has them outside its prefix.
+    Args:
+        owned: real paths of the distributions' libraries. They may be outside the prefix: in an
+        environment of links
+            into a package cache, or in one that sees the system's packages.
     """
     paths = list(mapped)
-    return [
-        f"{path}, from {origins.of(path, paths)}"
-        for path in paths
-        if not _DRIVERS.match(os.path.basename(path))
-        and os.path.realpath(path) not in owned
-        and not any(inside(path, prefix) for prefix in prefixes)
-    ]
+    foreign = []
+    for path in paths:
+        if is_driver_library(os.path.basename(path)) or os.path.realpath(path) in owned:
+            continue
+        if not any(is_inside(path, prefix) for prefix in prefixes):
+            foreign.append(Foreign(what=path, origin=origins.of(path, paths)))
+    return foreign
 
 
-def whereabouts(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
-    """How many libraries came from which folder: "8 from nvidia/cudnn/lib, 3 of the driver"."""
+def count_by_folder(mapped: Iterable[str], prefixes: Sequence[str]) -> str:
+    """Return how many libraries came from each folder.
+
+    The text is such as "8 from nvidia/cudnn/lib, 3 of the driver in /usr/lib".
+    """
     counts: dict[str, int] = {}
     for path in mapped:
-        base = next((prefix for prefix in reversed(prefixes) if inside(path, prefix)), None)
-        if _DRIVERS.match(os.path.basename(path)):
-            place = f"of the driver in {os.path.dirname(path)}"
-        else:
-            place = f"from {os.path.relpath(os.path.dirname(path), base) if base else os.path.dirname(path)}"
+        place = _place(path, prefixes)
         counts[place] = counts.get(place, 0) + 1
     return ", ".join(f"{count} {place}" for place, count in counts.items())
 
 
+def _place(path: str, prefixes: Sequence[str]) -> str:
+    folder = os.path.dirname(path)
+    if is_driver_library(os.path.basename(path)):
+        return f"of the driver in {folder}"
+    for prefix in reversed(prefixes):
+        if is_inside(path, prefix):
+            return f"from {os.path.relpath(folder, prefix)}"
+    return f"from {folder}"
+
+
+# ---- loader variables ---------------------------------------------------------------------------
+
+
 def variable_check(folder: str | None, origins: Origins) -> Check:
-    """Loader variables and cache entries that stand, or would stand, before the environment's cuDNN."""
-    found = [(entry, name) for entry, name in origins.shadows() if folder is None or not _same(entry, folder)]
-    # Another major version has other names, and disturbs nobody.
-    majors = {name.partition(".so.")[2].partition(".")[0] for name in os.listdir(folder)} if folder else set()
-    ours = [(entry, name) for entry, name in found if name.startswith("libcudnn")]
-    cudnn = sorted({entry for entry, name in ours if name.partition(".so.")[2].partition(".")[0] in majors})
-    others = sorted({entry for entry, _ in found} - set(cudnn))
-    cached = sorted({os.path.dirname(path) for path in origins.cache() if "/libcudnn" in path})
-    notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in others]
-    notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached if not _same(place, folder or "")]
-    if cudnn:
-        what = f"another cuDNN stands before the environment's: {', '.join(cudnn)} (LD_LIBRARY_PATH or LD_PRELOAD)"
-        return Check(name="loader", subject="variables", status="fail", evidence="; ".join([what, *notes]))
+    """Check that no loader variable leads to a cuDNN that shadows the environment's.
+
+    Other CUDA libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
+
+    Args:
+        folder: the folder of the environment's cuDNN, if it has one.
+    """
+    found = origins.cuda_in_variables()
+    if folder is not None:
+        found = [(entry, name) for entry, name in found if not same_file(entry, folder)]
+    # A cuDNN of another major version has other file names and shadows nothing.
+    majors = set()
+    if folder is not None:
+        majors = {_major(name) for name in os.listdir(folder)}
+    shadows = set()
+    for entry, name in found:
+        if name.startswith("libcudnn") and _major(name) in majors:
+            shadows.add(entry)
+    others = {entry for entry, _ in found} - shadows
+    notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
+    cached = _cached_cudnn_folders(origins, folder)
+    notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached]
+    if shadows:
+        entries = ", ".join(sorted(shadows))
+        text = f"another cuDNN shadows the environment's: {entries} (LD_LIBRARY_PATH or LD_PRELOAD)"
+        evidence = "; ".join([text, *notes])
+        return Check(name="loader", subject="variables", status="fail", evidence=evidence)
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
     return Check(name="loader", subject="variables", status="pass", evidence=evidence)
 
 
-def _same(one: str, other: str) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _cached_cudnn_folders(origins: Origins, own: str | None) -> list[str]:
+    """Return the folders of cuDNN's libraries in the loader's cache, except the environment's."""
+    folders = set()
+    for path in origins.cache():
+        folder = os.path.dirname(path)
+        if "/libcudnn" in path and not same_file(folder, own or ""):
+            folders.add(folder)
+    return sorted(folders)
 
 
-def foreign_cudnn(mapped: Sequence[str], folder: str, origins: Origins) -> list[str]:
-    """cuDNN's libraries among the mapped ones that are not from `folder`, together with who supplied them.
+def _major(name: str) -> str:
+    """Return 9 for libcudnn.so.9.20.0."""
+    return name.partition(".so.")[2].partition(".")[0]
 
-    The version functions are no proof: a main library of one release answers with the number of the members that the
-    loader gave it, and its checks compare those members with one another.
+
+# ---- cuDNN --------------------------------------------------------------------------------------
+
+
+def foreign_cudnn(mapped: Sequence[str], folder: str, origins: Origins) -> list[Foreign]:
+    """Return the mapped libraries of cuDNN that are not from `folder`, by folder and origin.
+
+    The version functions prove nothing: a main library of one release answers with the number of
+    the members that the loader gave it, and its checks compare those members with one another.
     """
-    own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}  # links into a cache, maybe
-    suppliers: dict[tuple[str, str], list[str]] = {}
+    # The environment's own files may be links into a package cache.
+    own = {os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}
+    names_by_supplier: dict[tuple[str, str], list[str]] = {}
     for path in mapped:
         place, name = os.path.split(path)
-        if name.startswith("libcudnn") and not _same(place, folder) and os.path.realpath(path) not in own:
-            suppliers.setdefault((place, origins.of(path, mapped)), []).append(name)
-    told = []
-    for (place, origin), names in suppliers.items():
-        first, *others = sorted(names)
-        more = f" and {len(others)} more" if others else ""
-        told.append(f"{os.path.join(place, first)}{more}, from {origin}")
-    return told
+        if not name.startswith("libcudnn") or same_file(place, folder):
+            continue
+        if os.path.realpath(path) not in own:
+            supplier = (place, origins.of(path, mapped))
+            names_by_supplier.setdefault(supplier, []).append(name)
+    foreign = []
+    for (place, origin), names in names_by_supplier.items():
+        what = os.path.join(place, min(names))
+        if len(names) > 1:
+            what += f" and {len(names) - 1} more"
+        foreign.append(Foreign(what=what, origin=origin))
+    return foreign
+
+
+def foreign_marks(foreign: Iterable[Foreign]) -> tuple[Mark, ...]:
+    """Return the marks of libraries from outside the environment."""
+    return tuple(("foreign", file.what, "") for file in foreign)
 
 
 def cudnn_checks(
-    outcome: Outcome, folder: str, locked: str | None, origins: Origins, *, crash: str, lines: tuple[str, ...] = ()
+    outcome: Outcome,
+    folder: str,
+    expected: str | None,
+    origins: Origins,
+    *,
+    crash: str,
+    lines: tuple[str, ...] = (),
 ) -> list[Check]:
-    """cuDNN's members: named and there, loaded, from one folder, of the locked version.
+    """Return the checks that cuDNN is complete, loadable, of one folder, and as expected.
 
-    `crash` tells how a first child ended that called the version checks; "" if it did not crash. `lines` are the
-    reasons of cuDNN's log, from a second run where one of the checks failed.
+    Args:
+        outcome: of the probe "cudnn".
+        folder: the folder of the environment's cuDNN.
+        expected: the version that should be there, if it is known.
+        crash: how a first child ended that called the version checks; "" if it did not crash.
+        lines: the reasons in cuDNN's log, from a second run if a check failed.
     """
-    answer = outcome.answer
-    if answer is None:
+    if outcome.answer is None:
         marks = (*loader_marks(outcome.failure), ("crashed", outcome.step, ""))
         return [_check("libraries", "fail", outcome.failure, outcome.seconds, marks)]
-    checks = [_members(answer, folder, origins, outcome.seconds)]
-    elsewhere = foreign_cudnn(answer["mapped"], folder, origins)
-    if elsewhere:
-        marks = tuple(("foreign", one.partition(", from ")[0], "") for one in elsewhere)
-        checks.append(_check("origin", "fail", f"not the environment's: {'; '.join(elsewhere[:4])}", 0.0, marks))
-    else:
-        evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
-        checks.append(_check("origin", "pass", evidence))
-    checks.append(_version(answer, locked, crash, lines))
-    return checks
+    answer: CudnnAnswer = outcome.answer
+    return [
+        _member_check(answer, folder, origins, outcome.seconds),
+        _origin_check(answer, folder, origins),
+        _version_check(answer, expected, crash, lines),
+    ]
 
 
-def _members(answer: dict[str, Any], folder: str, origins: Origins, seconds: float) -> Check:
-    failed = [row for row in answer["loads"] if row["failure"] and row["name"] not in answer["absent"]]
-    # The driver's own library is the host's affair: where it has no driver, nothing is said against the environment.
-    driverless = [row for row in failed if _DRIVERS.match(row["failure"])]
-    wrong = [f"{row['name']}: {row['failure']}" for row in failed if row not in driverless]
+def _origin_check(answer: CudnnAnswer, folder: str, origins: Origins) -> Check:
+    foreign = foreign_cudnn(answer["mapped"], folder, origins)
+    if foreign:
+        texts = [file.text for file in foreign[:SHOWN]]
+        evidence = f"not the environment's: {'; '.join(texts)}"
+        return _check("origin", "fail", evidence, marks=foreign_marks(foreign))
+    evidence = f"{len(answer['mapped'])} mapped libraries, all from {folder}"
+    return _check("origin", "pass", evidence)
+
+
+def _member_check(answer: CudnnAnswer, folder: str, origins: Origins, seconds: float) -> Check:
+    failed: list[str] = []
+    without_driver: list[str] = []
+    marks: list[Mark] = []
+    for load in answer["loads"]:
+        failure = load["failure"]
+        if not failure or load["name"] in answer["absent"]:
+            continue
+        # A host without a driver says nothing about the environment.
+        if is_driver_library(failure):
+            without_driver.append(f"{load['name']} needs the driver: {failure}")
+        else:
+            failed.append(f"{load['name']}: {failure}")
+            marks += loader_marks(failure)
     for name in answer["absent"]:
-        by = ", ".join(answer["named"].get(name, ()))
-        taken = [row["path"] for row in answer["loads"] if row["name"] == name and row["path"]]
-        path = next((one for one in answer["mapped"] if os.path.basename(one).startswith(f"{name}.")), None)
-        path = path or (taken[0] if taken else None)
-        instead = f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}" if path else ""
-        wrong.append(f"{name} is named by {by} and is not in {folder}{instead}")
-    if wrong:
-        marks = [mark for row in failed if row not in driverless for mark in loader_marks(row["failure"])]
-        marks += [("missing", name, " ".join(answer["named"].get(name, ()))) for name in answer["absent"]]
-        return _check("libraries", "fail", "; ".join(wrong), seconds, tuple(marks))
-    loaded = f"{len(answer['loads']) - len(driverless)} members loaded"
-    if driverless:
-        which = "; ".join(f"{row['name']} needs the driver: {row['failure']}" for row in driverless)
-        return _check("libraries", "unknown", f"{loaded}; {which}", seconds)
+        files = answer["named"].get(name, ())
+        taken = _taken_instead(name, answer, origins)
+        failed.append(f"{name} is named by {', '.join(files)} and is not in {folder}{taken}")
+        marks.append(("missing", name, " ".join(files)))
+    if failed:
+        return _check("libraries", "fail", "; ".join(failed), seconds, tuple(marks))
+    loaded = f"{len(answer['loads']) - len(without_driver)} members loaded"
+    if without_driver:
+        evidence = f"{loaded}; {'; '.join(without_driver)}"
+        return _check("libraries", "unknown", evidence, seconds)
     return _check("libraries", "pass", loaded, seconds)
 
 
+def _taken_instead(name: str, answer: CudnnAnswer, origins: Origins) -> str:
+    """Return which file from elsewhere is loaded for a library that the environment lacks.
+
+    The text is "" if none is.
+    """
+    path = _loaded_path(name, answer)
+    if path is None:
+        return ""
+    return f"; the loader takes {path}, from {origins.of(path, answer['mapped'])}"
+
+
+def _loaded_path(name: str, answer: CudnnAnswer) -> str | None:
+    for path in answer["mapped"]:
+        if os.path.basename(path).startswith(f"{name}."):
+            return path
+    for load in answer["loads"]:
+        if load["name"] == name and load["path"]:
+            return load["path"]
+    return None
+
+
+def _version_check(
+    answer: CudnnAnswer, expected: str | None, crash: str, lines: tuple[str, ...]
+) -> Check:
+    number = answer["version"]
+    if number is None:
+        return _check("version", "unknown", "cudnnGetVersion could not be called")
+    version = release_text(number)
+    failures = []
+    for name, status in sorted(answer["checks"].items()):
+        if status != 0:
+            failures.append(f"{name} gives {status}")
+    marks: tuple[Mark, ...] = ()
+    if crash:
+        failures.append(crash)
+        marks = (("crashed", crash, ""),)
+    elif not failures:
+        # With a failed check, another version than this one computes.
+        marks = (("version", "cudnn", version),)
+    if expected is not None and not is_release(number, expected):
+        failures.insert(0, f"cudnnGetVersion gives {version}; expected {expected}")
+    if failures:
+        evidence = "; ".join(failures) + log_text(lines)
+        return _check("version", "fail", evidence, marks=marks)
+    agree = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
+    return _check("version", "pass", f"{version}{agree}", marks=marks)
+
+
+def should_rerun_with_log(outcome: Outcome) -> bool:
+    """Return whether cuDNN's log may tell more.
+
+    It may if a version check gave an error, or if the child crashed in cuDNN.
+    """
+    if outcome.answer is None:
+        return outcome.ended == "crash"
+    answer: CudnnAnswer = outcome.answer
+    return any(status != 0 for status in answer["checks"].values())
+
+
 def release_text(number: int) -> str:
-    """92000 is 9.20.0, and 8907 is 8.9.7: cudnn_version.h; the encoding changed with 9.0."""
-    if number < 90000:
-        return f"{number // 1000}.{number // 100 % 10}.{number % 100}"
-    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    """Return 9.20.0 for 92000, and 8.9.7 for 8907."""
+    return ".".join(map(str, cudnn_release(number)))
 
 
 def is_release(number: int, version: str) -> bool:
-    """Whether cudnnGetVersion's number is that of a distribution's version (9.20.0.48)."""
+    """Return whether cudnnGetVersion's number is that of a distribution's version (9.20.0.48)."""
     return release_text(number) == ".".join(version.split(".")[:3])
 
 
 def engines(mapped: Iterable[str]) -> str:
-    """The members among mapped libraries that compute convolutions: mapped when one was run, not before."""
-    names = {os.path.basename(path).partition(".so")[0] for path in mapped}
-    return ", ".join(sorted(name[9:] for name in names if name.startswith(("libcudnn_engines", "libcudnn_cnn_infer"))))
+    """Return the mapped cuDNN libraries that compute convolutions.
 
-
-def again_wanted(outcome: Outcome) -> bool:
-    """Whether cuDNN's log may tell more: a version check gave an error, or the child crashed in cuDNN."""
-    if outcome.answer is None:
-        return outcome.ended == "crash"
-    return any(status != 0 for status in outcome.answer["checks"].values())
-
-
-def _version(answer: dict[str, Any], locked: str | None, crash: str, lines: tuple[str, ...]) -> Check:
-    number = answer["version"]
-    if number is None:
-        return _check("version", "unknown", "cudnnGetVersion could not be asked")
-    text = release_text(number)
-    bad = [f"{name} gives {status}" for name, status in sorted(answer["checks"].items()) if status != 0]
-    bad += [crash] if crash else []
-    # What its own checks speak against is not the version that computes.
-    marks: tuple[Mark, ...] = (("crashed", crash, ""),) if crash else () if bad else (("version", "cudnn", text),)
-    if locked is not None and not is_release(number, locked):
-        bad.insert(0, f"cudnnGetVersion gives {text}; expected {locked}")
-    if bad:
-        return _check("version", "fail", "; ".join(bad) + told(lines), 0.0, marks)
-    agreed = f", {len(answer['checks'])} version checks agree" if answer["checks"] else ""
-    return _check("version", "pass", f"{text}{agreed}", 0.0, marks)
+    They are mapped only once one has run.
+    """
+    names = set()
+    for path in mapped:
+        name = os.path.basename(path).partition(".so")[0]
+        if name.startswith(("libcudnn_engines", "libcudnn_cnn_infer")):
+            names.add(name.removeprefix("libcudnn_"))
+    return ", ".join(sorted(names))
 
 
 def loader_marks(failure: str) -> tuple[Mark, ...]:
-    """What a message of the loader (dlerror) says: a symbol that a library lacks, a library that is not found."""
+    """Return the marks of a loader's message (dlerror).
+
+    They are for a missing symbol and for a library that is not found.
+    """
+    marks: list[Mark] = []
     symbol = re.search(r"([^\s:]+): undefined symbol: ([^\s,]+)", failure)
-    lost = re.search(r"([^\s:]+): cannot open shared object file", failure)
-    marks: list[Mark] = [("symbol", symbol[1], symbol[2])] if symbol else []
-    return (*marks, *([("missing", os.path.basename(lost[1]), "")] if lost else []))
+    if symbol:
+        marks.append(("symbol", symbol[1], symbol[2]))
+    missing = re.search(r"([^\s:]+): cannot open shared object file", failure)
+    if missing:
+        marks.append(("missing", os.path.basename(missing[1]), ""))
+    return tuple(marks)
 
 
-def _check(subject: str, status: str, evidence: str, seconds: float = 0.0, marks: tuple[Mark, ...] = ()) -> Check:
+def _check(
+    subject: str, status: str, evidence: str, seconds: float = 0.0, marks: tuple[Mark, ...] = ()
+) -> Check:
     return Check(
-        name="cudnn", subject=subject, status=status, evidence=evidence, seconds=round(seconds, 3), marks=marks
+        name="cudnn",
+        subject=subject,
+        status=status,
+        evidence=evidence,
+        seconds=round(seconds, 3),
+        marks=marks,
     )

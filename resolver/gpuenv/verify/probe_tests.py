@@ -1,8 +1,11 @@
-"""What is installed, and the tests that tell the causes of one symptom apart: each runs in a process of its own.
+"""Tests that distinguish the causes of one symptom, each in a process of its own.
 
-A cuDNN that gives NOT_INITIALIZED or INTERNAL_ERROR says nothing of why. The tests ask in order what it may be: a
-process that did nothing before, the loader's path without the variables that lead elsewhere, the folders that the
-libraries came from, the memory that is free, the plain convolution in float32, and another stream; on every device.
+And what is installed.
+
+A cuDNN status such as NOT_INITIALIZED or INTERNAL_ERROR does not name its cause. The tests examine
+the possible causes in order, on every device: a fresh process, the loader's search path without
+variables that lead elsewhere, the folders that the libraries came from, the free memory, the plain
+convolution in float32, and another stream.
 """
 
 from __future__ import annotations
@@ -10,19 +13,33 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ..errors import InputError
-from ..loader_env import DRIVER, interpreter, path_entries, preload_entries
+from ..loader_env import DRIVER_SONAMES, interpreter, path_entries, preload_entries
 from ..model import Host, Value
+from ..probes.answers import ConvolutionAnswer, Fault, SurveyAnswer
 from . import devices, loader
 from .runner import PROBES, Children, Outcome
 
-TESTS = ("fresh-process", "clean-loader", "one-folder", "free-memory", "float32-convolution", "other-stream")
+TESTS = (
+    "fresh-process",
+    "clean-loader",
+    "one-folder",
+    "free-memory",
+    "float32-convolution",
+    "other-stream",
+)
+# Test -> the run of the probe "convolution" that it reads.
+_RUNS = {
+    "float32-convolution": "float32 on the default stream",
+    "other-stream": "float32 on a second stream",
+}
 
 
 class Installed(Value):
-    """What an interpreter finds: (name, version) of its distributions, paths of their libraries, its cuDNN's folder.
+    """What an interpreter finds.
+
+    `distributions` are (name, version), `libraries` their paths, `folder` is that of the cuDNN.
 
     `twice` are names that one folder has in several versions.
     """
@@ -36,9 +53,9 @@ class Installed(Value):
 
 
 class Shown(Value):
-    """What a test showed on a device, by the CUDA runtime's number: pass, fail or unknown.
+    """The result of a test on a device (the CUDA runtime's number): pass, fail or unknown.
 
-    `free` and `total` are bytes of the device's memory where they were read.
+    `free` and `total` are bytes of the device's memory, if they were read.
     """
 
     test: str
@@ -49,52 +66,81 @@ class Shown(Value):
     total: int | None = None
 
 
+# ---- what is installed --------------------------------------------------------------------------
+
+
 def survey(target: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Installed:
-    """What is installed at `target`, a folder or an interpreter. InputError if that gives no answer."""
+    """Return what is installed at `target`, a folder or an interpreter.
+
+    InputError if it gives no answer.
+    """
     if not os.path.exists(target):
         raise InputError(f"{target}: does not exist")
     python = interpreter(target)
-    with Children(python, os.environ if env is None else env, time.monotonic() + timeout) as children:
+    variables = os.environ if env is None else env
+    with Children(python, variables, time.monotonic() + timeout) as children:
         outcome = children.run("installed", {"mode": "survey", "imports": []})
     if outcome.answer is None:
         raise InputError(f"{target}: {outcome.failure}")
-    found = outcome.answer
-    libraries = tuple(str(path) for path, _ in found["libraries"])
-    mains = (path for path in libraries if os.path.basename(path).startswith("libcudnn.so."))
+    answer: SurveyAnswer = outcome.answer
     return Installed(
         python=python,
-        prefix=found["interpreter"]["prefix"],
-        distributions=tuple((str(row["name"]), str(row["version"])) for row in found["distributions"]),
-        libraries=libraries,
-        folder=next((os.path.dirname(path) for path in mains), None),
-        twice=tuple(str(name) for name, _ in found["twice"]),
+        prefix=answer["interpreter"]["prefix"],
+        distributions=tuple((row["name"], row["version"]) for row in answer["distributions"]),
+        libraries=tuple(path for path, _ in answer["libraries"]),
+        folder=cudnn_folder(answer),
+        twice=tuple(name for name, _ in answer["twice"]),
     )
 
 
+def cudnn_folder(answer: SurveyAnswer) -> str | None:
+    """Return the folder of the installed distributions' libcudnn.so.N."""
+    for path, _ in answer["libraries"]:
+        if os.path.basename(path).startswith("libcudnn.so."):
+            return os.path.dirname(path)
+    return None
+
+
 def system_cudnn(env: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Paths of cuDNN's libraries that the loader would find outside of any environment: its cache, LD_LIBRARY_PATH."""
+    """Return cuDNN's libraries that the loader finds outside of any environment.
+
+    These are those of its cache and of the loader variables.
+    """
     origins = loader.Origins(os.environ if env is None else env)
-    found = [path for path in origins.cache() if os.path.basename(path).startswith("libcudnn")]
-    found += [os.path.join(entry, name) for entry, name in origins.shadows() if name.startswith("libcudnn")]
-    return tuple(dict.fromkeys(found))
+    paths = origins.cache()
+    paths = [path for path in paths if os.path.basename(path).startswith("libcudnn")]
+    for entry, name in origins.cuda_in_variables():
+        if name.startswith("libcudnn"):
+            paths.append(os.path.join(entry, name))
+    return tuple(dict.fromkeys(paths))
 
 
 def clean_path(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables without LD_PRELOAD and LD_LIBRARY_PATH, but for entries that only lead to the driver.
+    """Return the variables without LD_PRELOAD and LD_LIBRARY_PATH.
 
-    A host may have its driver nowhere but in such an entry (/usr/local/nvidia/lib64 in a container).
+    Entries that lead only to the driver stay.
+    A host may have its driver only in such an entry (/usr/local/nvidia/lib64 in a container).
     """
-    left = {name: value for name, value in env.items() if name not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
-    entries = [entry for entry in path_entries(env) if _only_driver(entry or os.curdir)]
-    return {**left, "LD_LIBRARY_PATH": ":".join(entries)} if entries else left
+    clean = dict(env)
+    clean.pop("LD_LIBRARY_PATH", None)
+    clean.pop("LD_PRELOAD", None)
+    entries = [entry for entry in path_entries(env) if _has_only_driver(entry or os.curdir)]
+    if entries:
+        clean["LD_LIBRARY_PATH"] = ":".join(entries)
+    return clean
 
 
-def _only_driver(folder: str) -> bool:
+def _has_only_driver(folder: str) -> bool:
+    """Return whether a folder has a library of the driver and none of cuDNN."""
     try:
         names = os.listdir(folder)
     except OSError:
         return False
-    return any(name in DRIVER for name in names) and not any(name.startswith("libcudnn") for name in names)
+    has_cudnn = any(name.startswith("libcudnn") for name in names)
+    return not has_cudnn and not DRIVER_SONAMES.isdisjoint(names)
+
+
+# ---- the tests ----------------------------------------------------------------------------------
 
 
 def tests(
@@ -105,81 +151,126 @@ def tests(
     timeout: float = 120.0,
     probes: str = PROBES,
 ) -> tuple[Shown, ...]:
-    """What the tests show on every device of the host, in their order; () without a cuDNN or without a device.
+    """Return the results of the tests on every device of the host, in the order of TESTS.
 
-    The first child of a device answers all tests but "clean-loader", which has one of its own where loader variables
-    are set. `timeout` is in seconds and bounds all of them.
+    There are none without a cuDNN or without a device. One child of a device answers all tests but
+    "clean-loader", which has a child of its own if loader variables are set.
+
+    Args:
+        timeout: seconds for all of them.
     """
     if installed.folder is None:
         return ()
     variables = dict(os.environ if env is None else env)
-    ways = [variables]
+    settings = [variables]
     if path_entries(variables) or preload_entries(variables):
-        ways.append(clean_path(variables))
+        settings.append(clean_path(variables))
+    origins = loader.Origins(variables)
     shown: list[Shown] = []
     deadline = time.monotonic() + timeout
-    for ordinal, _ in enumerate(host.gpus):
-        options = {"folder": installed.folder, "device": {"ordinal": ordinal}, "need": devices.NEED}
+    for ordinal in range(len(host.gpus)):
+        options = {
+            "folder": installed.folder,
+            "device": {"ordinal": ordinal},
+            "need": devices.NEED,
+        }
         outcomes = []
-        for way in ways:
-            with Children(installed.python, way, deadline, probes) as children:
+        for setting in settings:
+            with Children(installed.python, setting, deadline, probes) as children:
                 outcomes.append(children.run("convolution", options))
-        shown += _shown(ordinal, outcomes, installed.folder, loader.Origins(variables))
-    return tuple(sorted(shown, key=lambda one: TESTS.index(one.test)))
+        shown += _results(ordinal, outcomes, installed.folder, origins)
+    return tuple(sorted(shown, key=lambda result: TESTS.index(result.test)))
 
 
-def _shown(ordinal: int, outcomes: Sequence[Outcome], folder: str, origins: loader.Origins) -> Iterator[Shown]:
-    first = outcomes[0]
-    yield _result("fresh-process", ordinal, first)
+def _results(
+    ordinal: int, outcomes: Sequence[Outcome], folder: str, origins: loader.Origins
+) -> Iterator[Shown]:
+    """Return the results of one device. The second outcome is that of the clean search path."""
+    yield _child_result("fresh-process", ordinal, outcomes[0])
     if len(outcomes) > 1:
-        yield _result("clean-loader", ordinal, outcomes[1])
-    answer: dict[str, Any] = first.answer or {}
-    mapped = [path for path in answer.get("mapped", ()) if "libcudnn" in path]
-    if mapped:
-        foreign = loader.foreign_cudnn(mapped, folder, origins)
-        told = "; ".join(foreign) if foreign else f"{len(mapped)} libraries of cuDNN, all from {folder}"
-        yield Shown(test="one-folder", device=ordinal, status="fail" if foreign else "pass", evidence=told)
-    device = answer.get("device") or {}
-    free, total = answer.get("free", device.get("free")), device.get("total")
-    if free is not None:
-        told = f"{free >> 20} MiB free" + (f" of {total >> 20} MiB" if total else "")
-        status = "fail" if free < answer["need"] else "pass" if total and free > total // 4 else "unknown"
-        yield Shown(test="free-memory", device=ordinal, status=status, evidence=told, free=free, total=total)
-    for test, what in (
-        ("float32-convolution", "float32 on the default stream"),
-        ("other-stream", "float32 on a second stream"),
-    ):
-        yield from _run(test, ordinal, answer, what)
+        yield _child_result("clean-loader", ordinal, outcomes[1])
+    answer: ConvolutionAnswer = {}
+    if outcomes[0].answer is not None:
+        answer = outcomes[0].answer
+    yield from _folder_result(ordinal, answer, folder, origins)
+    yield from _memory_result(ordinal, answer)
+    for test, what in _RUNS.items():
+        yield from _run_result(test, ordinal, answer, what)
 
 
-def _result(test: str, ordinal: int, outcome: Outcome) -> Shown:
-    """A whole child: its handles and its convolutions."""
-    answer = outcome.answer
-    if answer is None:
+def _child_result(test: str, ordinal: int, outcome: Outcome) -> Shown:
+    """Return the result of a whole child: its handles and its convolutions."""
+    if outcome.answer is None:
         status = "unknown" if outcome.ended in ("late", "failed") else "fail"
         return Shown(test=test, device=ordinal, status=status, evidence=outcome.failure)
-    if answer["fault"] is not None:
-        return Shown(test=test, device=ordinal, status="fail", evidence=fault_text(answer["fault"]))
-    wrong = [one["what"] for one in answer["runs"] if one["wrong"]]
+    answer: ConvolutionAnswer = outcome.answer
+    fault = answer["fault"]
+    if fault is not None:
+        return Shown(test=test, device=ordinal, status="fail", evidence=_fault_text(fault))
+    wrong = [run["what"] for run in answer["runs"] if run["wrong"]]
     if wrong:
-        return Shown(test=test, device=ordinal, status="fail", evidence=f"wrong values: {', '.join(wrong)}")
-    told = f"{answer['handles']} handles made, {len(answer['runs'])} convolutions right"
-    return Shown(test=test, device=ordinal, status="pass", evidence=told)
+        evidence = f"wrong values: {', '.join(wrong)}"
+        return Shown(test=test, device=ordinal, status="fail", evidence=evidence)
+    evidence = f"{answer['handles']} handles made, {len(answer['runs'])} convolutions right"
+    return Shown(test=test, device=ordinal, status="pass", evidence=evidence)
 
 
-def _run(test: str, ordinal: int, answer: Mapping[str, Any], what: str) -> Iterator[Shown]:
-    """One convolution, if the child came to it."""
-    done = next((one for one in answer.get("runs", ()) if one["what"] == what), None)
-    if done is not None:
-        status = "fail" if done["wrong"] else "pass"
-        told = f"{done['wrong']} of {done['values']} values are wrong" if done["wrong"] else "all values are right"
-        yield Shown(test=test, device=ordinal, status=status, evidence=f"{what}: {told}")
-    elif str((answer.get("fault") or {}).get("said", "")).endswith(what):
-        yield Shown(test=test, device=ordinal, status="fail", evidence=f"{what}: {fault_text(answer['fault'])}")
+def _folder_result(
+    ordinal: int, answer: ConvolutionAnswer, folder: str, origins: loader.Origins
+) -> Iterator[Shown]:
+    """Return whether all of cuDNN came from the environment, if any of it was loaded."""
+    mapped = [path for path in answer.get("mapped", ()) if "libcudnn" in path]
+    if not mapped:
+        return
+    foreign = loader.foreign_cudnn(mapped, folder, origins)
+    status, evidence = "pass", f"{len(mapped)} libraries of cuDNN, all from {folder}"
+    if foreign:
+        status, evidence = "fail", "; ".join(file.text for file in foreign)
+    yield Shown(test="one-folder", device=ordinal, status=status, evidence=evidence)
 
 
-def fault_text(fault: Mapping[str, Any]) -> str:
-    """The call that failed, and what it gave."""
+def _memory_result(ordinal: int, answer: ConvolutionAnswer) -> Iterator[Shown]:
+    """Return whether enough memory is free, if that was read. A quarter of the device is plenty."""
+    device = answer.get("device", {})
+    free, total = answer.get("free", device.get("free")), device.get("total")
+    if free is None:
+        return
+    evidence = f"{free >> 20} MiB free"
+    if total:
+        evidence += f" of {total >> 20} MiB"
+    status = "unknown"
+    if free < answer["need"]:
+        status = "fail"
+    elif total and free > total // 4:
+        status = "pass"
+    yield Shown(
+        test="free-memory",
+        device=ordinal,
+        status=status,
+        evidence=evidence,
+        free=free,
+        total=total,
+    )
+
+
+def _run_result(test: str, ordinal: int, answer: ConvolutionAnswer, what: str) -> Iterator[Shown]:
+    """Return the result of one convolution, if the child reached it."""
+    for run in answer.get("runs", ()):
+        if run["what"] == what:
+            status, evidence = "pass", f"{what}: all values are right"
+            if run["wrong"]:
+                status = "fail"
+                evidence = f"{what}: {run['wrong']} of {run['values']} values are wrong"
+            yield Shown(test=test, device=ordinal, status=status, evidence=evidence)
+            return
+    fault = answer.get("fault")
+    if fault is not None and fault.get("said", "").endswith(what):
+        evidence = f"{what}: {_fault_text(fault)}"
+        yield Shown(test=test, device=ordinal, status="fail", evidence=evidence)
+
+
+def _fault_text(fault: Fault) -> str:
+    """Return the call that failed, and what it gave."""
     if fault["status"] is None:
         return f"{fault['call']}: {fault['said']}".strip(": ") or f"{fault['kind']} is short"
     return f"{fault['call']} gave {fault['status']} {fault['name']}".rstrip()

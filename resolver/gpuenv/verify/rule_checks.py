@@ -1,73 +1,114 @@
-"""Whether what is installed suits the host: the rules of compatibility (R1 to R8), and CPU builds beside a GPU.
+"""Check what is installed against the compatibility rules (R1 to R8), and find CPU builds.
 
-The rules themselves are asked of a function that the caller hands in: a stage knows no other stage's data.
+The caller passes the function that applies the rules, so that this module needs no compatibility
+data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..compat.evaluate import is_doubt
 from ..errors import Reason
 from ..model import Check, Host, Lock
+from ..probes.answers import SurveyAnswer
 
-Against = Callable[[Iterable[tuple[str, str]]], Iterable[Reason]]
+Pins = Iterable[tuple[str, str]]  # (name, version)
+Against = Callable[[Pins], Iterable[Reason]]
 
 
 def suitability_checks(
-    lock: Lock | None, survey: dict[str, Any], host: Host, against: Against, frameworks: Sequence[str]
+    lock: Lock | None,
+    survey: SurveyAnswer,
+    host: Host,
+    against: Against,
+    frameworks: Sequence[str],
 ) -> list[Check]:
-    """ "rules", one check for each thing that speaks against a package on this host, and "build".
+    """Return the checks "rules", one for each reason against a package on this host, and "build".
 
-    `against` gives the reasons for (name, version) pairs; `frameworks` are names of which NAME-cpu is a build. Without
-    a GPU on the host the rules of devices and drivers have nothing to say, and no build is for the CPU by mistake.
+    Without a GPU on the host the rules about devices and drivers give no reasons, and no CPU build
+    is a mistake.
+
+    Args:
+        against: returns the reasons for (name, version) pairs.
+        frameworks: names of which NAME-cpu is a CPU build.
     """
     pins = [(str(row["name"]), str(row["version"])) for row in survey["distributions"]]
-    found = [reason for reason in against(pins) if reason.code != "gpu-unused"]
-    rules = [
-        Check(
-            name="rules",
-            subject=reason.subject,
-            status="unknown" if is_doubt(reason) else "fail",
-            evidence=f"{reason.code}: needs {reason.need}; has {reason.have}",
-        )
-        for reason in found
-        if reason.code != "cpu-build"
-    ]
-    if not rules:
-        where = "this host" if host.gpus else "this host, which has no GPU that is known"
-        evidence = f"no rule speaks against what is installed on {where}"
-        rules = [Check(name="rules", subject="", status="pass", evidence=evidence)]
-    known = {reason.subject.partition(" ")[0]: reason.subject for reason in found if reason.code == "cpu-build"}
-    for name, version in pins:
-        base = name.removesuffix("-cpu")
-        if version.endswith("+cpu") or (base != name and base in frameworks):
-            known.setdefault(base, f"{name} {version}")
-    others = any(
-        name == framework or name.startswith(f"{framework}-")
-        for framework in frameworks
-        if framework not in known
-        for name, _ in pins
+    reasons = [reason for reason in against(pins) if reason.code != "gpu-unused"]
+    checks = [_rule_check(reason) for reason in reasons if reason.code != "cpu-build"]
+    if not checks:
+        where = "this host" if host.gpus else "this host, which has no known GPU"
+        evidence = f"what is installed breaks no rule on {where}"
+        checks.append(Check(name="rules", subject="", status="pass", evidence=evidence))
+    if host.gpus:
+        checks += _cpu_builds(lock, reasons, pins, host, frameworks)
+    return checks
+
+
+def _rule_check(reason: Reason) -> Check:
+    return Check(
+        name="rules",
+        subject=reason.subject,
+        status="unknown" if is_doubt(reason) else "fail",
+        evidence=f"{reason.code}: needs {reason.need}; has {reason.have}",
     )
-    return [*rules, *(_cpu_builds(lock, known, host, others=others) if host.gpus else ())]
 
 
-def _cpu_builds(lock: Lock | None, known: dict[str, str], host: Host, *, others: bool) -> list[Check]:
-    """A build for the CPU on a host with a GPU, unless the lock wants it; told by the data or by its own name.
+def _cpu_builds(
+    lock: Lock | None,
+    reasons: Iterable[Reason],
+    pins: Sequence[tuple[str, str]],
+    host: Host,
+    frameworks: Sequence[str],
+) -> list[Check]:
+    """Return a check for each CPU build that the lock does not ask for.
 
-    Beside `others`, which are for CUDA, it may well be what is wanted: then it is no failure.
+    Without a lock, a CPU build beside a framework with a CUDA build may be intended: then it is no
+    failure.
     """
-    wanted = {one.framework for one in lock.choices if one.cuda is None} if lock is not None else set()
+    builds = _known_cpu_builds(reasons, pins, frameworks)
+    intended = set()
+    if lock is not None:
+        intended = {choice.framework for choice in lock.choices if choice.cuda is None}
+    status = "fail"
+    if lock is None and _has_other_framework(builds, pins, frameworks):
+        status = "unknown"
     gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
-    fix = "`gpuenv solve --framework {0}` finds one for CUDA"
-    return [
-        Check(
-            name="build",
-            subject=subject,
-            status="unknown" if others and lock is None else "fail",
-            evidence=f"a build for the CPU, and this host has {gpus}: {fix.format(name)}",
-        )
-        for name, subject in sorted(known.items())
-        if name not in wanted
-    ]
+    checks = []
+    for name, subject in sorted(builds.items()):
+        if name not in intended:
+            fix = f"`gpuenv solve --framework {name}` finds a CUDA build"
+            evidence = f"a CPU build, and this host has {gpus}: {fix}"
+            checks.append(Check(name="build", subject=subject, status=status, evidence=evidence))
+    return checks
+
+
+def _known_cpu_builds(
+    reasons: Iterable[Reason], pins: Iterable[tuple[str, str]], frameworks: Sequence[str]
+) -> dict[str, str]:
+    """Return framework -> subject of its check for CPU builds.
+
+    The data or the build's own name tells that it is one.
+    """
+    builds: dict[str, str] = {}
+    for reason in reasons:
+        if reason.code == "cpu-build":
+            builds[reason.subject.partition(" ")[0]] = reason.subject
+    for name, version in pins:
+        framework = name.removesuffix("-cpu")
+        named_cpu = framework != name and framework in frameworks
+        if version.endswith("+cpu") or named_cpu:
+            builds.setdefault(framework, f"{name} {version}")
+    return builds
+
+
+def _has_other_framework(
+    builds: Mapping[str, str], pins: Iterable[tuple[str, str]], frameworks: Iterable[str]
+) -> bool:
+    """Return whether a framework is installed that has no CPU build among `builds`."""
+    others = [framework for framework in frameworks if framework not in builds]
+    for name, _ in pins:
+        for framework in others:
+            if name == framework or name.startswith(f"{framework}-"):
+                return True
+    return False

@@ -16,9 +16,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
-from ...compat.conda_records import Record
+from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
-from ...compat.conda_records import Virtual
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"

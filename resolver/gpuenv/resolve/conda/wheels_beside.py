@@ -15,7 +15,7 @@ from ...compat.conda_records import Carriers
 from ...compat.data import CompatibilityData
 from ...compat.evaluate import OWNER_SOURCE
 from ...errors import InputError, Reason, UnusableFileError
-from ...index.multi_index import CombinedIndex
+from ...index.multi_index import MultiIndex
 from ...index.protocol import Index
 from ...model import Pin, Plan, Request, Requirement, Value, Wheel
 from ...requirements.target import TargetEnvironment, parse_requirement, version_key
@@ -213,7 +213,7 @@ def _refusal(code: str, need: str, package: str) -> Reason:
 class Beside(Index):
     """An index of wheels beside a conda closure: another index, with held distributions."""
 
-    def __init__(self, inner: CombinedIndex, supply: Supply) -> None:
+    def __init__(self, inner: MultiIndex, supply: Supply) -> None:
         self.inner, self.supply = inner, supply
         self._with_extras: set[str] = set()  # held distributions whose extras are requested
         # {distribution: why its newest wheel cannot stand here}

@@ -1,0 +1,141 @@
+"""The remedy for an unsuitable environment: a new solve for its frameworks on this host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from ..compat.data import CompatibilityData
+from ..errors import GpuEnvError, NoSolutionError
+from ..model import Choice, Framework, Host, Plan, Request, Value
+
+
+class Solve(Protocol):
+    """Solves with the embedded snapshot and the cache alone, without a network."""
+
+    def __call__(self, request: Request, host: Host, *, changes: bool) -> Plan:
+        """Return the plan. With `changes`, a failure also names the smallest changes that help.
+
+        Raises:
+            GpuEnvError: there is no solution, or the data cannot be read.
+        """
+
+
+class Remedy(Value):
+    """The result of a new solve.
+
+    Attributes:
+        asked: the frameworks that the solve was for, such as "torch==2.13.0".
+        command: the command that installs the new environment; () without a solution.
+        choices: the chosen builds; () without a solution.
+        failure: why there is no solution, or "".
+        changes: without a solution, (change, what it makes possible) pairs.
+    """
+
+    asked: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    needs_driver: str | None = None
+    failure: str = ""
+    changes: tuple[tuple[str, str], ...] = ()
+
+
+def find_remedy(
+    distributions: Iterable[tuple[str, str]],
+    host: Host,
+    target: str,
+    flags: Sequence[str],
+    *,
+    data: CompatibilityData,
+    solve: Solve,
+) -> Remedy | None:
+    """Solve for the installed frameworks: first for the same versions, then for any version.
+
+    Args:
+        distributions: (name, version) of what is installed.
+        target: the folder or the interpreter of the environment.
+        flags: the flags that describe the host; the command repeats them.
+
+    Returns:
+        The first solution, or why there is none. None if no framework is installed.
+    """
+    installed = dict(distributions)
+    frameworks = _installed_frameworks(installed, data)
+    if not frameworks:
+        return None
+    companions = _installed_companions(frameworks, installed)
+    same_versions = []
+    any_version = []
+    for framework, version in frameworks:
+        public_version = version.partition("+")[0]
+        same_versions.append(f"{framework.name}=={public_version}")
+        any_version.append(framework.name)
+    failure = None
+    for asked in (tuple(same_versions), tuple(any_version)):
+        is_last = asked == tuple(any_version)
+        try:
+            request = Request(frameworks=asked, requirements=companions)
+            plan = solve(request, host, changes=is_last)
+        except GpuEnvError as error:
+            failure = _failed(asked, error)
+            continue
+        return Remedy(
+            asked=asked,
+            command=_command(asked, companions, target, flags),
+            choices=plan.choices,
+            needs_driver=plan.needs.driver,
+        )
+    return failure
+
+
+def _failed(asked: tuple[str, ...], error: GpuEnvError) -> Remedy:
+    remedy = Remedy(asked=asked, failure=error.message)
+    if isinstance(error, NoSolutionError):
+        changes = [(change.change, change.gives) for change in error.explanation.changes]
+        return remedy.replace(changes=tuple(changes))
+    return remedy
+
+
+def _installed_frameworks(
+    installed: Mapping[str, str], data: CompatibilityData
+) -> list[tuple[Framework, str]]:
+    """Return the installed frameworks with their versions."""
+    frameworks = []
+    for name in data.frameworks():
+        framework = data.framework(name)
+        version = _installed_version(framework, installed) if framework else None
+        if framework is not None and version is not None:
+            frameworks.append((framework, version))
+    return frameworks
+
+
+def _installed_version(framework: Framework, installed: Mapping[str, str]) -> str | None:
+    """Return the installed version of a framework, whichever distribution provides it."""
+    providers = [way.requires[0].partition("[")[0] for way in framework.ways]
+    for name in (framework.distribution, *providers):
+        if name in installed:
+            return installed[name]
+    return None
+
+
+def _installed_companions(
+    frameworks: Iterable[tuple[Framework, str]], installed: Mapping[str, str]
+) -> tuple[str, ...]:
+    names = []
+    for framework, _version in frameworks:
+        names += [name for name in framework.companions if name in installed]
+    return tuple(sorted(names))
+
+
+def _command(
+    frameworks: Sequence[str], requirements: Sequence[str], target: str, flags: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the command that installs the solution next to the present environment."""
+    folder = target.rstrip("/")
+    if not os.path.isdir(folder):  # an interpreter: DIR/bin/python
+        folder = os.path.dirname(os.path.dirname(folder))
+    command = ["gpuenv", "install"]
+    for framework in frameworks:
+        command += ["--framework", framework]
+    return (*command, *requirements, *flags, "--target", f"{folder}-new")

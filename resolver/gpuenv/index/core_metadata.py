@@ -1,0 +1,254 @@
+"""Core metadata of files: METADATA of wheels, PKG-INFO of source distributions.
+
+Reads it from archives, checks it against the file's name, and extracts requirements.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+import zlib
+from email.message import Message
+from email.parser import BytesHeaderParser
+from io import RawIOBase
+from typing import BinaryIO
+
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as ParsedRequirement
+from packaging.version import InvalidVersion, Version
+
+from ..errors import PackageIndexError, Reason, UnusableFileError
+from ..model import Requirement, Wheel
+from ..requirements.versions import normalize_name
+from .filenames import is_sdist, parse_requires_python, repair_specifiers
+
+MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
+
+_STATIC_METADATA = (2, 2)  # the first version that has the field Dynamic (PEP 643)
+_RELEVANT_FIELDS = frozenset({"requires-dist", "provides-extra", "requires-python"})
+_DAMAGED_WHEEL = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+_DAMAGED_SDIST = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+)
+
+
+# ---- archives ------------------------------------------------------------------------------------
+
+
+def read_local_metadata(path: str) -> bytes:
+    """Return the metadata of a wheel or source distribution on disk.
+
+    Raises:
+        PackageIndexError: the file cannot be read or has no metadata.
+    """
+    try:
+        with open(path, "rb") as file:
+            if is_sdist(path):
+                return read_sdist_metadata(file, path)
+            return read_wheel_metadata(file, path)
+    except OSError as error:
+        raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_wheel_metadata(file: BinaryIO | RawIOBase, filename: str) -> bytes:
+    """Return NAME-VERSION.dist-info/METADATA of an open wheel; `filename` is for messages.
+
+    Raises:
+        PackageIndexError: it is no wheel.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [info for info in archive.infolist() if _is_wheel_metadata(info.filename)]
+            if len(members) != 1:
+                raise PackageIndexError(
+                    f"{filename}: it has {len(members)} METADATA files; a wheel has exactly one"
+                )
+            if members[0].file_size > MAX_METADATA_BYTES:
+                raise PackageIndexError(
+                    f"{filename}: its METADATA is larger than {MAX_METADATA_BYTES >> 20} MiB"
+                )
+            return archive.read(members[0])
+    except _DAMAGED_WHEEL as error:
+        raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def read_sdist_metadata(file: BinaryIO, filename: str) -> bytes:
+    """Return NAME-VERSION/PKG-INFO of an open source distribution.
+
+    Raises:
+        PackageIndexError: it is no source distribution, or has no PKG-INFO.
+    """
+    file.seek(0)
+    try:
+        read = _read_zip_sdist if filename.endswith(".zip") else _read_tar_sdist
+        metadata = read(file)
+    except _DAMAGED_SDIST as error:
+        raise PackageIndexError(
+            f"{filename}: it is not a readable source distribution ({error})"
+        ) from None
+    if metadata is None:
+        raise PackageIndexError(
+            f"{filename}: it has no PKG-INFO, so its dependencies are not known"
+        )
+    return metadata
+
+
+def _read_zip_sdist(file: BinaryIO) -> bytes | None:
+    with zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if _is_sdist_metadata(info.filename):
+                return archive.read(info) if info.file_size <= MAX_METADATA_BYTES else None
+    return None
+
+
+def _read_tar_sdist(file: BinaryIO) -> bytes | None:
+    with tarfile.open(fileobj=file, mode="r:gz") as archive:
+        for member in archive:
+            small = member.isfile() and member.size <= MAX_METADATA_BYTES
+            if small and _is_sdist_metadata(member.name):
+                content = archive.extractfile(member)
+                return content.read() if content is not None else b""
+    return None
+
+
+def _is_wheel_metadata(member: str) -> bool:
+    folder, _, name = member.partition("/")
+    return name == "METADATA" and folder.endswith(".dist-info")
+
+
+def _is_sdist_metadata(member: str) -> bool:
+    folder, _, name = member.removeprefix("./").partition("/")
+    return bool(folder) and name == "PKG-INFO"
+
+
+# ---- checks --------------------------------------------------------------------------------------
+
+
+def check_identity(metadata: bytes, wheel: Wheel) -> None:
+    """Check that metadata has the name and version of its file's name. pip checks it, too.
+
+    Raises:
+        UnusableFileError: it is the metadata of another release.
+    """
+    fields = _parse_fields(metadata)
+    name, version = str(fields["Name"] or ""), str(fields["Version"] or "")
+    same_name = not name or normalize_name(name) == wheel.name
+    if same_name and (not version or _is_same_version(version, wheel.version)):
+        return
+    raise UnusableFileError(
+        Reason(
+            code="bad-metadata",
+            subject=wheel.filename,
+            need=f"metadata of {wheel.name} {wheel.version}",
+            have=f"metadata of {name} {version}",
+        )
+    )
+
+
+def _is_same_version(text: str, version: str) -> bool:
+    try:
+        return Version(text) == Version(version)
+    except InvalidVersion:
+        return False
+
+
+def check_static(metadata: bytes, sdist: Wheel) -> None:
+    """Check that a wheel built from an sdist would have the dependencies of its PKG-INFO (PEP 643).
+
+    Raises:
+        UnusableFileError: the fields that matter are dynamic, or its version of the metadata does
+            not say which fields are.
+    """
+    fields = _parse_fields(metadata)
+    version = str(fields["Metadata-Version"] or "")
+    dynamic = {str(field).strip().lower() for field in fields.get_all("Dynamic") or ()}
+    dynamic &= _RELEVANT_FIELDS
+    if dynamic:
+        have = f"dynamic {', '.join(sorted(dynamic))}"
+    elif _parse_metadata_version(version) < _STATIC_METADATA:
+        have = f"metadata of version {version or 'unknown'}"
+    else:
+        return
+    raise UnusableFileError(
+        Reason(
+            code="dynamic-metadata",
+            subject=sdist.filename,
+            need="static dependencies in its PKG-INFO, since nothing is built during a solve",
+            have=have,
+            source="PEP 643",
+        )
+    )
+
+
+def _parse_metadata_version(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+
+
+# ---- fields --------------------------------------------------------------------------------------
+
+
+def parse_dependencies(metadata: bytes, filename: str) -> tuple[Requirement, ...]:
+    """Return the Requires-Dist fields, in their order; `filename` is for messages.
+
+    Raises:
+        PackageIndexError: it is no metadata.
+        UnusableFileError: a requirement cannot be read.
+    """
+    fields = _parse_fields(metadata)
+    if fields["Metadata-Version"] is None and fields["Name"] is None:
+        raise PackageIndexError(
+            f"{filename}: what its index serves as its metadata is not metadata"
+        )
+    texts = fields.get_all("Requires-Dist") or ()
+    return tuple(_parse_dependency(str(text), filename) for text in texts)
+
+
+def parse_python_requirement(metadata: bytes) -> str | None:
+    """Return the Requires-Python field, None if there is none or it cannot be read."""
+    return parse_requires_python(str(_parse_fields(metadata)["Requires-Python"] or "") or None)
+
+
+def _parse_fields(metadata: bytes) -> Message:
+    return BytesHeaderParser().parsebytes(metadata)
+
+
+def _parse_dependency(text: str, filename: str) -> Requirement:
+    try:
+        parsed = _parse_requirement(text)
+    except InvalidRequirement:
+        raise UnusableFileError(
+            Reason(
+                code="bad-metadata",
+                subject=filename,
+                need="readable requirements",
+                have=f"the unreadable requirement {text!r}",
+                source="PEP 508",
+            )
+        ) from None
+    return Requirement(
+        name=normalize_name(parsed.name),
+        extras=tuple(sorted(map(normalize_name, parsed.extras))),
+        specifier=str(parsed.specifier),
+        marker=str(parsed.marker) if parsed.marker else None,
+        url=parsed.url,
+    )
+
+
+def _parse_requirement(text: str) -> ParsedRequirement:
+    try:
+        return ParsedRequirement(text)
+    except InvalidRequirement:
+        return ParsedRequirement(repair_specifiers(text))

@@ -1,0 +1,90 @@
+"""Shared by all probes.
+
+Steps on stderr, the answer on stdout, mapped libraries, version numbers of cuDNN.
+
+Runs on Python 3.9 and later; standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MAIN_CUDNN = re.compile(r"libcudnn\.so\.([0-9]+)")
+
+
+def step(text: str) -> None:
+    """Write to stderr what comes next: after a crash it tells which action caused it."""
+    sys.stderr.write(f"gpuenv-step: {text}\n")
+    sys.stderr.flush()
+
+
+def write_answer(answer: Mapping[str, object]) -> None:
+    """Write the answer of the probe to stdout."""
+    sys.stdout.write("\ngpuenv-probe: " + json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and the text of an exception."""
+    return f"{type(error).__name__}: {error}"
+
+
+def run(
+    probe: Callable[[Any], Mapping[str, object]],
+    describe_error: Callable[[BaseException], str] = describe,
+) -> None:
+    """Run a probe with the options of the command line, write its answer and end the process.
+
+    The process ends without destructors: those of the libraries are not under test and take time.
+    """
+    try:
+        answer = probe(json.loads(sys.argv[1]))
+    except Exception as error:
+        answer = {"failure": describe_error(error)}
+    step("done")
+    write_answer(answer)
+    os._exit(0)
+
+
+def mapped_libraries(pattern: re.Pattern[str]) -> list[str]:
+    """Return the files of /proc/self/maps whose base name matches, each once, in its order."""
+    paths: dict[str, None] = {}
+    with open("/proc/self/maps") as table:
+        for line in table:
+            start = line.find("/")
+            if start < 0:
+                continue
+            path = line[start:].rstrip("\n")
+            if pattern.match(os.path.basename(path)):
+                paths[path] = None
+    return list(paths)
+
+
+def main_cudnn(folder: str) -> str | None:
+    """Return the file name of the libcudnn.so.N with the highest N in a folder.
+
+    None if there is none.
+    """
+    majors = []
+    for name in os.listdir(folder):
+        match = MAIN_CUDNN.fullmatch(name)
+        if match:
+            majors.append(int(match[1]))
+    if not majors:
+        return None
+    return f"libcudnn.so.{max(majors)}"
+
+
+def cudnn_release(number: int) -> tuple[int, int, int]:
+    """Return (9, 20, 0) for 92000 and (8, 9, 7) for 8907.
+
+    Source: cudnn_version.h. The encoding changed with 9.0.
+    """
+    if number >= 90000:
+        return number // 10000, number // 100 % 100, number % 100
+    return number // 1000, number // 100 % 10, number % 100

@@ -1,0 +1,34 @@
+"""Start one probe: python -B -I _run.py PROBE.py OPTIONS.
+
+The probe runs as __main__ of a package named gpuenv_probes, whose folder is the folder of the
+probe. Probes share code by relative imports (`from ._common import step`), so this folder is never
+on sys.path, where its torch.py would shadow the real torch. Nothing that is installed in the target
+environment can replace a module of the package, because the package is registered here before any
+import.
+
+Runs on Python 3.9 and later; standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from types import ModuleType
+
+PACKAGE = "gpuenv_probes"
+
+
+def main() -> None:
+    """Run the probe; it finds its options in sys.argv[1]."""
+    path = os.path.abspath(sys.argv.pop(1))
+    folder, file_name = os.path.split(path)
+    package = ModuleType(PACKAGE)
+    package.__path__ = [folder]
+    sys.modules[PACKAGE] = package
+    name = os.path.splitext(file_name)[0]
+    runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The answers of the probes, as types. The docstring of each probe describes its values.
+
+Read on both sides: by the probes, and by gpuenv's checks of the answers. Runs on Python 3.9 and
+later.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Run(TypedDict):
+    """One convolution of a framework, called several times."""
+
+    what: str
+    error: float  # ||result - reference|| / ||reference||
+    tolerance: float
+    # Seconds of the first call, in which libraries load kernels and programs are compiled.
+    first_s: float
+    steady_s: float  # seconds of the fastest later call
+
+
+class FrameworkDevice(TypedDict, total=False):
+    """A framework on one device: its runs, or why there are none."""
+
+    index: int
+    name: str
+    capability: list[int]  # [9, 0]
+    runs: list[Run]
+    failure: str
+
+
+class FrameworkAnswer(TypedDict, total=False):
+    """The answer of a framework probe."""
+
+    version: str
+    import_s: float
+    file: str | None
+    cuda: str | None  # "13.0" or "13"; None is a CPU build
+    cudnn: int | None  # the number that cudnnGetVersion returns
+    cudnn_failure: str  # why the framework cannot use the cuDNN that it finds
+    without_cudnn: str  # why a framework that does not need cuDNN ran without it
+    arch_list: list[str]
+    cpu: Run
+    devices: list[FrameworkDevice]
+    device_failure: str  # why no device can be used
+    # Why no device was tried although nothing is wrong: the user's choice, a build for other GPUs.
+    aside: str
+    mapped: list[str]  # CUDA and framework libraries of /proc/self/maps at the end
+
+
+class MemberLoad(TypedDict):
+    """How one library of cuDNN was loaded: its path, or why it was not."""
+
+    name: str
+    path: str | None
+    failure: str | None
+
+
+class CudnnAnswer(TypedDict, total=False):
+    """The answer of the probe "cudnn"."""
+
+    failure: str
+    main: str
+    major: int
+    named: dict[str, list[str]]  # library without suffix -> the files that contain its name
+    shipped: list[str]
+    absent: list[str]  # named, but not shipped
+    loads: list[MemberLoad]
+    version: int | None
+    cudart: int | None
+    max_device: int | None  # cudnnGetMaxDeviceVersion: 1210 means devices up to 12.1
+    checks: dict[str, int]  # ...VersionCheck function -> its status
+    mapped: list[str]
+
+
+class Fault(TypedDict, total=False):
+    """A call that failed.
+
+    `kind` is library, driver, memory or cudnn; `after` is what the driver says afterwards.
+    """
+
+    kind: str
+    call: str
+    status: int | None
+    name: str
+    said: str
+    after: str
+
+
+class DriverFacts(TypedDict, total=False):
+    """The driver's library, the CUDA version that it supports, the number of devices."""
+
+    path: str
+    version: int
+    count: int
+
+
+class DeviceFacts(TypedDict, total=False):
+    """One device. `mode` is a CUcomputemode; `total` and `free` are bytes."""
+
+    name: str
+    bus: str
+    capability: list[int]
+    mode: int
+    total: int
+    free: int
+
+
+class ConvolutionRun(TypedDict):
+    """One convolution of the probe "convolution" in one type on one stream."""
+
+    what: str
+    error: (
+        float | None
+    )  # largest difference over the largest reference value; None if a value is not finite
+    tolerance: float
+    wrong: int  # how many values are wrong
+    values: int
+    first: str  # the first wrong value
+    seconds: float
+
+
+class ConvolutionAnswer(TypedDict, total=False):
+    """The answer of the probe "convolution". Keys of steps that were not reached are left out."""
+
+    need: int  # bytes
+    fault: Fault | None
+    driver: DriverFacts
+    device: DeviceFacts
+    context_s: float
+    version: int  # of cuDNN
+    handles: int
+    runs: list[ConvolutionRun]
+    left: list[str]  # types that were not run, and why
+    check_s: float
+    free: int  # bytes after a failure
+    users: list[str]
+    mapped: list[str]
+
+
+class Interpreter(TypedDict):
+    """The interpreter that runs the probe."""
+
+    glibc: list[int] | None
+    version: list[int]
+    implementation: str
+    executable: str
+    prefix: str
+    base_prefix: str
+    purelib: str
+    platlib: str
+    free_threaded: bool
+
+
+class Distribution(TypedDict):
+    """An installed distribution.
+
+    `glibc` is the oldest one that its wheel is for; None if it needs none.
+    """
+
+    name: str
+    version: str
+    folder: str
+    installer: str
+    requires: list[str]  # names, of NVIDIA's distributions only
+    glibc: list[int] | None
+
+
+class SurveyAnswer(TypedDict):
+    """The answer of the probe "installed" in mode "survey"."""
+
+    interpreter: Interpreter
+    distributions: list[Distribution]
+    twice: list[tuple[str, list[str]]]  # name, its versions in one folder
+    imports: dict[str, str | None]  # module -> its file
+    libraries: list[tuple[str, str]]  # path, distribution
+    shared: list[tuple[str, list[tuple[str, str]]]]  # path, (distribution, hash) of each owner
+    conda: dict[str, str]  # package -> version
+
+
+class FilesAnswer(TypedDict):
+    """The answer of the probe "installed" in mode "files".
+
+    Tuples are (distribution, path[, reason]).
+    """
+
+    hashed: int
+    hashed_bytes: int
+    sized: int
+    left: int  # files that were not read in time
+    missing: list[tuple[str, str]]
+    changed: list[tuple[str, str, str]]
+    other: list[tuple[str, str, str]]  # missing or changed files that no code runs
+    extra: list[str]
+    links: list[str]
+    no_record: list[str]
+    distributions: list[str]

@@ -1,0 +1,321 @@
+"""The plan of a solution: pins, chosen builds, needs of the host, skipped builds, warnings."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterator, Sequence
+
+from ..compat.evaluate import is_doubt, needs_of_gpus
+from ..errors import Reason
+from ..model import (
+    Build,
+    Choice,
+    Code,
+    CudaVersion,
+    Framework,
+    Host,
+    Needs,
+    Pin,
+    Plan,
+    Rejection,
+    Request,
+    Way,
+)
+from ..requirements.target import normalize_name, parse_requirement
+from ..serialize import canonical_json
+from .candidates import CandidateStore, is_single_distribution
+from .explain import skipped_candidates, skipped_variants
+from .graph import (
+    Candidate,
+    FrameworkRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageRequirement,
+    Release,
+    Variant,
+)
+from .provider import Provider
+from .release_facts import extra_markers
+
+
+class Solution:
+    """The candidates that a resolution chose, by kind.
+
+    Attributes:
+        candidates: every chosen node of a distribution, nodes with extras included.
+        pinned: the node without extras of each distribution, sorted by name.
+        variants: the chosen variant of each framework with several ways.
+    """
+
+    def __init__(
+        self, provider: Provider, roots: Sequence[NodeRequirement], nodes: Sequence[Node]
+    ) -> None:
+        self.provider = provider
+        self.store: CandidateStore = provider.store
+        self.roots = roots
+        self.candidates = [node for node in nodes if isinstance(node, Candidate)]
+        self.pinned: dict[str, Candidate] = {}
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.name):
+            if not candidate.extras:
+                self.pinned[candidate.name] = candidate
+        self.variants: dict[Identifier, Variant] = {}
+        for node in nodes:
+            if isinstance(node, Variant):
+                self.variants[node.identifier] = node
+
+
+def build_plan(solution: Solution, data_version: str) -> Plan:
+    """Return the plan of a solution; `data_version` names the version of all data."""
+    store = solution.store
+    requested = _requested_choices(solution)
+    plan = Plan(
+        request=store.request,
+        host=store.host,
+        pins=_pins(solution),
+        choices=(*requested.values(), *_dependency_choices(solution, requested)),
+        needs=_needs(solution),
+        skipped=_skipped(solution),
+        warnings=_warnings(solution),
+        data=data_version,
+    )
+    return plan.replace(digest=digest(plan))
+
+
+def digest(plan: Plan) -> str:
+    """Return the sha256 of a plan's inputs: the request, the host's facts, the data."""
+    request, host = plan.request, plan.host
+    inputs: dict[str, object] = {
+        "frameworks": request.frameworks,
+        "requirements": request.requirements,
+        "constraints": request.constraints,
+        "options": [request.default_index_only, request.pre, request.exclude_newer],
+        "host": _host_facts(host),
+        "data": plan.data,
+    }
+    files = _file_options(request)
+    if any(files):
+        inputs["files"] = files
+    return hashlib.sha256(canonical_json(inputs).encode()).hexdigest()
+
+
+def _host_facts(host: Host) -> list[object]:
+    """Return the facts that rules look at."""
+    return [
+        host.platform,
+        host.glibc,
+        [host.python.version, host.python.free_threaded],
+        [gpu.compute_capability for gpu in host.gpus],
+        [host.driver, host.driver_cuda],
+    ]
+
+
+def _file_options(request: Request) -> list[object]:
+    return [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
+
+
+def _pins(solution: Solution) -> tuple[Pin, ...]:
+    dependencies: dict[str, set[str]] = {name: set() for name in solution.pinned}
+    for candidate in solution.candidates:
+        for requirement in solution.provider.get_dependencies(candidate):
+            if isinstance(requirement, PackageRequirement) and requirement.name != candidate.name:
+                dependencies[candidate.name].add(requirement.name)
+    pins = []
+    for name, candidate in solution.pinned.items():
+        pins.append(Pin(wheel=candidate.wheel, dependencies=tuple(sorted(dependencies[name]))))
+    return tuple(pins)
+
+
+# ---- choices ------------------------------------------------------------------------------------
+
+
+def _requested_choices(solution: Solution) -> dict[str, Choice]:
+    """Return the builds of the frameworks that the request names, by name, in its order."""
+    store = solution.store
+    choices: dict[str, Choice] = {}
+    for root in solution.roots:
+        if isinstance(root, FrameworkRequirement):
+            name, variant = root.framework.name, solution.variants[root.identifier]
+            choices[name] = _choice(
+                solution, name, variant.version, variant.build, variant.way.variant
+            )
+        elif isinstance(root, PackageRequirement) and store.on_path(root.name) and not root.extras:
+            framework = store.framework_of(root.name)
+            name = root.name if framework is None else framework.name
+            if name not in choices:
+                candidate = solution.pinned[root.name]
+                choices[name] = _choice(
+                    solution, name, candidate.version, candidate.build, "unknown"
+                )
+    return choices
+
+
+def _dependency_choices(solution: Solution, requested: Container[str]) -> Iterator[Choice]:
+    """Yield the builds of the frameworks that are dependencies only, by name."""
+    matrix = solution.store.matrix
+    for name in matrix.frameworks():
+        framework = matrix.framework(name)
+        if framework is None or name in requested:
+            continue
+        way = _installed_way(framework, solution)
+        if way is None:
+            continue
+        candidate = solution.pinned[_distribution(way)]
+        build = candidate.build
+        if build is None and not is_single_distribution(framework):
+            platform = solution.store.host.platform
+            build = matrix.variant(framework, way, candidate.version, platform)
+        yield _choice(solution, name, candidate.version, build, way.variant)
+
+
+def _installed_way(framework: Framework, solution: Solution) -> Way | None:
+    """Return the way whose carriers are pinned. A CPU way has no carriers and comes last."""
+    for way in sorted(framework.ways, key=lambda way: -len(way.carriers)):
+        names = (_distribution(way), *way.carriers)
+        if all(name in solution.pinned for name in names):
+            return way
+    return None
+
+
+def _distribution(way: Way) -> str:
+    return parse_requirement(way.requires[0]).name
+
+
+def _choice(
+    solution: Solution, framework: str, version: str, build: Build | None, variant: str
+) -> Choice:
+    cudnn = None
+    for name in solution.pinned:  # sorted
+        if name.startswith("nvidia-cudnn-"):
+            cudnn = solution.pinned[name].version
+            break
+    if build is None:
+        variant = variant.strip("*") or "unknown"
+        return Choice(
+            framework=framework, version=version, variant=variant, cuda=None, cudnn=cudnn
+        )
+    if build.cuda is None:
+        cudnn = None
+    elif cudnn is None:
+        cudnn = build.cudnn
+    return Choice(
+        framework=framework,
+        version=build.version,
+        variant=build.variant,
+        cuda=build.cuda,
+        cudnn=cudnn,
+        sass=build.code.sass or (),
+        ptx=build.code.ptx or (),
+        evidence=build.code.evidence,
+        source=build.code.source,
+    )
+
+
+# ---- needs --------------------------------------------------------------------------------------
+
+
+def _needs(solution: Solution) -> Needs:
+    """Return what the plan needs of a host.
+
+    That is the driver floor of its newest toolkit, and the devices that every library serves.
+    """
+    store, host = solution.store, solution.store.host
+    glibcs = []
+    for candidate in solution.pinned.values():
+        glibc = store.environment.least_glibc(candidate.wheel.filename)
+        if glibc is not None:
+            glibcs.append(glibc)
+    needs = Needs(
+        glibc=max(glibcs, default=None), python=host.python.version, platform=host.platform
+    )
+    toolkits = _toolkits(solution)
+    if not host.gpus or not toolkits:
+        return needs
+    return needs_of_gpus(needs, toolkits, _codes(solution), host, store.matrix)
+
+
+def _toolkits(solution: Solution) -> list[CudaVersion]:
+    """Return the toolkits of the builds; of the libraries' CUDA majors if no build has one."""
+    toolkits: list[CudaVersion] = []
+    majors: list[CudaVersion] = []
+    for candidate in solution.pinned.values():
+        build, library = candidate.build, candidate.library
+        if build is not None and build.cuda is not None:
+            toolkits.append(build.cuda)
+        if library is not None and library.cuda is not None:
+            toolkits.append(library.cuda)
+        if library is not None:
+            majors.append((library.cuda_major, 0))
+    return toolkits or majors
+
+
+def _codes(solution: Solution) -> list[Code]:
+    """Return the device code of the frameworks and of the CUDA libraries."""
+    codes = []
+    for candidate in solution.pinned.values():
+        if candidate.build is not None and solution.store.on_path(candidate.name):
+            codes.append(candidate.build.code)
+        if candidate.library is not None:
+            codes.append(candidate.library.code)
+    return codes
+
+
+# ---- what was skipped, and warnings -------------------------------------------------------------
+
+
+def _skipped(solution: Solution) -> tuple[Rejection, ...]:
+    """Return the better builds of the requested frameworks, with the reasons against them."""
+    store, facts = solution.store, solution.provider.facts
+    skipped: list[Rejection] = []
+    for root in solution.roots:
+        if isinstance(root, FrameworkRequirement):
+            chosen = solution.variants[root.identifier]
+            skipped += skipped_variants(store, facts, root, chosen)
+        elif isinstance(root, PackageRequirement) and store.on_path(root.name):
+            for rejection in skipped_candidates(store, facts, root, solution.pinned[root.name]):
+                if rejection not in skipped:
+                    skipped.append(rejection)
+    return tuple(skipped)
+
+
+def _warnings(solution: Solution) -> tuple[Reason, ...]:
+    """Return the doubts about the host, the index, extras and the chosen releases."""
+    provider = solution.provider
+    warnings = [*provider.facts.host_doubts, *provider.widening.doubts()]
+    warnings += _unknown_extras(solution)
+    releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
+    for release in releases:
+        for reason in provider.facts.reasons(release):
+            if is_doubt(reason) and reason not in warnings:
+                warnings.append(reason)
+    return tuple(warnings)
+
+
+def _unknown_extras(solution: Solution) -> Iterator[Reason]:
+    """Yield a doubt for each extra of a user's requirement that the release does not have.
+
+    pip warns about these. An extra without dependencies looks the same.
+    """
+    requested = {root.name for root in solution.roots if isinstance(root, PackageRequirement)}
+    for candidate in solution.candidates:
+        if not candidate.extras or candidate.name not in requested:
+            continue
+        known = _extras_of(solution.store, candidate)
+        for extra in candidate.extras:
+            if extra not in known:
+                yield Reason(
+                    code="extra-unknown",
+                    subject=f"{candidate.name} {candidate.version}",
+                    need=f"the extra {extra}",
+                    have=", ".join(known) or "none",
+                )
+
+
+def _extras_of(store: CandidateStore, candidate: Candidate) -> list[str]:
+    """Return the extras that the markers of a release's dependencies name, sorted."""
+    extras = set()
+    for marker in extra_markers(store, candidate):
+        for left, right in re.findall(r'extra [=!]= "([^"]+)"|"([^"]+)" [=!]= extra', marker):
+            extras.add(normalize_name(left or right))
+    return sorted(extras)

@@ -1,0 +1,211 @@
+"""What a release requires of the host and of other builds, and what the host says about it.
+
+The rules are evaluated in compat; here their answers become requirements of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..compat import evaluate
+from ..compat.evaluate import Facts, is_doubt
+from ..errors import Reason
+from ..model import Build, Host, show_pair
+from ..requirements.target import parse_requirement
+from .candidates import CandidateStore
+from .graph import (
+    AgreementRequirement,
+    BadPairRequirement,
+    Candidate,
+    HostFactId,
+    HostRequirement,
+    NodeRequirement,
+    PackageRequirement,
+    Release,
+    Variant,
+)
+
+CUDA_MAJOR = "CUDA major"
+CUDA_BUILD = "CUDA build of "  # followed by the framework
+OWNER = "owner of "  # followed by the folder
+
+
+class ReleaseFacts:
+    """Answers about releases on the host of a candidate store."""
+
+    def __init__(self, store: CandidateStore) -> None:
+        self._store = store
+        self._host = store.host
+        self._matrix = store.matrix
+        reasons: Sequence[Reason] = ()
+        if self._host.gpus:
+            reasons = evaluate.host_reasons(self._host, self._matrix)
+        # A driver newer than the data is a doubt about the data. It must not refuse a build.
+        unknown = [reason for reason in reasons if reason.code.endswith("-unknown")]
+        self.host_doubts: tuple[Reason, ...] = tuple(unknown)
+        self._host_reasons = tuple(reason for reason in reasons if reason not in unknown)
+
+    # ---- facts
+
+    def facts(self, release: Release) -> Facts:
+        """Return every host fact that a release needs, each with all reasons against it."""
+        if isinstance(release, Variant):
+            return self._variant_facts(release)
+        facts = self._candidate_facts(release)
+        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._matrix)
+        if not bad:
+            return facts
+        return facts | {"__data": facts.get("__data", ()) + bad}
+
+    def reasons(self, release: Release) -> list[Reason]:
+        """Return every reason of the host and the data against a release."""
+        return [reason for reasons in self.facts(release).values() for reason in reasons]
+
+    def build_reasons(self, build: Build) -> list[Reason]:
+        """Return every reason against a build, whether or not an index has a wheel of it."""
+        return [reason for reasons in self._build_facts(build).values() for reason in reasons]
+
+    def _candidate_facts(self, candidate: Candidate) -> Facts:
+        if candidate.build is not None:
+            return self._build_facts(candidate.build)
+        name, store = candidate.name, self._store
+        subject = f"{name} {candidate.version}"
+        if store.framework_of(name) is not None:
+            on_path = store.on_path(name)
+            return evaluate.build_reasons(subject, None, self._host, self._matrix, on_path=on_path)
+        if not self._matrix.is_library(name):
+            return {}
+        library = candidate.library
+        if library is None and not self._host.gpus:
+            return {}
+        return evaluate.library_reasons(subject, library, self._host, self._matrix)
+
+    def _build_facts(self, build: Build) -> Facts:
+        subject, on_path = f"{build.name} {build.local}", self._store.on_path(build.name)
+        facts = evaluate.build_reasons(subject, build, self._host, self._matrix, on_path=on_path)
+        if "__driver" not in facts:
+            return facts
+        return facts | {"__sm": self._host_reasons + facts["__sm"]}
+
+    def _variant_facts(self, variant: Variant) -> Facts:
+        if not self._host.gpus:
+            return _without_gpu(variant)
+        subject, build = variant.label, variant.build
+        if build is None:
+            carriers = " and ".join(variant.way.carriers)
+            facts = evaluate.build_reasons(
+                f"{subject}: {carriers}", None, self._host, self._matrix, on_path=True
+            )
+        else:
+            facts = evaluate.build_reasons(subject, build, self._host, self._matrix, on_path=True)
+            if build.cuda is None:
+                return facts
+            facts = facts | {"__sm": self._host_reasons + facts["__sm"]}
+        extra_reasons = self._missing_extra(variant)
+        if not extra_reasons:
+            return facts
+        return facts | {"__extra": extra_reasons}
+
+    def _missing_extra(self, variant: Variant) -> tuple[Reason, ...]:
+        """Return the reason against a release without the extra that brings its CUDA libraries.
+
+        pip would only warn and install without these libraries. If the distribution itself has
+        the device code, it works with CUDA libraries from elsewhere: a doubt. If the extra
+        brings the device code, too (JAX), the release has no such variant.
+        """
+        requirement = parse_requirement(variant.way.requires[0])
+        markers = extra_markers(self._store, variant)
+        matches = self._store.environment.marker
+        missing = [
+            extra
+            for extra in requirement.extras
+            if not any(matches(marker, (extra,)) for marker in markers)
+        ]
+        if not missing:
+            return ()
+        code = "no-such-extra"
+        if requirement.name in variant.way.carriers:
+            code = "cuda-libraries-unknown"
+        need = f"the extra {' and '.join(missing)}, which brings its CUDA libraries"
+        have = "a release without it"
+        return (Reason(code=code, subject=variant.label, need=need, have=have),)
+
+    # ---- requirements
+
+    def requirements(self, release: Release) -> list[NodeRequirement]:
+        """Return the host facts and agreements of a release; of a variant its packages, too."""
+        requirements: list[NodeRequirement] = []
+        for fact, reasons in self.facts(release).items():
+            requirements.append(HostRequirement(HostFactId(fact), reasons))
+        requirements += self.agreements(release)
+        if isinstance(release, Variant):
+            requirements += _packages(release)
+        return requirements
+
+    def agreements(self, release: Release) -> Iterator[AgreementRequirement]:
+        """Yield what a release and all other packages of a plan must agree on."""
+        if isinstance(release, Variant):
+            if release.build is not None and release.build.cuda is not None:
+                yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
+            return
+        yield from self._cuda_agreements(release)
+        for folder in self._matrix.slots(release.name):
+            yield AgreementRequirement(f"{OWNER}{folder}", release.name)
+        pairs = self._matrix.bad_pairs(release.name, release.version)
+        for pair, side, several_gpus, text, _, _ in pairs:
+            if evaluate.pair_counts(self._host, several_gpus=several_gpus):
+                yield BadPairRequirement(pair, side, text)
+
+    def _cuda_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
+        build = candidate.build
+        if build is None:
+            if candidate.library is not None:
+                yield AgreementRequirement(CUDA_MAJOR, str(candidate.library.cuda_major))
+            return
+        framework = self._store.framework_of(candidate.name)
+        # A companion of several framework releases links the CUDA runtime only.
+        needs_build = self._store.on_path(candidate.name) or len(build.companions) == 1
+        if framework is not None and framework.companions and needs_build:
+            yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
+        if build.cuda is not None:
+            yield AgreementRequirement(CUDA_MAJOR, str(build.cuda[0]))
+
+
+def extra_markers(store: CandidateStore, release: Release) -> list[str]:
+    """Return the markers of a release's dependencies that name an extra."""
+    markers = [one.marker for one in store.index.dependencies(release.wheel)]
+    return [marker for marker in markers if marker and "extra" in marker]
+
+
+def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:
+    """Return whether reasons refuse a release. A lenient resolution lets doubts pass."""
+    if lenient:
+        return not all(map(is_doubt, reasons))
+    return bool(reasons)
+
+
+def python_text(host: Host) -> str:
+    """Return "Python 3.12.3", or "Python 3.12" if the host does not tell the full version."""
+    return f"Python {host.python.full_version or show_pair(host.python.version)}"
+
+
+def _without_gpu(variant: Variant) -> Facts:
+    """Return the facts of a variant on a host without a GPU."""
+    if not all(way.carriers for way in variant.framework.ways):
+        return {}  # the framework has a CPU variant
+    reason = Reason(
+        code="needs-gpu", subject=variant.label, need="a GPU", have="a host without one"
+    )
+    return {"__sm": (reason,)}
+
+
+def _packages(variant: Variant) -> Iterator[PackageRequirement]:
+    """Yield the packages of a variant, the first one at the version of the variant."""
+    for place, text in enumerate(variant.way.requires):
+        requirement = parse_requirement(text)
+        specifier = requirement.specifier
+        if place == 0:
+            specifier = f"=={variant.version}"
+        yield PackageRequirement(requirement.name, (), specifier)
+        if requirement.extras:
+            yield PackageRequirement(requirement.name, requirement.extras, specifier)

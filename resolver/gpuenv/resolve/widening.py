@@ -1,0 +1,152 @@
+"""Releases that the index snapshot leaves out: when to ask the live index for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from ..errors import PackageIndexError, Reason
+from ..requirements.target import version_key
+from .candidates import CandidateStore
+from .graph import Candidate
+from .selection import can_be, names_prerelease
+
+
+class MoreReleasesError(Exception):
+    """A name has more releases than the resolution began with. Begin again."""
+
+
+class Widening:
+    """Asks the live index, once for each name, if the known releases are not enough.
+
+    Attributes:
+        asked: the names that the live index was asked for.
+        failures: the errors of an index that did not answer. For the names of the user's own
+            requirements the error is raised; for other names a solution may exist without.
+    """
+
+    def __init__(
+        self,
+        widen: Callable[[str], bool] | None,
+        store: CandidateStore,
+        user_names: frozenset[str],
+    ) -> None:
+        """Create a widening.
+
+        Args:
+            widen: asks the live index for a name; True if it has more releases than were known.
+                None if no index may be asked.
+            store: the candidates known so far.
+            user_names: the names of the user's own requirements.
+        """
+        self._widen = widen
+        self._store = store
+        self._user_names = user_names
+        self._compared: set[tuple[str, ...]] = set()
+        self.asked: set[str] = set()
+        self.failures: dict[str, PackageIndexError] = {}
+
+    def try_for(self, name: str, specifiers: Sequence[str]) -> None:
+        """Ask for releases of a name of which no known release is in the ranges.
+
+        Raises:
+            MoreReleasesError: there are more releases.
+            PackageIndexError: the index did not answer and the user requires the name.
+        """
+        if self.may_help(name, specifiers):
+            self._ask(name, required=name in self._user_names)
+
+    def try_newer(
+        self,
+        name: str,
+        specifiers: Sequence[str],
+        matches: Sequence[Candidate],
+        candidates: Sequence[Candidate],
+    ) -> None:
+        """Ask if the snapshot left out a release in the ranges that is newer than all matches.
+
+        This looks only below the newest candidates outside the ranges. Which release is the
+        newest of all is as of the snapshot's date.
+
+        Raises:
+            MoreReleasesError: there are more releases.
+        """
+        key = (name, *specifiers)
+        if self._widen is None or name in self.asked or key in self._compared:
+            return
+        self._compared.add(key)
+        if self._is_in_data(name):
+            return
+        newest = max(version_key(match.version) for match in matches)
+        above = []
+        for candidate in candidates:
+            place = version_key(candidate.version)
+            if place > newest:
+                above.append(place)
+        if not above:
+            return
+        limit = min(above)
+        for version in self._store.index.left_out(name):
+            if newest < version_key(version) < limit and self._contains_all(specifiers, version):
+                self._ask(name, required=False)
+                return
+
+    def try_prereleases(self, name: str, specifiers: Sequence[str]) -> None:
+        """Ask for the pre-releases of a name if they are admitted; the snapshot has none.
+
+        Raises:
+            MoreReleasesError: there are more releases.
+            PackageIndexError: the index did not answer and the user requires the name.
+        """
+        if self._widen is None or name in self.asked:
+            return
+        if not self._store.request.pre and not any(map(names_prerelease, specifiers)):
+            return
+        if not self._is_in_data(name):
+            self._ask(name, required=name in self._user_names)
+
+    def may_help(self, name: str, specifiers: Sequence[str]) -> bool:
+        """Return whether the live index may have a release in the ranges that is not known."""
+        if self._widen is None or name in self.asked:
+            return False
+        store = self._store
+        if name not in self._user_names and store.framework_of(name) is not None:
+            return False  # the compatibility data has every build
+        if name not in store.request.allow_sdist:
+            # A known release without a wheel for the target has none on the live index either.
+            for version in {wheel.version for wheel in store.index.wheels(name)}:
+                if self._contains_all(specifiers, version):
+                    return False
+        return can_be(specifiers, store.environment.contains)
+
+    def doubts(self) -> Iterator[Reason]:
+        """Yield a doubt for each name of which not all releases could be looked at."""
+        for name, error in sorted(self.failures.items()):
+            yield Reason(
+                code="index-unknown",
+                subject=name,
+                need="releases that the index snapshot leaves out",
+                have=error.message,
+            )
+
+    def _is_in_data(self, name: str) -> bool:
+        """Return whether the compatibility data has every release of a name."""
+        return self._store.framework_of(name) is not None or self._store.matrix.is_library(name)
+
+    def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
+        contains = self._store.environment.contains
+        return all(contains(specifier, version, True) for specifier in specifiers)
+
+    def _ask(self, name: str, *, required: bool) -> None:
+        if self._widen is None:
+            return
+        self.asked.add(name)
+        try:
+            has_more = self._widen(name)
+        except PackageIndexError as error:
+            if required:
+                raise
+            self.failures[name] = error
+            return
+        if has_more:
+            self._store.forget(name)
+            raise MoreReleasesError(name)

@@ -1,0 +1,115 @@
+"""Runs a program's entry point in a fork of this process.
+
+A fork has its own environment, working folder, standard streams, signals and exit status, as a
+started process has. It does not pay for the start of the interpreter and for the imports, which
+are most of the time of a short command.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+LIMIT = 120.0  # seconds until a command counts as hanging
+
+
+def run(
+    entry_point: Callable[[], object],
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+) -> subprocess.CompletedProcess[str]:
+    """Call `entry_point` in a fork, with `command` as sys.argv, and wait for its end.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end within LIMIT; it was killed.
+    """
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with warnings.catch_warnings():
+            # Threads of this process are servers, which the fork does not touch.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            _call_and_exit(entry_point, command, folder, environment, (stdout, stderr))
+        status = _wait(pid, command)
+        return subprocess.CompletedProcess([*command], status, _text(stdout), _text(stderr))
+
+
+def _call_and_exit(
+    entry_point: Callable[[], object],
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    outputs: Sequence[IO[bytes]],
+) -> None:
+    status = 1
+    try:
+        _become_a_process(folder, environment, outputs)
+        sys.argv = [*command]
+        entry_point()
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def _become_a_process(
+    folder: Path, environment: Mapping[str, str], outputs: Sequence[IO[bytes]]
+) -> None:
+    """Replace what this process has of pytest's by what a new process would have."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    for number, file in enumerate(outputs, start=1):
+        os.dup2(file.fileno(), number)
+    # They stay open until the process ends.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    sys.excepthook = sys.__excepthook__
+    sys.unraisablehook = sys.__unraisablehook__
+    threading.excepthook = threading.__excepthook__
+    logging.getLogger().handlers.clear()
+    warnings.resetwarnings()
+    warnings.simplefilter("ignore")
+
+
+def _wait(pid: int, command: Sequence[str]) -> int:
+    """The exit status of a child, negative if a signal ended it."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        ready, _, _ = select.select([descriptor], [], [], LIMIT)
+    finally:
+        os.close(descriptor)
+    if not ready:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if not ready:
+        raise subprocess.TimeoutExpired([*command], LIMIT)
+    return status
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return io.TextIOWrapper(io.BytesIO(file.read()), encoding="utf-8").read()

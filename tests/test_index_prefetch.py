@@ -1,0 +1,128 @@
+"""Prefetching requests what a solve will need, once; errors are raised when they matter."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuenv.errors import PackageIndexError
+from gpuenv.index.cache import Cache
+from gpuenv.index.http import Transport
+from gpuenv.index.live import SimpleIndex
+from gpuenv.index.multi_index import MultiIndex
+from gpuenv.model import Host, Python
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement
+from index_server import IndexServer
+
+HOST = Host(
+    os="linux",
+    machine="x86_64",
+    glibc=(2, 39),
+    python=Python(version=(3, 12), full_version="3.12.3"),
+    gpus=(),
+)
+ENVIRONMENT = TargetEnvironment(HOST)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr("gpuenv.index.http.BACK_OFF", 0.001)
+
+
+@pytest.fixture
+def server() -> Iterator[IndexServer]:
+    with IndexServer() as one:
+        one.add(
+            "top",
+            "2.0",
+            ["middle>=1", "extra; extra == 'more'", "elsewhere; sys_platform == 'win32'"],
+        )
+        one.add("top", "3.0rc1", ["of-a-prerelease"])
+        one.add("middle", "1.5", ["low"])
+        one.add("middle", "1.9", ["of-a-newer"], yanked="bad")
+        one.add("low", "1.0")
+        one.add("extra", "1.0")
+        yield one
+
+
+def open_multi_index(server: IndexServer, tmp_path: Path) -> MultiIndex:
+    transport, cache = Transport(read=5.0), Cache(str(tmp_path / "cache"))
+    return MultiIndex(default=SimpleIndex(server.url, transport=transport, cache=cache))
+
+
+def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) -> None:
+    """Prefetch what the requirements need, and wait until all jobs are done."""
+    index.start_prefetch(
+        [parse_requirement(text) for text in texts],
+        [parse_requirement(text) for text in constraints],
+        ENVIRONMENT,
+    )
+    prefetcher = index._prefetcher
+    assert prefetcher is not None
+    prefetcher.jobs.join()
+    index.stop_prefetch()
+    for thread in prefetcher.threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("texts", "constraints", "asked"),
+    [
+        (("top",), (), {"top-2.0", "middle-1.5", "low-1.0"}),
+        (("top[more]",), (), {"top-2.0", "middle-1.5", "low-1.0", "extra-1.0"}),
+        (("middle>=1.6",), (), set()),
+        (("top",), ("middle<1",), {"top-2.0"}),
+        (("middle; python_version < '3'", "low"), (), {"low-1.0"}),
+        (("low", "top @ https://files.test/top-2.0-py3-none-any.whl", "top"), (), {"low-1.0"}),
+        (("low", "top"), ("top @ https://files.test/top-2.0-py3-none-any.whl",), {"low-1.0"}),
+    ],
+)
+def test_likely_choices_are_requested_once(
+    server: IndexServer,
+    tmp_path: Path,
+    texts: tuple[str, ...],
+    constraints: tuple[str, ...],
+    asked: set[str],
+) -> None:
+    index = open_multi_index(server, tmp_path)
+    prefetch(index, *texts, constraints=constraints)
+    files = [path for path in server.paths() if path.startswith("/files/")]
+    assert sorted(files) == sorted(f"/files/{one}-py3-none-any.whl.metadata" for one in asked)
+    pages_asked = [path for path in server.paths() if path.startswith("/simple/")]
+    assert len(pages_asked) == len(set(pages_asked))
+    known = len(server.asked)
+    for one in asked:
+        name, _, version = one.rpartition("-")
+        index.dependencies(next(wheel for wheel in index.wheels(name) if wheel.version == version))
+    assert len(server.asked) == known
+
+
+def test_errors_are_raised_when_the_answer_is_needed(server: IndexServer, tmp_path: Path) -> None:
+    server.faults["/simple/low/"] = ["418", "always"]
+    server.faults["/files/middle"] = ["418", "always"]
+    index = open_multi_index(server, tmp_path)
+    prefetch(index, "low", "middle")
+    known = len(server.asked)
+    with pytest.raises(PackageIndexError, match=r"/simple/low/ answered with status 418"):
+        index.wheels("low")
+    with pytest.raises(
+        PackageIndexError, match=r"metadata of middle-1.5\S+: .* answered with status 418"
+    ):
+        index.dependencies(
+            next(wheel for wheel in index.wheels("middle") if wheel.version == "1.5")
+        )
+    assert len(server.asked) == known
+
+
+def test_pages_that_left_memory_are_read_again(server: IndexServer, tmp_path: Path) -> None:
+    index = open_multi_index(server, tmp_path)
+    fitting = index.wheels("top", ENVIRONMENT)
+    assert index.wheels("top") == fitting
+    assert len(server.asked) == 1
+    for path in (tmp_path / "cache").rglob("h-*"):
+        path.unlink()
+    assert index.wheels("top") == fitting
+    assert len(server.asked) == 2
