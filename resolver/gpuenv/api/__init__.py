@@ -5,6 +5,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     environments   solve, lock, install and verify; for each kind of environment by
       wheels       environments of wheels
       conda        conda environments, with wheels beside the conda packages
+      backend      what both provide
     inplace        installation into an environment that has packages already
     explanations   why a request, a lock or a program fails
     projects       the profiles of a pyproject.toml and their locks

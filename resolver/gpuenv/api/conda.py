@@ -1,4 +1,4 @@
-"""Conda environments with wheels beside the packages: the functions of `environments.Backend`."""
+"""Conda environments with wheels beside the packages: the functions of `backend.Backend`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
+from .backend import Progress
 from .data import compatibility_data
-from .environments import Progress
 from .hosts import with_python_of
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)

@@ -13,8 +13,8 @@ from ..install.inplace_install import Installed, Step
 from ..model import Check, Host, IndexOptions, Lock, Needs, Plan, Request, Value
 from ..requirements.target import TargetEnvironment, parse_requirement
 from . import environments, wheels
+from .backend import Progress
 from .data import compatibility_data
-from .environments import Progress
 from .explanations import split_frameworks
 from .hosts import require_gpu
 

@@ -1,4 +1,4 @@
-"""Environments of wheels: the functions of `environments.Backend`.
+"""Environments of wheels: the functions of `backend.Backend`.
 
 `api.conda` uses some of them, too.
 """
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import Check, Framework, Host, IndexOptions, Lock, Pin, Plan, Request
+from .backend import Progress
 from .data import compatibility_data
-from .environments import Progress
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..index.multi_index import MultiIndex

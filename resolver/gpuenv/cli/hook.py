@@ -15,13 +15,14 @@ import sys
 import time
 import traceback
 from argparse import Namespace
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..errors import GpuEnvError
+from ..model import Check, Host
 from ..render import plans
 from ..render.hook import hook_line, one_line
 from .environment_args import END_SIGNALS
-from .verify import verify_environment
 
 # Seconds beyond the limit in which the child ends its own children and reports what it saw.
 GRACE = 1.2
@@ -29,17 +30,21 @@ KILLED = 0.3  # seconds to wait for the end of a child that was killed
 FIRST_STEP = "starting"
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
+Verify = Callable[[Namespace, float, Callable[[str], None]], tuple[Sequence[Check], Host]]
+
 
 class _EndSignal(BaseException):
     """A signal asks this process to end. The argument is its number."""
 
 
-def run_hook(arguments: Namespace, timeout: float) -> int:
+def run_hook(arguments: Namespace, timeout: float, verify: Verify) -> int:
     """Verify in a child process and print one line.
 
     Args:
         arguments: the parsed flags of `gpuenv verify`.
         timeout: seconds for all of it.
+        verify: makes the checks; it takes the flags, the seconds that remain, and a function to
+            call with the name of each step.
 
     Returns:
         0 if nothing failed, 1 if a check failed or the time was over, 2 for bad input (the line is
@@ -51,7 +56,7 @@ def run_hook(arguments: Namespace, timeout: float) -> int:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(arguments, timeout, begin, writer)
+        _work(arguments, timeout, begin, writer, verify)
     os.close(writer)
     _raise_on_end_signals()
     try:
@@ -79,7 +84,9 @@ def run_hook(arguments: Namespace, timeout: float) -> int:
 # ---- the child -----------------------------------------------------------------------------------
 
 
-def _work(arguments: Namespace, timeout: float, begin: float, writer: int) -> NoReturn:
+def _work(
+    arguments: Namespace, timeout: float, begin: float, writer: int, verify: Verify
+) -> NoReturn:
     """Verify. Write each step, and then the result, as a line of JSON to the pipe."""
 
     def write(**fields: object) -> None:
@@ -90,7 +97,7 @@ def _work(arguments: Namespace, timeout: float, begin: float, writer: int) -> No
         os.setsid()  # an interrupt from the terminal must reach the parent only
         _silence(arguments)
         seconds = timeout - (time.monotonic() - begin)
-        checks, host = verify_environment(arguments, seconds, lambda step: write(step=step))
+        checks, host = verify(arguments, seconds, lambda step: write(step=step))
         unproved = arguments.strict and any(check.status != "pass" for check in checks)
         verdict = 0 if plans.ok(checks) and not unproved else 1
         elapsed = time.monotonic() - begin

@@ -77,7 +77,8 @@ def run(arguments: Namespace) -> int:
     if arguments.hook:
         from .hook import run_hook
 
-        return run_hook(arguments, arguments.timeout or HOOK_TIMEOUT)
+        timeout = arguments.timeout or HOOK_TIMEOUT
+        return run_hook(arguments, timeout, verify_environment)
     exit_on_signals()
     checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
     return print_checks(arguments, checks)

@@ -1,0 +1,62 @@
+"""What `api.wheels` and `api.conda` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+
+Progress = Callable[[str], None]
+
+
+class Backend(Protocol):
+    """What `api.wheels` and `api.conda` provide.
+
+    The functions of `api.environments` document the arguments.
+    """
+
+    def solve(
+        self,
+        request: Request,
+        host: Host,
+        options: IndexOptions,
+        *,
+        prefix: str | None,
+        changes: bool,
+    ) -> Plan: ...
+
+    def lock(self, plan: Plan) -> Lock: ...
+
+    def lock_text(self, lock: Lock, form: str) -> str: ...
+
+    def write_lock(self, lock: Lock, path: str, form: str) -> tuple[str, ...]: ...
+
+    def read_lock(self, path: str) -> Lock: ...
+
+    def check_target(
+        self, lock: Lock, target: str, *, python: str | None, installer: str
+    ) -> None: ...
+
+    def sync(
+        self,
+        lock: Lock,
+        target: str,
+        host: Host,
+        *,
+        python: str | None,
+        installer: str,
+        progress: Progress | None,
+    ) -> str: ...
+
+    def verify(
+        self,
+        lock: Lock,
+        target: str,
+        host: Host,
+        *,
+        device: bool,
+        timeout: float,
+        only: Sequence[str],
+        verbose: bool,
+    ) -> tuple[Check, ...]: ...
