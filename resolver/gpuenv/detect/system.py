@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from ..model import Problem, Value, parse_pair, parse_release
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
-CONTAINER_HINT = "start the container with --gpus all (or a CDI device), with nvidia-container-toolkit on its host"
+CONTAINER_HINT = (
+    "start the container with --gpus all (or a CDI device),"
+    " with nvidia-container-toolkit on its host"
+)
 
 # Where the driver's libraries are if the loader does not search there: WSL, Kubernetes device
 # plug-ins, NixOS.

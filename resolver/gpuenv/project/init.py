@@ -73,28 +73,20 @@ def begin(
         raise InputError(message, hint="name one: gpuenv init --framework torch")
     python = _choose_python(folder, document, host)
     _check_frameworks(frameworks, data)
-    lines = [f"frameworks = {_toml_list(frameworks)}"]
+    lines = ["[tool.gpuenv]", f"frameworks = {_toml_list(frameworks)}"]
     if dependencies:
         lines.append("project-dependencies = true")
     else:
         other_requirements = _other_requirements(file_requirements, data)
         if other_requirements:
             lines.append(f"requirements = {_toml_list(other_requirements)}")
-    lines += [f"python = {_toml_string(python)}", ""]
-    profiles = []
-    if host.gpus:
-        profiles.append(name)
-        lines += _gpu_profile_lines(name, host, data)
-    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
-    if on_cpu:
-        profiles.append("cpu")
-        lines += _cpu_profile_lines(on_cpu, frameworks)
-    elif not host.gpus:
-        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
-        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
+    lines.append(f"python = {_toml_string(python)}")
+    profiles = _profile_tables(name, host, frameworks, data)
+    for table in profiles.values():
+        lines += ["", *table]
     return Beginning(
         path=path,
-        addition=_HEADER + "[tool.gpuenv]\n" + "\n".join(lines).rstrip() + "\n",
+        addition=_HEADER + "\n".join(lines) + "\n",
         frameworks=tuple(frameworks),
         profiles=tuple(profiles),
         python=python,
@@ -352,6 +344,26 @@ def _pinned_python(folder: str) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
+def _profile_tables(
+    name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData
+) -> dict[str, list[str]]:
+    """Return the lines of each profile: one for the host's GPUs, and one for the CPU.
+
+    Raises:
+        InputError: there is no GPU, and no framework runs without one.
+    """
+    tables = {}
+    if host.gpus:
+        tables[name] = _gpu_profile_lines(name, host, data)
+    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
+    if on_cpu:
+        tables["cpu"] = _cpu_profile_lines(on_cpu, frameworks)
+    elif not host.gpus:
+        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
+        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
+    return tables
+
+
 def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[str]:
     texts = [_gpu_text(gpu, data) for gpu in host.gpus]
     lines = [f"[tool.gpuenv.profiles.{name}]"]
@@ -367,7 +379,7 @@ def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[s
         lines.append(f"platform = {_toml_string(host.platform)}")
     if host.glibc is not None and host.glibc < parse_pair(GLIBC):
         lines.append(f"glibc = {_toml_string(show_pair(host.glibc))}")
-    return [*lines, ""]
+    return lines
 
 
 def _cpu_profile_lines(on_cpu: Sequence[str], frameworks: Sequence[str]) -> list[str]:

@@ -21,6 +21,8 @@ from .profiles import GLIBC, PLATFORM, Profile, Project
 FILE = "pyproject.toml"
 Describe = Callable[[Profile], Host]
 Dependencies = Callable[[str, Sequence[str], Sequence[str]], Sequence[str]]
+# A table whose values `_Reader._table` has checked: each key has a value of its kind.
+_Table = Mapping[str, Any]
 
 _MOST_GPUS = 64
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -157,7 +159,7 @@ class _Reader:
             profiles[name.lower()] = profile
         return tuple(profiles.values())
 
-    def _check_urls(self, top: Mapping[str, Any]) -> None:
+    def _check_urls(self, top: _Table) -> None:
         if "index-url" in top:
             self._check_url("tool.gpuenv.index-url", top["index-url"])
         for url in top.get("extra-index-urls", ()):
@@ -171,7 +173,7 @@ class _Reader:
             message = f"{self.path}: {where} has credentials, which locks would show"
             raise InputError(message, hint="put them into ~/.netrc")
 
-    def _dependencies(self, top: Mapping[str, Any], dependencies: Dependencies) -> Sequence[str]:
+    def _dependencies(self, top: _Table, dependencies: Dependencies) -> Sequence[str]:
         """Return the requirements of the project itself if the table asks for them."""
         if top.get("project-dependencies"):
             return dependencies(self.path, top.get("extras", ()), top.get("groups", ()))
@@ -203,7 +205,7 @@ class _Reader:
         name: str,
         where: str,
         table: object,
-        top: Mapping[str, Any],
+        top: _Table,
         dependencies: Sequence[str],
     ) -> Profile:
         fields = self._table(table, where, _PROFILE_KEYS)
@@ -239,7 +241,7 @@ class _Reader:
 
     # ---- values
 
-    def _gpus(self, fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    def _gpus(self, fields: _Table, where: str) -> tuple[str, ...]:
         """Return one text for each device, () for "none"."""
         texts = self._gpu_texts(fields.get("gpu"), f"{where}.gpu")
         has_none = any(text.strip().lower() == "none" for text in texts)
@@ -301,7 +303,7 @@ class _Reader:
 
     # ---- tables
 
-    def _table(self, table: object, where: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    def _table(self, table: object, where: str, kinds: Mapping[str, str]) -> _Table:
         """Return a table whose keys and kinds of values are right."""
         if not isinstance(table, dict):
             self._fail(where, f"must be a table, not {table!r}")
@@ -318,16 +320,14 @@ class _Reader:
         raise InputError(f"{self.path}: {where} {what}")
 
 
-def _shared(
-    fields: Mapping[str, Any], top: Mapping[str, Any], where: str, key: str
-) -> tuple[Any, str]:
+def _shared(fields: _Table, top: _Table, where: str, key: str) -> tuple[Any, str]:
     """Return (value, where it is) of a key that a profile takes from the table if it lacks it."""
     if key in fields:
         return fields[key], f"{where}.{key}"
     return top.get(key), f"tool.gpuenv.{key}"
 
 
-def _glibc(fields: Mapping[str, Any]) -> str | None:
+def _glibc(fields: _Table) -> str | None:
     glibc: str | None = fields.get("glibc")
     platform: str = fields.get("platform", PLATFORM)
     if glibc is None and platform.startswith("linux-"):
