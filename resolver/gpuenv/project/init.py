@@ -9,9 +9,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..atomic_write import write_whole
+from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Framework, Gpu, Host, Requirement, Value, parse_pair, show_pair
-from ..protocols import Matrix as CompatibilityData
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM

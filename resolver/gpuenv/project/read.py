@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from ..compat.data import CompatibilityData
 from ..errors import InputError
 from ..model import Host, Requirement
-from ..protocols import Matrix as CompatibilityData
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project
