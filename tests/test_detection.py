@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuenv.detect import described, host_file, nvml, visible
 from gpuenv.detect import host as detection
-from gpuenv.detect import nvml, visible
 from gpuenv.errors import InputError
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.serialize import to_plain
@@ -331,7 +331,7 @@ BASE = Host(
 
 
 def describe(flags: dict[str, Any], base: Host | None) -> Host:
-    return detection.describe(
+    return described.describe(
         base,
         gpus=flags.get("gpus", []),
         driver=flags.get("driver"),
@@ -402,8 +402,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(host=HOST)
 def test_file_gives_the_host_back(scratch: Path, host: Host) -> None:
-    detection.write_host(host, scratch)
-    assert detection.read_host(scratch) == host
+    host_file.write_host(host, scratch)
+    assert host_file.read_host(scratch) == host
     assert os.listdir(scratch.parent) == ["host.json"]
 
 
@@ -432,13 +432,13 @@ def test_damaged_file_gives_a_host_or_an_error(scratch: Path, path: tuple[Any, .
     at[("", *path)[-1]] = value
     scratch.write_text(json.dumps(data[""]))
     try:
-        host = detection.read_host(scratch)
+        host = host_file.read_host(scratch)
     except InputError as error:
         assert str(scratch) in str(error)
         assert "\n" not in str(error)
     else:
-        detection.write_host(host, scratch)
-        assert detection.read_host(scratch) == host
+        host_file.write_host(host, scratch)
+        assert host_file.read_host(scratch) == host
 
 
 @pytest.mark.parametrize(
@@ -463,30 +463,36 @@ def test_file_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "h.json"
     path.write_text(text, encoding="latin-1")
     with pytest.raises(InputError) as error:
-        detection.read_host(path)
+        host_file.read_host(path)
     assert str(path) in str(error.value)
     assert said in str(error.value)
 
 
 def test_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
-        detection.read_host(tmp_path / "nowhere.json")
+        host_file.read_host(tmp_path / "nowhere.json")
     with pytest.raises(InputError, match="Is a directory"):
-        detection.read_host(tmp_path)
+        host_file.read_host(tmp_path)
     with pytest.raises(InputError, match="No such file"):
-        detection.write_host(BASE, tmp_path / "no" / "h.json")
+        host_file.write_host(BASE, tmp_path / "no" / "h.json")
     with pytest.raises(InputError, match="Is a directory"):
-        detection.write_host(BASE, tmp_path)
+        host_file.write_host(BASE, tmp_path)
+
+
+COPY_HOST = """
+from gpuenv.detect.host_file import read_host, write_host
+write_host(read_host("real.json"), "/dev/stdout")
+"""
 
 
 def test_write_follows_a_link_and_feeds_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text("old")
     (tmp_path / "link.json").symlink_to("real.json")
-    detection.write_host(BASE, tmp_path / "link.json")
+    host_file.write_host(BASE, tmp_path / "link.json")
     assert (tmp_path / "link.json").is_symlink()
-    assert detection.read_host(tmp_path / "real.json") == BASE
+    assert host_file.read_host(tmp_path / "real.json") == BASE
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuenv.detect.host_file import *; write_host(read_host('real.json'), '/dev/stdout')"],
+        [sys.executable, "-c", COPY_HOST],
         env={"PYTHONPATH": str(RESOLVER)}, cwd=tmp_path, capture_output=True, check=True,
     )  # fmt: skip
     assert done.stdout == (tmp_path / "real.json").read_bytes()

@@ -46,16 +46,16 @@ def _with_known_capability(gpu: Gpu) -> Gpu:
 
 def read_host(path: str) -> Host:
     """Read a host from a file that `gpuenv detect -o` wrote. InputError if it is not one."""
-    from ..detect import host as detection
+    from ..detect import host_file
 
-    return detection.read_host(path)
+    return host_file.read_host(path)
 
 
 def write_host(host: Host, path: str) -> None:
     """Write a host to a file that `read_host` reads."""
-    from ..detect import host as detection
+    from ..detect import host_file
 
-    detection.write_host(host, path)
+    host_file.write_host(host, path)
 
 
 def describe(
@@ -80,10 +80,10 @@ def describe(
     Raises:
         InputError: a text is not understood; close names are suggested.
     """
-    from ..detect import host as detection
+    from ..detect import described
 
     data = compatibility_data()
-    return detection.describe(
+    return described.describe(
         base,
         gpus=gpus,
         driver=driver,

@@ -1,8 +1,12 @@
-"""A host made of flags. No hardware is read here, and neither NVML nor ctypes is imported."""
+"""Describe a host by the texts of the host flags.
+
+No hardware is read here. NVML and ctypes are not imported.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 
 from ..errors import InputError
@@ -11,13 +15,15 @@ from ..requirements.target import PLATFORMS
 from . import interpreter, system
 
 Lookup = Callable[[str], tuple[int, int] | None]
+Suggest = Callable[[str], Sequence[str]]
+
+_OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
+_SM = re.compile(r"[sS][mM]_(\d{1,2})(\d)")
+# Facts about detected devices. They say nothing about described ones.
+_DEVICE_SOURCES = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
 
 
-_OLDEST_BRANCH = 100  # smaller first numbers are CUDA versions given by mistake
-_SM = r"(?i)sm_(\d{1,2})(\d)"
-
-
-def describe(  # one for each flag, and the look-ups that a stage may not import
+def describe(  # one argument for each flag, and look-ups in data that this package may not import
     base: Host | None,
     *,
     gpus: Sequence[str],
@@ -27,130 +33,186 @@ def describe(  # one for each flag, and the look-ups that a stage may not import
     glibc: str | None,
     capability: Lookup,
     driver_cuda: Lookup,
-    suggest: Callable[[str], Sequence[str]],
+    suggest: Suggest,
 ) -> Host:
-    """`base` with the facts that the flags give; the flags' texts as the user wrote them.
+    """Return a host with the facts that the flags give.
 
-    `base` is a host read from a file, or a detected one if `gpus` is empty: a driver that was detected here says
-    nothing about a GPU that is elsewhere. With `base` None, platform, glibc and interpreter are this machine's,
-    and a driver that is not given stays unknown. `gpus` are marketing names, "sm_90", "9.0", or "none" alone.
+    Args:
+        base: a host that was read from a file, or a detected one if `gpus` is empty: a driver that
+            was detected here says nothing about a GPU of another machine. With None, the
+            platform, glibc and interpreter are this machine's, and a driver that is not given
+            stays unknown.
+        gpus: marketing names, "sm_90", "9.0", or "none" alone.
+        driver: the driver release.
+        python: the target interpreter: a version, a path or a command.
+        platform: "linux-x86_64", "linux-aarch64" or "win-amd64".
+        glibc: the glibc version of the target.
+        capability: returns the compute capability of a marketing name, None if unknown.
+        driver_cuda: returns the CUDA version of a driver release, None if unknown.
+        suggest: returns GPU names that are close to a text.
 
-    `capability` gives the compute capability of a marketing name, `driver_cuda` the CUDA version of a driver
-    release, None where they know none; `suggest` gives names near to a text. Raises errors.InputError.
+    Raises:
+        InputError: a text is not understood.
     """
-    host = _this_machine() if base is None else base
+    host = base
+    if host is None:
+        host = _this_machine()
     if platform is not None:
-        host = _on_platform(host, platform)
+        host = _with_platform(host, platform)
     if glibc is not None:
-        host = _with(host, "glibc", "--glibc", glibc=_glibc(glibc, host.os))
+        version = _parse_glibc(glibc, host.os)
+        host = _with_fact(host, "glibc", "--glibc", glibc=version)
     if python is not None:
-        host = _with_python(host, python, base)
+        host = _with_python(host, python, keep_glibc=base is not None)
     if driver is not None:
-        release = _driver(driver)
-        # The codes say what ails a driver; the user says which driver to count on instead.
-        kept = tuple(it for it in host.problems if not (host.gpus and it.code.startswith("driver-")))
-        host = _with(host, "driver", "--driver", driver=release, problems=kept)
-        host = _with(host, "driver_cuda", f"R{release.split('.')[0]} of --driver", driver_cuda=driver_cuda(release))
+        host = _with_driver(host, _parse_driver(driver), driver_cuda)
     if gpus:
-        found = _gpus(gpus, capability, suggest)
-        host = _with(host, "gpus", "--gpu", gpus=found, problems=(), virtualization=None)
-        dropped = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
-        host = host.replace(sources=tuple(pair for pair in host.sources if pair[0] not in dropped))
+        host = _with_gpus(host, _parse_gpus(gpus, capability, suggest))
     return host
 
 
 def _this_machine() -> Host:
-    """This machine without its GPU: the flags that say nothing about one leave a host whose GPU is not known."""
+    """Return this machine with unknown GPUs."""
     kind, machine = system.machine_here()
     glibc, glibc_source = system.glibc_here()
     target = interpreter.find(None, os.environ)
     problem = Problem(code="no-gpu", detail="no GPU was described", hint=system.NO_GPU_HINT)
     return Host(
-        os=kind, machine=machine, glibc=glibc, python=target.python, problems=(problem,),
-        sources=(("os", "uname"), ("machine", "uname"), ("glibc", glibc_source), ("python", target.source)),
-    )  # fmt: skip
+        os=kind,
+        machine=machine,
+        glibc=glibc,
+        python=target.python,
+        problems=(problem,),
+        sources=(
+            ("os", "uname"),
+            ("machine", "uname"),
+            ("glibc", glibc_source),
+            ("python", target.source),
+        ),
+    )
 
 
-def _with(host: Host, fact: str, source: str, **changes: object) -> Host:
-    sources = (*(pair for pair in host.sources if pair[0] != fact), (fact, source))
-    return host.replace(sources=sources, **changes)
+# ---- the facts of a host -------------------------------------------------------------------------
 
 
-def _on_platform(host: Host, platform: str) -> Host:
+def _with_fact(host: Host, fact: str, source: str, **changes: object) -> Host:
+    """Return a host with changed fields, and with the source of the fact that they hold."""
+    host = _without_sources(host, (fact,))
+    return host.replace(sources=(*host.sources, (fact, source)), **changes)
+
+
+def _without_sources(host: Host, facts: Sequence[str]) -> Host:
+    kept = tuple(pair for pair in host.sources if pair[0] not in facts)
+    return host.replace(sources=kept)
+
+
+def _with_platform(host: Host, platform: str) -> Host:
     if platform not in PLATFORMS:
-        raise InputError(f"--platform {platform!r} is not known", hint=f"give one of {', '.join(PLATFORMS)}")
+        hint = f"give one of {', '.join(PLATFORMS)}"
+        raise InputError(f"--platform {platform!r} is not known", hint=hint)
     if platform == host.platform:
         return host
     kind, machine = PLATFORMS[platform]
-    python = host.python.replace(executable=None)  # an interpreter of another platform
-    host = _with(host, "os", "--platform", os=kind, python=python, glibc=None)
-    host = _with(host, "machine", "--platform", machine=machine)
-    return host.replace(sources=tuple(pair for pair in host.sources if pair[0] != "glibc"))
+    # The interpreter's executable and the glibc are those of the old platform.
+    python = host.python.replace(executable=None)
+    host = _with_fact(host, "os", "--platform", os=kind, python=python, glibc=None)
+    host = _with_fact(host, "machine", "--platform", machine=machine)
+    return _without_sources(host, ("glibc",))
 
 
-def _glibc(text: str, kind: str) -> tuple[int, int]:
+def _with_python(host: Host, text: str, *, keep_glibc: bool) -> Host:
+    target = interpreter.find(text, os.environ)
+    python: Python = target.python
+    if system.machine_here() != (host.os, host.machine):
+        python = python.replace(executable=None)
+    elif target.libc is not None and not keep_glibc:
+        glibc, source = system.glibc_of(target.libc)
+        host = _with_fact(host, "glibc", source, glibc=glibc)
+    return _with_fact(host, "python", target.source, python=python)
+
+
+def _with_driver(host: Host, release: str, driver_cuda: Lookup) -> Host:
+    problems = host.problems
+    if host.gpus:
+        # The problems of the detected driver are not those of the driver that the user gives.
+        problems = tuple(problem for problem in problems if not problem.code.startswith("driver-"))
+    host = _with_fact(host, "driver", "--driver", driver=release, problems=problems)
+    branch = release.split(".", maxsplit=1)[0]
+    cuda = driver_cuda(release)
+    return _with_fact(host, "driver_cuda", f"R{branch} of --driver", driver_cuda=cuda)
+
+
+def _with_gpus(host: Host, gpus: tuple[Gpu, ...]) -> Host:
+    host = _with_fact(host, "gpus", "--gpu", gpus=gpus, problems=(), virtualization=None)
+    return _without_sources(host, _DEVICE_SOURCES)
+
+
+# ---- the texts of the flags ----------------------------------------------------------------------
+
+
+def _parse_glibc(text: str, kind: str) -> tuple[int, int]:
     if kind != "linux":
-        raise InputError("--glibc is given for a platform that is not Linux", hint="leave --glibc out")
+        message = "--glibc is given for a platform that is not Linux"
+        raise InputError(message, hint="leave --glibc out")
     try:
         version = parse_pair(text)
     except ValueError:
         version = (0, 0)
     if version[0] != 2:
-        raise InputError(f"--glibc {text!r} is not a glibc version", hint="give it as in ldd --version, such as 2.28")
+        hint = "give it as in ldd --version, such as 2.28"
+        raise InputError(f"--glibc {text!r} is not a glibc version", hint=hint)
     return version
 
 
-def _with_python(host: Host, text: str, base: Host | None) -> Host:
-    target = interpreter.find(text, os.environ)
-    kind, machine = system.machine_here()
-    python: Python = target.python
-    if (kind, machine) != (host.os, host.machine):
-        python = python.replace(executable=None)
-    elif target.libc is not None and base is None:
-        glibc, source = system.glibc_of(target.libc)
-        host = _with(host, "glibc", source, glibc=glibc)
-    return _with(host, "python", target.source, python=python)
-
-
-def _driver(text: str) -> str:
+def _parse_driver(text: str) -> str:
     hint = "give the whole release as nvidia-smi prints it, such as 580.65.06"
+    release = text.strip()
     try:
-        branch = parse_release(text.strip())[0]
+        branch = parse_release(release)[0]
     except ValueError:
         raise InputError(f"--driver {text!r} is not a driver release", hint=hint) from None
     if branch < _OLDEST_BRANCH:
-        raise InputError(f"--driver {text!r} looks like a CUDA version, not a driver release", hint=hint)
-    return text.strip()
+        message = f"--driver {text!r} looks like a CUDA version, not a driver release"
+        raise InputError(message, hint=hint)
+    return release
 
 
-def _gpus(texts: Sequence[str], capability: Lookup, suggest: Callable[[str], Sequence[str]]) -> tuple[Gpu, ...]:
+def _parse_gpus(texts: Sequence[str], capability: Lookup, suggest: Suggest) -> tuple[Gpu, ...]:
     if any(text.strip().lower() == "none" for text in texts):
         if len(texts) > 1:
-            raise InputError("--gpu none stands beside another --gpu", hint="give none alone, or the GPUs alone")
+            message = "--gpu none cannot be combined with another --gpu"
+            raise InputError(message, hint="give none alone, or the GPUs alone")
         return ()
-    return tuple(_gpu(text.strip(), index, capability, suggest) for index, text in enumerate(texts))
+    gpus = []
+    for index, text in enumerate(texts):
+        gpus.append(_parse_gpu(text.strip(), index, capability, suggest))
+    return tuple(gpus)
 
 
-def _gpu(text: str, index: int, capability: Lookup, suggest: Callable[[str], Sequence[str]]) -> Gpu:
-    number = _number(text)
+def _parse_gpu(text: str, index: int, capability: Lookup, suggest: Suggest) -> Gpu:
+    number = _parse_capability(text)
     if number is not None:
         return Gpu(name=f"sm_{number[0]}{number[1]}", compute_capability=number, index=index)
-    known = capability(text) if text else None
-    if known is None:
-        near = list(suggest(text)) if text else []
-        names = f"did you mean {' or '.join(near)}? Else " if near else ""
-        raise InputError(f"--gpu {text!r} is not a known GPU", hint=f"{names}give its compute capability, as sm_90")
-    return Gpu(name=text, compute_capability=known, index=index)
+    known = None
+    names: Sequence[str] = ()
+    if text:
+        known = capability(text)
+        if known is None:
+            names = suggest(text)
+    if known is not None:
+        return Gpu(name=text, compute_capability=known, index=index)
+    hint = "give its compute capability, as sm_90"
+    if names:
+        hint = f"did you mean {' or '.join(names)}? Otherwise {hint}"
+    raise InputError(f"--gpu {text!r} is not a known GPU", hint=hint)
 
 
-def _number(text: str) -> ComputeCapability | None:
-    """ "sm_90", "SM_120" and "9.0" as a compute capability; None for a name ."""
-    if text[:3].lower() != "sm_" and "." not in text:  # a name, without re
-        return None
-    import re
-
-    match = re.fullmatch(_SM, text)
+def _parse_capability(text: str) -> ComputeCapability | None:
+    """Return the compute capability of "sm_90", "SM_120" or "9.0"; None for a name."""
+    match = _SM.fullmatch(text)
+    if match:
+        return int(match[1]), int(match[2])
     try:
-        return (int(match[1]), int(match[2])) if match else parse_pair(text)
+        return parse_pair(text)
     except ValueError:
         return None

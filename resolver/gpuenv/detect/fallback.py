@@ -1,129 +1,214 @@
-"""What can be known of the GPUs where NVML is missing or fails: /proc, nvidia-smi, libcuda, the SoC of a Jetson."""
+"""Read facts about the GPUs where NVML is missing or fails.
+
+The other sources are /proc, nvidia-smi, libcuda and the SoC of a Jetson.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 
-from ..model import CudaVersion, Gpu, Problem, parse_pair, parse_release
+from ..model import ComputeCapability, CudaVersion, Gpu, Problem, parse_pair, parse_release
 from .nvml import Device, Reading
 from .system import System, missing_driver, read_text
 
 _SMI_SECONDS = 60.0
-_FIELDS = ("index", "name", "uuid", "pci.bus_id", "memory.total", "memory.free", "driver_version", "compute_cap")
+_SMI_FIELDS = (
+    "index",
+    "name",
+    "uuid",
+    "pci.bus_id",
+    "memory.total",
+    "memory.free",
+    "driver_version",
+    "compute_cap",
+)
+_SMI_FIELDS_BEFORE_R510 = _SMI_FIELDS[:-1]  # compute_cap exists from R510 on
+_SMI_DRIVER = _SMI_FIELDS.index("driver_version")
+_SMI_CAPABILITY = _SMI_FIELDS.index("compute_cap")
 _MIB = 1024 * 1024
-_MISMATCH = "driver-library-mismatch"
 
-# SoC -> compute capability. Source: NVIDIA, "CUDA GPU compute capability", the rows of the Jetson modules.
-_TEGRA = {"tegra210": (5, 3), "tegra186": (6, 2), "tegra194": (7, 2), "tegra234": (8, 7), "tegra264": (11, 0)}
+_PROC_GPUS = "proc/driver/nvidia/gpus"
+# The kernel module shows "GPU-????????-..." before the first use of a device.
+_COMPLETE_UUID = re.compile(r"GPU-[0-9a-f-]{36}")
+
+_L4T_RELEASE = re.compile(r"# R(\d+) \(release\), REVISION: ([\d.]+)")
+# SoC -> compute capability. Source: NVIDIA, "CUDA GPU compute capability", the rows of the Jetson
+# modules.
+_TEGRA_CAPABILITIES = {
+    "tegra210": (5, 3),
+    "tegra186": (6, 2),
+    "tegra194": (7, 2),
+    "tegra234": (8, 7),
+    "tegra264": (11, 0),
+}
 
 
-def read(failed: Reading, root: str, env: Mapping[str, str], here: System, kernel: tuple[str, str] | None) -> Reading:
-    """`failed` with what other sources know added. `kernel` is (release, file) of the loaded module."""
-    problems, sources = list(failed.problems), list(failed.sources)
-    driver, cuda = failed.driver, failed.driver_cuda
+def read(
+    failed: Reading,
+    root: str,
+    env: Mapping[str, str],
+    system: System,
+    kernel: tuple[str, str] | None,
+) -> Reading:
+    """Return a failed reading of NVML with the facts that other sources have.
+
+    Args:
+        failed: the reading of NVML.
+        root: prefix of every path.
+        env: the environment variables of the process.
+        system: the platform.
+        kernel: (driver release, file) of the loaded kernel module.
+    """
+    problems = list(failed.problems)
+    sources = list(failed.sources)
+    driver = failed.driver
+    cuda = failed.driver_cuda
     if driver is None and kernel is not None:
-        driver = kernel[0]
-        sources.append(("driver", kernel[1]))
-    devices, smi_driver = ((), None) if failed.state == "hung" else _nvidia_smi(root, env, sources)
-    if driver is None and smi_driver is not None:
-        driver = smi_driver
-        sources.append(("driver", "nvidia-smi"))
+        driver, file = kernel
+        sources.append(("driver", file))
+    devices: tuple[Device, ...] = ()
+    if failed.state != "hung":  # nvidia-smi would hang, too
+        devices, smi_driver, smi_source = _query_nvidia_smi(root, env)
+        if smi_source:
+            sources.append(("gpus", smi_source))
+        if driver is None and smi_driver is not None:
+            driver = smi_driver
+            sources.append(("driver", "nvidia-smi"))
     if not devices:
-        devices = _proc_gpus(root)
+        devices = _proc_devices(root)
         if devices:
-            sources.append(("gpus", "/proc/driver/nvidia/gpus"))
-    mismatch = any(problem.code == _MISMATCH for problem in problems)
-    if cuda is None and (kernel is not None or here.tegra) and not mismatch:
-        cuda = _libcuda()
+            sources.append(("gpus", f"/{_PROC_GPUS}"))
+    mismatch = any(problem.code == "driver-library-mismatch" for problem in problems)
+    if cuda is None and (kernel is not None or system.tegra) and not mismatch:
+        cuda = _libcuda_version()
         if cuda is not None:
             sources.append(("driver_cuda", "libcuda.so.1: cuDriverGetVersion"))
-    problem = _why(failed.state, root, here, bool(devices))
+    problem = _missing_part(failed.state, root, system, bool(devices))
     if problem is not None:
         problems.append(problem)
     return failed.replace(
-        devices=devices, driver=driver, driver_cuda=cuda, problems=tuple(problems), sources=tuple(sources)
+        devices=devices,
+        driver=driver,
+        driver_cuda=cuda,
+        problems=tuple(problems),
+        sources=tuple(sources),
     )
 
 
-def _why(state: str, root: str, here: System, devices: bool) -> Problem | None:
+def _missing_part(state: str, root: str, system: System, has_devices: bool) -> Problem | None:
+    """Return what is missing for NVML to work, None if nothing is known to be missing."""
     if state == "missing":
-        return missing_driver(root, here)
-    if state == "unbound" and not devices:
+        return missing_driver(root, system)
+    if state == "unbound" and not has_devices:
         return Problem(
             code="nvml-binding-missing",
             detail="the Python package nvidia-ml-py is not installed where gpuenv runs",
-            hint="install nvidia-ml-py beside gpuenv",
+            hint="install nvidia-ml-py in gpuenv's environment",
         )
     return None
 
 
-def _nvidia_smi(
-    root: str, env: Mapping[str, str], sources: list[tuple[str, str]]
-) -> tuple[tuple[Device, ...], str | None]:
-    """(devices, driver release) by `nvidia-smi --query-gpu`, whose CSV is stable where its banner is not."""
-    import shutil  # only where NVML failed
+# ---- nvidia-smi ----------------------------------------------------------------------------------
 
+
+def _query_nvidia_smi(
+    root: str, env: Mapping[str, str]
+) -> tuple[tuple[Device, ...], str | None, str]:
+    """Run `nvidia-smi --query-gpu`: its CSV output is stable, its banner is not.
+
+    Returns:
+        The devices, the driver release, and the source of the devices or why nvidia-smi failed
+        ("" if there is nothing to report).
+    """
     wsl = os.path.join(root, "usr/lib/wsl/lib")
-    executable = shutil.which("nvidia-smi", path=os.pathsep.join([env.get("PATH", os.defpath), wsl]))
+    folders = os.pathsep.join([env.get("PATH", os.defpath), wsl])
+    executable = shutil.which("nvidia-smi", path=folders)
     if executable is None:
-        return (), None
-    text = ""
-    for fields in (_FIELDS, _FIELDS[:-1]):  # before R510 there is no compute_cap
-        text, error = _run_smi(executable, fields, env)
-        if not error:
-            break
-    else:
-        sources.append(("gpus", f"nvidia-smi failed: {error}"))
-        return (), None
-    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    found = [device for row in rows if (device := _smi_device(row)) is not None]
-    if found:
-        sources.append(("gpus", "nvidia-smi"))
-    return tuple(found), next((row[6] for row in rows if len(row) >= len(_FIELDS) - 1 and _is_release(row[6])), None)
+        return (), None, ""
+    output, error = _run_nvidia_smi(executable, _SMI_FIELDS, env)
+    if error:
+        output, error = _run_nvidia_smi(executable, _SMI_FIELDS_BEFORE_R510, env)
+    if error:
+        return (), None, f"nvidia-smi failed: {error}"
+    devices = []
+    driver = None
+    for line in output.splitlines():
+        row = [cell.strip() for cell in line.split(",")]
+        if len(row) < len(_SMI_FIELDS_BEFORE_R510):
+            continue
+        if driver is None and _is_release(row[_SMI_DRIVER]):
+            driver = row[_SMI_DRIVER]
+        device = _smi_device(row)
+        if device is not None:
+            devices.append(device)
+    if devices:
+        return tuple(devices), driver, "nvidia-smi"
+    return (), driver, ""
 
 
-def _run_smi(executable: str, fields: Sequence[str], env: Mapping[str, str]) -> tuple[str, str]:
-    """(output, "") or ("", why it failed)."""
-    import subprocess  # only where NVML failed
+def _run_nvidia_smi(
+    executable: str, fields: Sequence[str], env: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return (output, "") or ("", why it failed)."""
+    import subprocess  # takes 10 ms, and is needed only where NVML failed
 
     command = [executable, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(  # found on the user's PATH
-            command, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SMI_SECONDS, check=False
+        done = subprocess.run(
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SMI_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", type(error).__name__
-    if done.returncode:
-        said = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
-        return "", f"exit status {done.returncode}: {said[0] if said else 'no output'}"
-    return done.stdout.decode(errors="replace"), ""
+    if done.returncode == 0:
+        return done.stdout.decode(errors="replace"), ""
+    lines = (done.stdout or done.stderr).decode(errors="replace").strip().splitlines()
+    message = "no output"
+    if lines:
+        message = lines[0]
+    return "", f"exit status {done.returncode}: {message}"
 
 
 def _smi_device(row: Sequence[str]) -> Device | None:
-    if len(row) < len(_FIELDS) - 1 or not row[0].isdigit():
+    """Return the device of a row of nvidia-smi's output, None for a row of another kind."""
+    if not row[0].isdigit():
         return None
-    index, name, uuid, bus = int(row[0]), row[1], row[2], row[3]
+    index, name, uuid, bus_id = int(row[0]), row[1], row[2], row[3]
     if "lost" in name.lower():  # "[GPU is lost]"
         return Device(index=index, gpu=None)
+    capability = None
+    if len(row) == len(_SMI_FIELDS):
+        capability = _parse_capability(row[_SMI_CAPABILITY])
     gpu = Gpu(
         name=name,
-        compute_capability=_pair(row[7]) if len(row) == len(_FIELDS) else None,
+        compute_capability=capability,
         index=index,
-        uuid=uuid if uuid.startswith("GPU-") else None,
-        pci_bus_id=bus if ":" in bus else None,
-        memory_total=_mib(row[4]),
-        memory_free=_mib(row[5]),
+        memory_total=_parse_mib(row[4]),
+        memory_free=_parse_mib(row[5]),
     )
+    # A cell may also be "[N/A]" or an error.
+    if uuid.startswith("GPU-"):
+        gpu = gpu.replace(uuid=uuid)
+    if ":" in bus_id:
+        gpu = gpu.replace(pci_bus_id=bus_id)
     return Device(index=index, gpu=gpu)
 
 
-def _mib(text: str) -> int | None:
-    return int(text) * _MIB if text.isascii() and text.isdigit() else None
+def _parse_mib(text: str) -> int | None:
+    """Return a number of MiB in bytes, None for another text."""
+    if text.isascii() and text.isdigit():
+        return int(text) * _MIB
+    return None
 
 
-def _pair(text: str) -> tuple[int, int] | None:
+def _parse_capability(text: str) -> ComputeCapability | None:
     try:
         return parse_pair(text)
     except ValueError:
@@ -132,72 +217,109 @@ def _pair(text: str) -> tuple[int, int] | None:
 
 def _is_release(text: str) -> bool:
     try:
-        return bool(parse_release(text))
+        parse_release(text)
     except ValueError:
         return False
+    return True
 
 
-def _proc_gpus(root: str) -> tuple[Device, ...]:
-    """The devices that the kernel module drives, in PCI order: their names and UUIDs, no compute capability."""
-    folder = "proc/driver/nvidia/gpus"
+# ---- /proc and libcuda ---------------------------------------------------------------------------
+
+
+def _proc_devices(root: str) -> tuple[Device, ...]:
+    """Return the devices of the kernel module in PCI order, without compute capabilities."""
     try:
-        addresses = sorted(os.listdir(os.path.join(root, folder)))
+        addresses = sorted(os.listdir(os.path.join(root, _PROC_GPUS)))
     except OSError:
         return ()
     devices = []
     for index, address in enumerate(addresses):
-        text = read_text(root, f"{folder}/{address}/information")
-        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
-        uuid = facts.get("GPU UUID", "")
+        facts = _parse_information(read_text(root, f"{_PROC_GPUS}/{address}/information"))
+        uuid = facts.get("GPU UUID")
+        if uuid is not None and not _COMPLETE_UUID.fullmatch(uuid):
+            uuid = None
         gpu = Gpu(
             name=facts.get("Model") or "unknown",
             compute_capability=None,
             index=index,
-            uuid=uuid if re.fullmatch(r"GPU-[0-9a-f-]{36}", uuid) else None,  # "GPU-????????-..." before first use
+            uuid=uuid,
             pci_bus_id=address,
         )
         devices.append(Device(index=index, gpu=gpu))
     return tuple(devices)
 
 
-def _libcuda() -> CudaVersion | None:
-    """What libcuda itself was made for; this call needs no device and starts nothing."""
-    import ctypes  # only where NVML failed
+def _parse_information(text: str) -> dict[str, str]:
+    """Parse lines such as "Model: Tesla T4"."""
+    facts = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        facts[key.strip()] = value.strip()
+    return facts
 
+
+def _libcuda_version() -> CudaVersion | None:
+    """Return the CUDA version that libcuda was made for.
+
+    The call needs no device and starts nothing.
+    """
+    import ctypes  # takes 4 ms
+
+    name = "libcuda.so.1"
+    if os.name == "nt":
+        name = "nvcuda.dll"
     number = ctypes.c_int()
     try:
-        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        library = ctypes.CDLL(name)
         status = library.cuDriverGetVersion(ctypes.byref(number))
     except (OSError, AttributeError):
         return None
-    return None if status or number.value <= 0 else (number.value // 1000, number.value % 1000 // 10)
+    if status != 0 or number.value <= 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+# ---- Jetson --------------------------------------------------------------------------------------
 
 
 def add_tegra(reading: Reading, root: str) -> Reading:
-    """A Jetson's own GPU: the device if nothing else lists it, else its compute capability where NVML has none."""
+    """Return a reading with the GPU of a Jetson.
+
+    The GPU is added if no source listed a device. Where NVML reported no compute capability, it is
+    that of the SoC.
+    """
     sources = list(reading.sources)
-    release = re.search(r"# R(\d+) \(release\), REVISION: ([\d.]+)", read_text(root, "etc/nv_tegra_release"))
+    problems = list(reading.problems)
+    devices = list(reading.devices)
+    release = _L4T_RELEASE.search(read_text(root, "etc/nv_tegra_release"))
     if release:
         sources.append(("l4t", f"{release[1]}.{release[2]}, /etc/nv_tegra_release"))
-    compatible = read_text(root, "proc/device-tree/compatible")
-    capability = next((pair for soc, pair in _TEGRA.items() if f"nvidia,{soc}" in compatible), None)
-    devices: Sequence[Device] = reading.devices
     if not devices:
         model = read_text(root, "proc/device-tree/model").strip("\0\n ") or "NVIDIA Jetson"
-        devices = (Device(index=0, gpu=Gpu(name=model, compute_capability=None, index=0)),)
+        devices.append(Device(index=0, gpu=Gpu(name=model, compute_capability=None, index=0)))
         sources.append(("gpus", "/proc/device-tree"))
-    problems = reading.problems
-    unknown = [device for device in devices if device.gpu and device.gpu.compute_capability is None]
-    if unknown and capability is None:
-        said = compatible.replace("\0", " ").strip() or "not told"
-        detail = f"this Jetson's SoC is none of {', '.join(_TEGRA)}: {said}"
-        problems = (*problems, Problem(code="tegra-unknown-model", detail=detail, hint="say it with --gpu sm_XY"))
-    elif capability is not None:
+    compatible = read_text(root, "proc/device-tree/compatible")
+    capability = _tegra_capability(compatible)
+    if capability is not None:
         devices = [_with_capability(device, capability) for device in devices]
-    return reading.replace(devices=tuple(devices), problems=problems, sources=tuple(sources))
+    elif any(device.gpu and device.gpu.compute_capability is None for device in devices):
+        found = compatible.replace("\0", " ").strip() or "unknown"
+        detail = f"this Jetson's SoC is none of {', '.join(_TEGRA_CAPABILITIES)}: {found}"
+        hint = "give its compute capability with --gpu sm_XY"
+        problems.append(Problem(code="tegra-unknown-model", detail=detail, hint=hint))
+    return reading.replace(devices=tuple(devices), problems=tuple(problems), sources=tuple(sources))
 
 
-def _with_capability(device: Device, capability: tuple[int, int]) -> Device:
+def _tegra_capability(compatible: str) -> ComputeCapability | None:
+    """Return the compute capability for the device tree's list of compatible models."""
+    for soc, capability in _TEGRA_CAPABILITIES.items():
+        if f"nvidia,{soc}" in compatible:
+            return capability
+    return None
+
+
+def _with_capability(device: Device, capability: ComputeCapability) -> Device:
+    """Return a device with a compute capability if it has none."""
     if device.gpu is None or device.gpu.compute_capability is not None:
         return device
     return device.replace(gpu=device.gpu.replace(compute_capability=capability))

@@ -1,21 +1,29 @@
-"""The target interpreter: which one, and its version, with a child process only where no file says it."""
+"""Find the target interpreter and its version.
+
+A child process is started only where no file has the version.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 from collections.abc import Mapping
 
 from ..errors import InputError
 from ..model import Python, Value
+from ..prefix import find_interpreter
 
-_VERSION = r"(3)\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)"
-_CONDA = r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json"
+_VERSION = re.compile(r"3\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)")
+_FULL_VERSION = re.compile(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?![\d])")
+_CONDA_RECORD = re.compile(r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json")
+_FREE_THREADED_BUILD = re.compile(r"cp3\d+t$")
 _SECONDS = 30.0
 _HINT = "give a version such as 3.12 or 3.13t, or the path of an interpreter"
 
-# Runs under any interpreter, so that a wrong one is named by its version and not by a SyntaxError.
-_ASK = """
+# This runs under Python 2, too, so that the error can name the version instead of a SyntaxError.
+_QUERY = """
 import os, sys
 try: libc = os.confstr("CS_GNU_LIBC_VERSION") or "none"
 except Exception: libc = "none"
@@ -24,7 +32,11 @@ print("|".join(["gpuenv", sys.version.split()[0], getattr(sys, "abiflags", ""), 
 
 
 class Target(Value):
-    """The interpreter, where its version came from, and its C library ("glibc 2.36", "none") if it was asked."""
+    """The target interpreter.
+
+    `source` is where its version came from; `libc` is its C library ("glibc 2.36", "none"), None
+    if the interpreter was not run.
+    """
 
     python: Python
     source: str
@@ -32,28 +44,43 @@ class Target(Value):
 
 
 def find(python: str | None, env: Mapping[str, str]) -> Target:
-    """The interpreter that `python` names, else the active environment's, else this one.
+    """Find the target interpreter.
 
-    Raises InputError for a text that is neither a version nor an interpreter.
+    Args:
+        python: a version, a path or a command; None takes the interpreter of the active virtual
+            or conda environment, otherwise the one that runs gpuenv.
+        env: the environment variables of the process.
+
+    Raises:
+        InputError: `python` is neither a version nor an interpreter.
     """
-    if python is not None:
-        return _version(python) or _named(python, env)
-    passed_over = ""
+    if python is None:
+        return _active(env)
+    target = _parse_version(python)
+    if target is not None:
+        return target
+    return _find_executable(python, env)
+
+
+def _active(env: Mapping[str, str]) -> Target:
+    """Return the interpreter of the active environment, otherwise the one that runs gpuenv."""
+    skipped = ""
     for variable, read in (("VIRTUAL_ENV", _read_venv), ("CONDA_PREFIX", _read_conda)):
         prefix = env.get(variable)
         if not prefix:
             continue
         if os.path.realpath(prefix) == os.path.realpath(sys.prefix):
             break
-        found = read(prefix, variable, env)
-        if found is not None:
-            return found
-        passed_over += f"; {variable}={prefix} has no interpreter"
-    return Target(python=_this(), source="the interpreter running gpuenv" + passed_over)
+        target = read(prefix, variable, env)
+        if target is not None:
+            return target
+        skipped += f"; {variable}={prefix} has no interpreter"
+    return Target(python=_running_python(), source=f"the interpreter running gpuenv{skipped}")
 
 
-def _this() -> Python:
-    return _python(sys.version.split()[0], "t" in getattr(sys, "abiflags", ""), sys.executable or None)
+def _running_python() -> Python:
+    free_threaded = "t" in getattr(sys, "abiflags", "")  # Windows has no abiflags
+    return _python(sys.version.split()[0], free_threaded, sys.executable or None)
 
 
 def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
@@ -66,110 +93,130 @@ def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
     )
 
 
-def _version(text: str) -> Target | None:
-    text = text.strip()
-    if len(text) <= 4 and text[:2] == "3." and text[2:].isascii() and text[2:].isdigit():  # "3.12", without re
-        return Target(python=Python(version=(3, int(text[2:])), full_version=None), source="--python")
-    import re
-
-    match = re.fullmatch(_VERSION, text)
+def _parse_version(text: str) -> Target | None:
+    """Return the interpreter for a version such as "3.12" or "3.13.1t"; None for another text."""
+    match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
-    major, minor, rest, threads = match.groups()
+    minor, rest, threads = match.groups()
+    full_version = None
+    if rest:
+        full_version = f"3.{minor}{rest}"
     python = Python(
-        version=(int(major), int(minor)),
-        full_version=f"{major}.{minor}{rest}" if rest else None,
-        free_threaded=bool(threads),
+        version=(3, int(minor)), full_version=full_version, free_threaded=threads == "t"
     )
     return Target(python=python, source="--python")
 
 
-def _named(python: str, env: Mapping[str, str]) -> Target:
-    path = python
-    if os.path.isdir(path):
-        path = _executable(path)
-    elif os.sep not in path:
-        import shutil  # not needed for a version
-
-        path = shutil.which(path, path=env.get("PATH")) or ""
+def _find_executable(python: str, env: Mapping[str, str]) -> Target:
+    """Return the interpreter of a path, a prefix or a command. InputError if it is none."""
+    path: str | None = python
+    if os.path.isdir(python):
+        path = find_interpreter(python)
+    elif os.sep not in python:
+        path = shutil.which(python, path=env.get("PATH"))
     if not path or not os.path.isfile(path):
-        raise InputError(f"--python {python!r} is neither a Python 3 version nor an interpreter", hint=_HINT)
+        message = f"--python {python!r} is neither a Python 3 version nor an interpreter"
+        raise InputError(message, hint=_HINT)
     if os.path.abspath(path) == sys.executable:
-        return Target(python=_this(), source="--python")
-    return _ask(path, "--python", env)
-
-
-def _executable(prefix: str) -> str:
-    inner = ("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")
-    return os.path.join(prefix, *inner)
+        return Target(python=_running_python(), source="--python")
+    return _query(path, "--python", env)
 
 
 def _read_venv(prefix: str, variable: str, env: Mapping[str, str]) -> Target | None:
-    """By the version line of pyvenv.cfg: `version` (venv), `version_info` (virtualenv, uv)."""
-    executable = _executable(prefix)
-    if not os.path.isfile(executable):
-        return None
-    try:
-        with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
-            lines = dict(_key_value(line) for line in file if "=" in line)
-    except OSError:
-        lines = {}
-    text = lines.get("version") or lines.get("version_info") or ""
-    import re
+    """Return the interpreter of a virtual environment, None if it has none.
 
-    match = re.match(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?![\d])", text)
+    The version is that of pyvenv.cfg: `version` (venv) or `version_info` (virtualenv, uv).
+    """
+    executable = find_interpreter(prefix)
+    if executable is None:
+        return None
+    settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
+    text = settings.get("version") or settings.get("version_info") or ""
+    match = _FULL_VERSION.match(text)
     if match is None:
-        return _try(executable, variable, env)
+        return _query_if_possible(executable, variable, env)
     major_minor = ".".join(match[0].split(".")[:2])
     free_threaded = os.path.isdir(os.path.join(prefix, "lib", f"python{major_minor}t"))
-    return Target(python=_python(match[0], free_threaded, executable), source=f"{variable}: pyvenv.cfg")
+    python = _python(match[0], free_threaded, executable)
+    return Target(python=python, source=f"{variable}: pyvenv.cfg")
 
 
-def _key_value(line: str) -> tuple[str, str]:
-    key, _, value = line.partition("=")
-    return key.strip().lower(), value.strip()
+def _read_settings(path: str) -> dict[str, str]:
+    """Read lines such as "version = 3.12.1"; keys become lower case. {} without a file."""
+    settings = {}
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, equals, value = line.partition("=")
+                if equals:
+                    settings[key.strip().lower()] = value.strip()
+    except OSError:
+        return {}
+    return settings
 
 
 def _read_conda(prefix: str, variable: str, env: Mapping[str, str]) -> Target | None:
-    """By the name of the python package's record: conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json."""
-    executable = os.path.join(prefix, "python.exe") if os.name == "nt" else _executable(prefix)
-    if not os.path.isfile(executable):
+    """Return the interpreter of a conda environment, None if it has none.
+
+    The version is in the file name of the python package's record, such as
+    conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json.
+    """
+    executable = find_interpreter(prefix)
+    if executable is None:
         return None
     try:
         names = os.listdir(os.path.join(prefix, "conda-meta"))
     except OSError:
         names = []
-    import re
-
-    records = [match for name in names if (match := re.fullmatch(_CONDA, name))]
-    if len(records) != 1:  # none, or one left behind by an interrupted update
-        return _try(executable, variable, env)
+    records = []
+    for name in names:
+        match = _CONDA_RECORD.fullmatch(name)
+        if match:
+            records.append(match)
+    if len(records) != 1:  # none, or one more that an interrupted update left behind
+        return _query_if_possible(executable, variable, env)
     full, build = records[0].groups()
-    free_threaded = re.search(r"cp3\d+t$", build) is not None
-    return Target(python=_python(full, free_threaded, executable), source=f"{variable}: conda-meta")
+    free_threaded = _FREE_THREADED_BUILD.search(build) is not None
+    python = _python(full, free_threaded, executable)
+    return Target(python=python, source=f"{variable}: conda-meta")
 
 
-def _try(executable: str, variable: str, env: Mapping[str, str]) -> Target | None:
+def _query_if_possible(executable: str, variable: str, env: Mapping[str, str]) -> Target | None:
     try:
-        return _ask(executable, variable, env)
+        return _query(executable, variable, env)
     except InputError:
         return None
 
 
-def _ask(executable: str, source: str, env: Mapping[str, str]) -> Target:
-    import subprocess  # takes 10 ms
+def _query(executable: str, source: str, env: Mapping[str, str]) -> Target:
+    """Run an interpreter to get its version and its C library. InputError if it is not one."""
+    import subprocess  # takes 10 ms, and most targets need no child process
 
     try:
-        done = subprocess.run(  # the user names the interpreter
-            [executable, "-I", "-S", "-c", _ASK],
-            env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False,
-        )  # fmt: skip
-        lines = done.stdout.decode(errors="replace").splitlines()
-        answer = next(line for line in lines if line.startswith("gpuenv|"))
-        _, full, flags, libc = answer.split("|")
+        done = subprocess.run(
+            [executable, "-I", "-S", "-c", _QUERY],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+        full, flags, libc = _parse_answer(done.stdout.decode(errors="replace"))
         python = _python(full, "t" in flags, executable)
-    except (OSError, subprocess.TimeoutExpired, StopIteration, ValueError) as error:
-        raise InputError(f"{executable} does not answer as a Python interpreter", hint=_HINT) from error
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        message = f"{executable} does not answer as a Python interpreter"
+        raise InputError(message, hint=_HINT) from error
     if python.version[0] != 3:
-        raise InputError(f"{executable} is Python {python.full_version}, and only Python 3 is served", hint=_HINT)
+        message = f"{executable} is Python {python.full_version}, but gpuenv supports only Python 3"
+        raise InputError(message, hint=_HINT)
     return Target(python=python, source=f"{source}: asked {executable}", libc=libc)
+
+
+def _parse_answer(output: str) -> tuple[str, str, str]:
+    """Return (version, ABI flags, C library) from the output of _QUERY. ValueError if not one."""
+    for line in output.splitlines():
+        if line.startswith("gpuenv|"):
+            _, full, flags, libc = line.split("|")
+            return full, flags, libc
+    raise ValueError("no line of the output begins with gpuenv|")

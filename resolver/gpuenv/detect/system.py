@@ -1,28 +1,50 @@
-"""The platform, and the traces that a driver leaves in the file system. All paths below `root`."""
+"""The platform, and the traces of a driver in the file system. All paths are below `root`."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ..model import Problem, Value, parse_pair, parse_release
 
 NO_GPU_HINT = "describe the host with --gpu or --host, or solve for the CPU with --gpu none"
-CONTAINER_HINT = "start the container with --gpus all (or a CDI device), with nvidia-container-toolkit on its host"
+CONTAINER_HINT = (
+    "start the container with --gpus all (or a CDI device),"
+    " with nvidia-container-toolkit on its host"
+)
 
-# Where the driver's libraries lie when the loader does not know it: WSL, Kubernetes device plug-ins, NixOS.
+# Where the driver's libraries are if the loader does not search there: WSL, Kubernetes device
+# plug-ins, NixOS.
 DRIVER_FOLDERS = ("usr/lib/wsl/lib", "usr/local/nvidia/lib64", "run/opengl-driver/lib")
 
-# NVIDIA/open-gpu-kernel-modules, nv-procfs: "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build";
-# the closed module: "NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024".
-_KERNEL = r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
-_CGROUP = r"docker|kubepods|containerd|libpod|lxc|garden"
-_NVIDIA_VENDOR, _DISPLAY_CLASS = "0x10de", "0x03"
+# Source: NVIDIA/open-gpu-kernel-modules, nv-procfs. The open module writes
+# "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", the closed module
+# "NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024".
+_KERNEL_MODULE = re.compile(
+    r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
+)
+_CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden")
+_CONTAINER_FILES = (".dockerenv", "run/.containerenv", ".singularity.d")
+_CONTAINER_VARIABLES = (
+    "container",
+    "KUBERNETES_SERVICE_HOST",
+    "APPTAINER_CONTAINER",
+    "SINGULARITY_CONTAINER",
+)
+_DRIVER_TRACES = ("dev/nvidiactl", "dev/nvidia0", "proc/driver/nvidia", "sys/module/nvidia")
+_NVIDIA_VENDOR = "0x10de"
+_DISPLAY_CLASS = "0x03"
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+_READ_LIMIT = 65536
 
 
 class System(Value):
-    """The platform of this machine. `virtualization` is as in Host; `container` may hold beside "wsl2"."""
+    """The platform of this machine.
+
+    `virtualization` is as in Host; `container` may be true with "wsl2" and "tegra", too.
+    """
 
     os: str
     machine: str
@@ -34,48 +56,70 @@ class System(Value):
 
 
 def read_text(root: str, path: str) -> str:
-    """The file's text, "" if it cannot be read."""
+    """Return the first 64 Ki characters of a file, "" if it cannot be read."""
     try:
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
-            return file.read(65536)
+            return file.read(_READ_LIMIT)
     except OSError:
         return ""
 
 
 def exists(root: str, path: str) -> bool:
-    """Whether there is something at `path` below `root`."""
+    """Return whether a path below `root` exists."""
     return os.path.exists(os.path.join(root, path))
 
 
+# ---- the platform --------------------------------------------------------------------------------
+
+
 def read(root: str, env: Mapping[str, str], libc: str | None = None) -> System:
-    """`libc` is what a target interpreter said of its C library; by default this interpreter's own is asked."""
+    """Read the platform of this machine.
+
+    Args:
+        root: prefix of every path.
+        env: the environment variables of the process.
+        libc: the C library that the target interpreter reported ("glibc 2.36"); None takes that of
+            this process.
+    """
     kind, machine = machine_here()
-    glibc, glibc_source = glibc_here() if libc is None else glibc_of(libc)
+    if libc is None:
+        glibc, glibc_source = glibc_here()
+    else:
+        glibc, glibc_source = glibc_of(libc)
     sources = [("os", "uname"), ("machine", "uname"), ("glibc", glibc_source)]
-    tegra, wsl, container = _tegra(root), _wsl2(root), _container(root, env)
+    tegra = _tegra_evidence(root)
+    wsl2 = _wsl2_evidence(root)
+    container = _container_evidence(root, env)
     virtualization = None
-    for name, source in (("tegra", tegra), ("wsl2", wsl), ("container", container)):
-        if source and virtualization is None:
+    for name, evidence in (("tegra", tegra), ("wsl2", wsl2), ("container", container)):
+        if evidence:
             virtualization = name
-            sources.append(("virtualization", source))
+            sources.append(("virtualization", evidence))
+            break
     return System(
-        os=kind, machine=machine, glibc=glibc, virtualization=virtualization,
-        container=bool(container), tegra=bool(tegra), sources=tuple(sources),
-    )  # fmt: skip
+        os=kind,
+        machine=machine,
+        glibc=glibc,
+        virtualization=virtualization,
+        container=bool(container),
+        tegra=bool(tegra),
+        sources=tuple(sources),
+    )
 
 
 def machine_here() -> tuple[str, str]:
-    """(os, machine) of this process, as Host spells them."""
+    """Return (os, machine) of this process, spelled as in Host."""
     if sys.platform == "win32":
-        raw = os.environ.get("PROCESSOR_ARCHITECTURE", "AMD64")
+        kind = "windows"
+        machine = os.environ.get("PROCESSOR_ARCHITECTURE", "AMD64")
     else:
-        raw = os.uname().machine
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(raw.lower(), raw)
-    return ("windows" if sys.platform == "win32" else sys.platform), machine
+        kind = sys.platform
+        machine = os.uname().machine
+    return kind, _MACHINES.get(machine.lower(), machine)
 
 
 def glibc_here() -> tuple[tuple[int, int] | None, str]:
-    """(version, source) of this process's C library; None where it is not glibc."""
+    """Return (version, source) of this process's C library; the version is None if not glibc."""
     try:
         text = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError, OSError):
@@ -83,97 +127,155 @@ def glibc_here() -> tuple[tuple[int, int] | None, str]:
     return glibc_of(text, "confstr")
 
 
-def glibc_of(text: str, source: str = "the target interpreter") -> tuple[tuple[int, int] | None, str]:
-    """(version, source) from the C library's own text, "glibc 2.36"; None for another C library."""
+def glibc_of(
+    text: str, source: str = "the target interpreter"
+) -> tuple[tuple[int, int] | None, str]:
+    """Return (version, source) for the C library's own text, "glibc 2.36".
+
+    The version is None for another C library; the source then says so.
+    """
     name, _, version = text.partition(" ")
     if name != "glibc":
         return None, f"{source}: the C library is not glibc"
     try:
         return parse_pair(".".join(version.split(".")[:2])), source
     except ValueError:
-        return None, f"{source}: {text!r} is not understood"
+        return None, f"{source}: {text!r} is not a glibc version"
 
 
-def _tegra(root: str) -> str:
+def _tegra_evidence(root: str) -> str:
+    """Return the file that shows a Jetson, "" if none does."""
     if exists(root, "etc/nv_tegra_release"):
         return "/etc/nv_tegra_release"
-    return "/proc/device-tree/compatible" if "nvidia,tegra" in read_text(root, "proc/device-tree/compatible") else ""
+    if "nvidia,tegra" in read_text(root, "proc/device-tree/compatible"):
+        return "/proc/device-tree/compatible"
+    return ""
 
 
-def _wsl2(root: str) -> str:
-    """WSL1 has "Microsoft" in its version too, and no GPU: WSL2 alone has the paravirtual device or its folder."""
+def _wsl2_evidence(root: str) -> str:
+    """Return the path that shows WSL 2, "" if none does.
+
+    WSL 1 also has "Microsoft" in its version, but no GPU: only WSL 2 has the folder of the
+    paravirtual driver.
+    """
     version = read_text(root, "proc/version").lower()
     if "microsoft" not in version:
         return ""
     if "wsl2" in version or "microsoft-standard" in version:
         return "/proc/version"
-    return "/usr/lib/wsl/lib" if exists(root, "usr/lib/wsl/lib") else ""
+    if exists(root, "usr/lib/wsl/lib"):
+        return "/usr/lib/wsl/lib"
+    return ""
 
 
-def _container(root: str, env: Mapping[str, str]) -> str:
-    for path in (".dockerenv", "run/.containerenv", ".singularity.d"):
+def _container_evidence(root: str, env: Mapping[str, str]) -> str:
+    """Return the path or variable that shows a container, "" if none does."""
+    for path in _CONTAINER_FILES:
         if exists(root, path):
             return f"/{path}"
-    for variable in ("container", "KUBERNETES_SERVICE_HOST", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
+    for variable in _CONTAINER_VARIABLES:
         if env.get(variable):
             return f"environment variable {variable}"
-    import re
+    if _CONTAINER_CGROUP.search(read_text(root, "proc/1/cgroup")):
+        return "/proc/1/cgroup"
+    return ""
 
-    return "/proc/1/cgroup" if re.search(_CGROUP, read_text(root, "proc/1/cgroup")) else ""
+
+# ---- traces of a driver --------------------------------------------------------------------------
 
 
 def kernel_driver(root: str) -> tuple[str, str] | None:
-    """(release, file) of the loaded kernel module; None if there is none or its line is not understood."""
-    import re
+    """Return (driver release, file) of the loaded kernel module.
 
-    match = re.search(_KERNEL, read_text(root, "proc/driver/nvidia/version"))
+    None if no module is loaded or its release cannot be parsed.
+    """
+    match = _KERNEL_MODULE.search(read_text(root, "proc/driver/nvidia/version"))
     if match:
         return match[1], "/proc/driver/nvidia/version"
-    text = read_text(root, "sys/module/nvidia/version").strip()
+    release = read_text(root, "sys/module/nvidia/version").strip()
     try:
-        parse_release(text)
+        parse_release(release)
     except ValueError:
         return None
-    return text, "/sys/module/nvidia/version"
+    return release, "/sys/module/nvidia/version"
 
 
 def driver_trace(root: str) -> str:
-    """A path that only a loaded kernel module makes, "" if there is none."""
-    paths = ("dev/nvidiactl", "dev/nvidia0", "proc/driver/nvidia", "sys/module/nvidia")
-    return next((f"/{path}" for path in paths if exists(root, path)), "")
+    """Return a path that exists only if a kernel module is loaded, "" if there is none."""
+    for path in _DRIVER_TRACES:
+        if exists(root, path):
+            return f"/{path}"
+    return ""
 
 
-def pci_gpus(root: str) -> Iterator[tuple[str, str]]:
-    """(address, kernel driver or "none") of every NVIDIA display device on the PCI bus."""
+def pci_gpus(root: str) -> list[tuple[str, str]]:
+    """Return (address, kernel driver or "none") of every NVIDIA display device on the PCI bus."""
     folder = os.path.join(root, "sys/bus/pci/devices")
     try:
         addresses = sorted(os.listdir(folder))
     except OSError:
-        return
+        return []
+    gpus = []
     for address in addresses:
         device = os.path.join(folder, address)
         if read_text(device, "vendor").strip() != _NVIDIA_VENDOR:
             continue
-        if read_text(device, "class").startswith(_DISPLAY_CLASS):
-            driver = os.path.join(device, "driver")
-            yield address, os.path.basename(os.path.realpath(driver)) if os.path.exists(driver) else "none"
+        if not read_text(device, "class").startswith(_DISPLAY_CLASS):
+            continue
+        driver = "none"
+        link = os.path.join(device, "driver")
+        if os.path.exists(link):
+            driver = os.path.basename(os.path.realpath(link))
+        gpus.append((address, driver))
+    return gpus
 
 
-def missing_driver(root: str, here: System) -> Problem | None:
-    """Why NVML's library is not there; None on a Jetson, whose older releases ship without it."""
-    trace = driver_trace(root)
-    if here.tegra:
+def missing_driver(root: str, system: System) -> Problem | None:
+    """Return why NVML's library is missing.
+
+    None on a Jetson: its older releases do not ship the library.
+    """
+    if system.tegra:
         return None
-    if trace or (here.virtualization == "wsl2" and here.container and exists(root, "dev/dxg")):
-        hint = CONTAINER_HINT if here.container else "install the driver's compute libraries of the loaded release"
-        detail = f"{trace or '/dev/dxg'} is there, libnvidia-ml.so.1 is not"
-        return Problem(code="driver-libraries-missing", detail=detail, hint=hint)
-    if here.virtualization == "wsl2":
-        hint = "install NVIDIA's driver for Windows (and none inside WSL); " + NO_GPU_HINT
-        return Problem(code="no-gpu", detail="WSL 2 without NVIDIA's libraries in /usr/lib/wsl/lib", hint=hint)
-    on_bus = list(pci_gpus(root))
-    if on_bus:
-        names = ", ".join(f"{address} (kernel driver: {driver})" for address, driver in on_bus)
-        hint = f"install NVIDIA's driver{' on the container host' if here.container else ''}, or {NO_GPU_HINT}"
-        return Problem(code="driver-not-installed", detail=f"NVIDIA GPU on the PCI bus: {names}", hint=hint)
-    return Problem(code="no-gpu", detail="neither an NVIDIA GPU nor its driver is on this machine", hint=NO_GPU_HINT)
+    trace = driver_trace(root)
+    if trace:
+        return _missing_libraries(trace, system)
+    if system.virtualization == "wsl2" and system.container and exists(root, "dev/dxg"):
+        return _missing_libraries("/dev/dxg", system)
+    if system.virtualization == "wsl2":
+        return Problem(
+            code="no-gpu",
+            detail="WSL 2 has no NVIDIA libraries in /usr/lib/wsl/lib",
+            hint=f"install NVIDIA's driver for Windows (and none inside WSL); {NO_GPU_HINT}",
+        )
+    gpus = pci_gpus(root)
+    if gpus:
+        return _missing_installation(gpus, system)
+    return Problem(
+        code="no-gpu",
+        detail="this machine has no NVIDIA GPU and no NVIDIA driver",
+        hint=NO_GPU_HINT,
+    )
+
+
+def _missing_libraries(trace: str, system: System) -> Problem:
+    hint = "install the driver's compute libraries of the loaded release"
+    if system.container:
+        hint = CONTAINER_HINT
+    return Problem(
+        code="driver-libraries-missing",
+        detail=f"{trace} exists, but libnvidia-ml.so.1 was not found",
+        hint=hint,
+    )
+
+
+def _missing_installation(gpus: list[tuple[str, str]], system: System) -> Problem:
+    names = ", ".join(f"{address} (kernel driver: {driver})" for address, driver in gpus)
+    where = ""
+    if system.container:
+        where = " on the container host"
+    return Problem(
+        code="driver-not-installed",
+        detail=f"the PCI bus has an NVIDIA GPU without NVIDIA's driver: {names}",
+        hint=f"install NVIDIA's driver{where}, or {NO_GPU_HINT}",
+    )

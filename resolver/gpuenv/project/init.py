@@ -1,30 +1,34 @@
-"""A first [tool.gpuenv] for a repository, from what its files say and from a host."""
+"""Write a first [tool.gpuenv] for a repository, from its files and a host."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from json import dumps as quoted
-from typing import Any
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..atomic_write import write_whole
 from ..compat.data import CompatibilityData
 from ..errors import InputError
-from ..model import Framework, Gpu, Host, Value, parse_release, show_pair
-from ..requirements.target import PYTHONS, normalize_name, parse_requirement
+from ..model import Framework, Gpu, Host, Requirement, Value, parse_pair, show_pair
+from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+_COMMENT = re.compile(r"(^|\s)#.*")
 _HEADER = """\
 # What `gpuenv lock` locks: one pylock.NAME.toml for each profile. See `gpuenv lock --help`.
 """
 
 
 class Beginning(Value):
-    """A first table: the text that goes after what `path` has, and what it says."""
+    """A first table, not written yet.
+
+    `addition` is the text to append to the file `path`. The other fields are what it contains.
+    """
 
     path: str
     addition: str
@@ -33,219 +37,372 @@ class Beginning(Value):
     python: str
 
 
-def begin(folder: str, host: Host, matrix: CompatibilityData, *, frameworks: Sequence[str] = (), name: str = "gpu") -> Beginning:
-    """A first [tool.gpuenv] for the repository in `folder` ("" for here); nothing is written.
+def begin(
+    folder: str,
+    host: Host,
+    data: CompatibilityData,
+    *,
+    frameworks: Sequence[str] = (),
+    name: str = "gpu",
+) -> Beginning:
+    """Return a first [tool.gpuenv] for a repository; nothing is written.
 
-    Frameworks are those given, else those that pyproject.toml, requirements*.txt or the imports of *.py name. The
-    host's GPUs become the profile `name`; a profile without a GPU is for CI. InputError if there is a table already, or
-    if no framework is found.
+    Args:
+        folder: the folder of the repository, "" for the working folder.
+        host: its GPUs become a profile. Another profile, for CI, has no GPU.
+        data: the compatibility data, which knows the frameworks and the GPUs.
+        frameworks: the frameworks; () takes those that pyproject.toml, requirements*.txt or the
+            imports of *.py name.
+        name: the name of the profile with the GPUs.
+
+    Raises:
+        InputError: there is such a table already, or no framework was found.
     """
     path = os.path.join(folder, FILE)
-    data = read_toml(path) if os.path.lexists(path) else {}
-    if has_table(data):
-        raise InputError(f"{path}: has a [tool.gpuenv]", hint="edit it, or take it out first")
+    document = _read_document(path)
     if host.gpus and host.driver is None:
-        raise InputError("the driver of the GPU profile is not known", hint="give the oldest that it must run on: "
-                         "--driver 580.65.06")  # fmt: skip
-    asked, files = _texts(data), list(_requirement_files(folder))
-    named = _frameworks([*asked, *files], _imports(folder), matrix)
-    own = _frameworks(_strings(_table(data, "project").get("dependencies")), (), matrix)
-    # The range of a framework that the project depends on stands there, and only there.
-    found = tuple(frameworks) or tuple(name if name in own else text for name, text in named.items())
-    if not found:
-        where = f"{FILE}, requirements*.txt and the imports of *.py"
-        raise InputError(f"{where} name no framework", hint="name one: gpuenv init --framework torch")
-    python = _python(folder, data, host)
-    for text in found:
-        if matrix.framework(parse_requirement(text).name) is None:
-            known = ", ".join(matrix.frameworks())
-            raise InputError(f"--framework {text}: no framework of that name; known: {known}")
-    static = bool(_strings(_table(data, "project").get("dependencies")))
-    lines = [f"frameworks = {_list(found)}"]
-    if static:
+        hint = "give the oldest that it must run on: --driver 580.65.06"
+        raise InputError("the driver of the GPU profile is not known", hint=hint)
+    dependencies = _strings(_table(document, "project").get("dependencies"))
+    file_requirements = _requirements_of_files(folder)
+    if not frameworks:
+        requirements = [*_requirements_of(document), *file_requirements]
+        frameworks = _find_frameworks(requirements, dependencies, _imports(folder), data)
+    if not frameworks:
+        message = f"{FILE}, requirements*.txt and the imports of *.py name no framework"
+        raise InputError(message, hint="name one: gpuenv init --framework torch")
+    python = _choose_python(folder, document, host)
+    _check_frameworks(frameworks, data)
+    lines = ["[tool.gpuenv]", f"frameworks = {_toml_list(frameworks)}"]
+    if dependencies:
         lines.append("project-dependencies = true")
-    elif others := _others(files, matrix):
-        lines.append(f"requirements = {_list(others)}")
-    lines += [f"python = {quoted(python)}", ""]
-    profiles = []
-    if host.gpus:
-        profiles.append(name)
-        lines += _gpu_profile(name, host, matrix)
-    on_cpu = [text for text in found if _runs_without_gpu(text, matrix)]
-    if on_cpu:
-        profiles.append("cpu")
-        lines += ["# for CI, and for machines without a GPU", "[tool.gpuenv.profiles.cpu]", 'gpu = "none"']
-        lines += [f"frameworks = {_list(on_cpu)}"] if len(on_cpu) < len(found) else []
-    elif not host.gpus:
-        what = f"{' and '.join(found)} run on a GPU only, and this host has none"
-        raise InputError(what, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
-    text = _HEADER + "[tool.gpuenv]\n" + "\n".join(lines).rstrip() + "\n"
-    return Beginning(path=path, addition=text, frameworks=found, profiles=tuple(profiles), python=python)
+    else:
+        other_requirements = _other_requirements(file_requirements, data)
+        if other_requirements:
+            lines.append(f"requirements = {_toml_list(other_requirements)}")
+    lines.append(f"python = {_toml_string(python)}")
+    profiles = _profile_tables(name, host, frameworks, data)
+    for table in profiles.values():
+        lines += ["", *table]
+    return Beginning(
+        path=path,
+        addition=_HEADER + "\n".join(lines) + "\n",
+        frameworks=tuple(frameworks),
+        profiles=tuple(profiles),
+        python=python,
+    )
 
 
 def write(beginning: Beginning) -> None:
-    """Puts the table after the file's text, which stays as it is to the byte. InputError if that cannot be."""
-    import tomllib
+    """Append a first table to its file; the bytes before it stay as they are.
 
+    Raises:
+        InputError: the table cannot be appended, or the file cannot be written.
+    """
     before = b""
     path = os.path.realpath(beginning.path)
     if os.path.exists(path):
         with open(path, "rb") as file:
             before = file.read()
-    newline = "\r\n" if b"\r\n" in before else "\n"
-    gap = "" if not before else newline if before.endswith(b"\n") else newline * 2
-    whole = before + (gap + beginning.addition.replace("\n", newline)).encode()
+    content = before + _separated(before, beginning.addition)
     try:
-        tomllib.loads(whole.decode())
-    except tomllib.TOMLDecodeError as error:  # such as `tool` being an inline table
-        what = f"{beginning.path}: a [tool.gpuenv] cannot be appended: {error}"
-        raise InputError(what, hint="write `tool` as tables, then try again") from None
+        tomllib.loads(content.decode())
+    except tomllib.TOMLDecodeError as error:  # for example, `tool` is an inline table
+        message = f"{beginning.path}: a [tool.gpuenv] cannot be appended: {error}"
+        raise InputError(message, hint="write `tool` as tables, then try again") from None
     try:
-        write_whole(path, whole)
+        write_whole(path, content)
     except OSError as error:
-        raise InputError(f"{beginning.path}: cannot be written: {error.strerror}") from None
+        message = f"{beginning.path}: cannot be written: {error.strerror}"
+        raise InputError(message) from None
 
 
-# ---- what the repository names --------------------------------------------------------------------------------------
+def _separated(before: bytes, addition: str) -> bytes:
+    """Return the bytes to append: an empty line, then the text, with the file's line ends."""
+    newline = "\n"
+    if b"\r\n" in before:
+        newline = "\r\n"
+    text = addition.replace("\n", newline)
+    if not before:
+        return text.encode()
+    if before.endswith(b"\n"):
+        return (newline + text).encode()
+    return (newline + newline + text).encode()
 
 
-def _table(data: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+# ---- what the repository names -------------------------------------------------------------------
+
+
+def _read_document(path: str) -> Mapping[str, object]:
+    """Read a pyproject.toml, {} if there is none. InputError if it has a [tool.gpuenv]."""
+    if not os.path.lexists(path):
+        return {}
+    document = read_toml(path)
+    if has_table(document):
+        raise InputError(f"{path}: has a [tool.gpuenv]", hint="edit it, or remove it first")
+    return document
+
+
+def _table(document: Mapping[str, object], *names: str) -> Mapping[str, object]:
+    """Return an inner table, {} if there is none."""
+    table = document
     for name in names:
-        inner = data.get(name)
-        data = inner if isinstance(inner, dict) else {}
-    return data
-
-
-def _texts(data: Mapping[str, Any]) -> list[str]:
-    """The requirements of a pyproject.toml, wherever they stand; of Poetry's tables only the names."""
-    project = _table(data, "project")
-    groups = [*_table(project, "optional-dependencies").values(), *_table(data, "dependency-groups").values()]
-    found = [one for part in (project.get("dependencies"), *groups) for one in _strings(part)]
-    return [*found, *_table(data, "tool", "poetry", "dependencies")]
+        value = table.get(name)
+        if not isinstance(value, dict):
+            return {}
+        table = value
+    return table
 
 
 def _strings(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    """Return the strings of a list, [] for another value."""
+    if not isinstance(value, list):
+        return []
+    return [element for element in value if isinstance(element, str)]
 
 
-def _requirement_files(folder: str) -> Iterator[str]:
-    """The lines of requirements*.txt that are requirements; options, files and URLs are left to who wrote them."""
-    for name in _listed(folder):
-        if name.startswith("requirements") and name.endswith(".txt"):
-            for line in _lines(os.path.join(folder, name)):
-                text = re.sub(r"(^|\s)#.*", "", line).strip().removesuffix("\\").strip()
-                if text and not text.startswith("-") and "://" not in text:
-                    yield text
+def _requirements_of(document: Mapping[str, object]) -> list[str]:
+    """Return all requirements in a pyproject.toml; from Poetry's table only the names."""
+    project = _table(document, "project")
+    requirements = _strings(project.get("dependencies"))
+    for group in _table(project, "optional-dependencies").values():
+        requirements += _strings(group)
+    for group in _table(document, "dependency-groups").values():
+        requirements += _strings(group)
+    requirements += _table(document, "tool", "poetry", "dependencies")
+    return requirements
+
+
+def _requirements_of_files(folder: str) -> list[str]:
+    """Return the requirements in requirements*.txt; options, other files and URLs are skipped."""
+    requirements = []
+    for name in _list_folder(folder):
+        if not name.startswith("requirements") or not name.endswith(".txt"):
+            continue
+        for line in _read_lines(os.path.join(folder, name)):
+            text = _COMMENT.sub("", line).strip().removesuffix("\\").strip()
+            if text and not text.startswith("-") and "://" not in text:
+                requirements.append(text)
+    return requirements
 
 
 def _imports(folder: str) -> list[str]:
-    """The names that *.py files in the folder import."""
-    found = []
-    for name in _listed(folder):
+    """Return the names that the *.py files of the folder import."""
+    names: list[str] = []
+    for name in _list_folder(folder):
         if name.endswith(".py"):
-            found += _IMPORT.findall("\n".join(_lines(os.path.join(folder, name))))
-    return found
+            lines = _read_lines(os.path.join(folder, name))
+            names += _IMPORT.findall("\n".join(lines))
+    return names
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder or "."))
     except OSError as error:
         raise InputError(f"{folder}: {error.strerror}") from None
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     if not os.path.isfile(path):
         return []
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().splitlines()
 
 
-def _frameworks(texts: Iterable[str], imports: Iterable[str], matrix: CompatibilityData) -> dict[str, str]:
-    """name -> the text that asks for it, with the first version range that is found, in alphabetical order."""
-    known = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
-    distributions = {name: framework.name for framework in known for name in _distributions(framework)}
-    modules = {framework.import_name: framework.name for framework in known}
-    found: dict[str, str] = {}
-    for text in texts:
-        try:
-            parsed = parse_requirement(text)
-        except InputError:
-            continue
-        name = distributions.get(parsed.name)
-        if name is not None and (name not in found or found[name] == name):
-            found[name] = name + parsed.specifier
+# ---- frameworks ----------------------------------------------------------------------------------
+
+
+def _known_frameworks(data: CompatibilityData) -> list[Framework]:
+    frameworks = map(data.framework, data.frameworks())
+    return [framework for framework in frameworks if framework is not None]
+
+
+def _distributions(data: CompatibilityData) -> dict[str, str]:
+    """Return the name of the framework for each distribution that installs one."""
+    names = {}
+    for framework in _known_frameworks(data):
+        names[framework.distribution] = framework.name
+        for way in framework.ways:
+            distribution = way.requires[0].partition("[")[0]
+            names[normalize_name(distribution)] = framework.name
+    return names
+
+
+def _parse_if_valid(text: str) -> Requirement | None:
+    try:
+        return parse_requirement(text)
+    except InputError:
+        return None
+
+
+def _find_frameworks(
+    requirements: Sequence[str],
+    dependencies: Sequence[str],
+    imports: Iterable[str],
+    data: CompatibilityData,
+) -> list[str]:
+    """Return the frameworks that a repository names, in alphabetical order.
+
+    Args:
+        requirements: all requirements of the repository.
+        dependencies: the project's own among them. A framework among these is returned without a
+            version range: the project states the range, and only there.
+        imports: the names of imported modules.
+        data: the compatibility data.
+    """
+    named = _named_frameworks(requirements, data)
+    modules = {framework.import_name: framework.name for framework in _known_frameworks(data)}
     for module in imports:
         if module in modules:
-            found.setdefault(modules[module], modules[module])
-    return dict(sorted(found.items()))
+            named.setdefault(modules[module], modules[module])
+    own = _named_frameworks(dependencies, data)
+    texts = []
+    for name in sorted(named):
+        if name in own:
+            texts.append(name)
+        else:
+            texts.append(named[name])
+    return texts
 
 
-def _distributions(framework: Framework) -> set[str]:
-    return {framework.distribution, *(normalize_name(way.requires[0].partition("[")[0]) for way in framework.ways)}
-
-
-def _runs_without_gpu(text: str, matrix: CompatibilityData) -> bool:
-    framework = matrix.framework(parse_requirement(text).name)
-    return framework is not None and any(way.variant == "*" or not way.carriers for way in framework.ways)
-
-
-def _others(texts: Sequence[str], matrix: CompatibilityData) -> list[str]:
-    """The requirements that are no framework, each once."""
-    frameworks = [one for one in map(matrix.framework, matrix.frameworks()) if one is not None]
-    names = {name for framework in frameworks for name in _distributions(framework)}
-    found = []
-    for text in texts:
-        try:
-            parsed = parse_requirement(text)
-        except InputError:
+def _named_frameworks(requirements: Sequence[str], data: CompatibilityData) -> dict[str, str]:
+    """Return the requirement for each framework, with the first version range that is given."""
+    distributions = _distributions(data)
+    named: dict[str, str] = {}
+    for text in requirements:
+        requirement = _parse_if_valid(text)
+        if requirement is None or requirement.name not in distributions:
             continue
-        if parsed.name not in names and text not in found:
-            found.append(text)
-    return found
+        name = distributions[requirement.name]
+        if named.get(name, name) == name:
+            named[name] = name + requirement.specifier
+    return named
 
 
-# ---- what is written ------------------------------------------------------------------------------------------------
+def _other_requirements(requirements: Sequence[str], data: CompatibilityData) -> list[str]:
+    """Return the requirements that name no framework, without duplicates."""
+    distributions = _distributions(data)
+    others: list[str] = []
+    for text in requirements:
+        requirement = _parse_if_valid(text)
+        if requirement is None or requirement.name in distributions:
+            continue
+        if text not in others:
+            others.append(text)
+    return others
 
 
-def _python(folder: str, data: Mapping[str, Any], host: Host) -> str:
-    """X.Y: that of .python-version, else the host's, else the oldest that requires-python admits."""
-    from ..requirements.target import contains
-
-    asked = _table(data, "project").get("requires-python")
-    wanted = asked if isinstance(asked, str) else ""
-    pinned = "".join(_lines(os.path.join(folder, ".python-version"))[:1]).strip().split(".")
-    first = [(int(pinned[0]), int(pinned[1]))] if len(pinned) > 1 and all(map(str.isdigit, pinned[:2])) else []
-    for version in (*first, host.python.version, *PYTHONS):
-        # 99: some release of X.Y is admitted by >=3.11.4 too
-        if contains(wanted, f"{show_pair(version)}.99", True) or contains(wanted, f"{show_pair(version)}.0", True):
-            return show_pair(version)
-    raise InputError(f"project.requires-python {wanted!r} admits no Python that is known", hint="correct it")
+def _check_frameworks(texts: Sequence[str], data: CompatibilityData) -> None:
+    for text in texts:
+        if data.framework(parse_requirement(text).name) is None:
+            known = ", ".join(data.frameworks())
+            message = f"--framework {text}: unknown framework; known are {known}"
+            raise InputError(message)
 
 
-def _gpu_profile(name: str, host: Host, matrix: CompatibilityData) -> list[str]:
-    texts = [_gpu_text(gpu, matrix) for gpu in host.gpus]
+def _runs_without_gpu(text: str, data: CompatibilityData) -> bool:
+    framework = data.framework(parse_requirement(text).name)
+    if framework is None:
+        return False
+    return any(way.variant == "*" or not way.carriers for way in framework.ways)
+
+
+# ---- what is written -----------------------------------------------------------------------------
+
+
+def _choose_python(folder: str, document: Mapping[str, object], host: Host) -> str:
+    """Return the first Python X.Y that requires-python admits.
+
+    That of .python-version comes first, then the host's, then the known versions from the oldest.
+    """
+    requires_python = _table(document, "project").get("requires-python")
+    if not isinstance(requires_python, str):
+        requires_python = ""
+    candidates = [host.python.version, *PYTHONS]
+    pinned = _pinned_python(folder)
+    if pinned is not None:
+        candidates.insert(0, pinned)
+    for version in candidates:
+        text = show_pair(version)
+        # >=3.11.4 admits some release of 3.11: X.Y.99 stands for the newest, X.Y.0 is the first.
+        for release in (f"{text}.99", f"{text}.0"):
+            if contains(requires_python, release, True):
+                return text
+    message = f"project.requires-python {requires_python!r} admits no Python that is known"
+    raise InputError(message, hint="correct it")
+
+
+def _pinned_python(folder: str) -> tuple[int, int] | None:
+    """Return the version in .python-version, None if there is none."""
+    lines = _read_lines(os.path.join(folder, ".python-version"))
+    if not lines:
+        return None
+    parts = lines[0].strip().split(".")
+    if len(parts) < 2 or not parts[0].isdigit() or not parts[1].isdigit():
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _profile_tables(
+    name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData
+) -> dict[str, list[str]]:
+    """Return the lines of each profile: one for the host's GPUs, and one for the CPU.
+
+    Raises:
+        InputError: there is no GPU, and no framework runs without one.
+    """
+    tables = {}
+    if host.gpus:
+        tables[name] = _gpu_profile_lines(name, host, data)
+    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
+    if on_cpu:
+        tables["cpu"] = _cpu_profile_lines(on_cpu, frameworks)
+    elif not host.gpus:
+        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
+        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
+    return tables
+
+
+def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[str]:
+    texts = [_gpu_text(gpu, data) for gpu in host.gpus]
     lines = [f"[tool.gpuenv.profiles.{name}]"]
-    if len(set(texts)) == 1:
-        lines.append(f"gpu = {quoted(texts[0])}")
-        lines += [f"count = {len(texts)}"] if len(texts) > 1 else []
+    if len(set(texts)) > 1:
+        lines.append(f"gpu = {_toml_list(texts)}")
     else:
-        lines.append(f"gpu = {_list(texts)}")
-    parse_release(host.driver or "")
-    lines.append(f"driver = {quoted(host.driver)}  # the oldest driver release that the lock must run on")
+        lines.append(f"gpu = {_toml_string(texts[0])}")
+        if len(texts) > 1:
+            lines.append(f"count = {len(texts)}")
+    comment = "# the oldest driver release that the lock must run on"
+    lines.append(f"driver = {_toml_string(host.driver or '')}  {comment}")
     if host.platform != PLATFORM:
-        lines.append(f"platform = {quoted(host.platform)}")
-    if host.glibc is not None and show_pair(host.glibc) != GLIBC and host.glibc < (2, 28):
-        lines.append(f"glibc = {quoted(show_pair(host.glibc))}")
-    return [*lines, ""]
+        lines.append(f"platform = {_toml_string(host.platform)}")
+    if host.glibc is not None and host.glibc < parse_pair(GLIBC):
+        lines.append(f"glibc = {_toml_string(show_pair(host.glibc))}")
+    return lines
 
 
-def _gpu_text(gpu: Gpu, matrix: CompatibilityData) -> str:
-    """Its name if the data knows it, else its compute capability."""
-    if matrix.compute_capability(gpu.name) is not None or gpu.compute_capability is None:
+def _cpu_profile_lines(on_cpu: Sequence[str], frameworks: Sequence[str]) -> list[str]:
+    lines = [
+        "# for CI, and for machines without a GPU",
+        "[tool.gpuenv.profiles.cpu]",
+        'gpu = "none"',
+    ]
+    if len(on_cpu) < len(frameworks):
+        lines.append(f"frameworks = {_toml_list(on_cpu)}")
+    return lines
+
+
+def _gpu_text(gpu: Gpu, data: CompatibilityData) -> str:
+    """Return a GPU's name if the data knows it, otherwise its compute capability."""
+    if gpu.compute_capability is None or data.compute_capability(gpu.name) is not None:
         return gpu.name
     return f"sm_{gpu.compute_capability[0]}{gpu.compute_capability[1]}"
 
 
-def _list(texts: Iterable[str]) -> str:
-    return "[" + ", ".join(map(quoted, texts)) + "]"
+def _toml_string(text: str) -> str:
+    return json.dumps(text)  # a JSON string is also a TOML string
+
+
+def _toml_list(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(map(_toml_string, texts)) + "]"

@@ -1,29 +1,33 @@
-"""[tool.gpuenv] of a repository's pyproject.toml: its profiles, and whether their locks are still what they ask for.
+"""Profiles in [tool.gpuenv] of a pyproject.toml, and whether their locks are up to date.
 
-A profile is a described host with a request. It says nothing about the machine that locks it, so that everyone and CI
-get the same bytes. Its lock, pylock.<profile>.toml beside pyproject.toml, carries the profile as [tool.gpuenv.inputs]:
-comparing the two tables needs no solve, no GPU and no network.
+A profile is a described host with a request. It holds no fact of the machine that locks it, so that
+every developer and CI get the same bytes. Its lock, pylock.<profile>.toml next to pyproject.toml,
+keeps the profile as [tool.gpuenv.inputs]. A comparison of the two tables needs no solve, no GPU and
+no network.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError, Reason, TamperedError
 from ..model import ComputeCapability, Host, IndexOptions, Lock, Python, Request, Value, parse_pair
 
-# What most clusters have: the policy that the frameworks' own wheels are built for.
+# The defaults of a profile: what most clusters have. glibc 2.28 is the manylinux policy that the
+# frameworks' own wheels are built for.
 GLIBC = "2.28"
 PLATFORM = "linux-x86_64"
 
+# The value of a profile's key. None, "", False and () are left out of locks.
+Input = str | bool | tuple[str, ...] | None
+
 
 class Profile(Value):
-    """A host to lock for and what is wanted there, texts as pyproject.toml has them.
+    """A host to lock for, and the request. Texts are as in pyproject.toml.
 
-    `gpus` holds one text a device, () for none; `driver` is the oldest release that the lock must run on. `options`
-    are the index options that differ from their default, by their key.
+    `gpus` holds one text for each device, () for none. `driver` is the oldest driver release that
+    the lock must run on.
     """
 
     name: str
@@ -35,48 +39,61 @@ class Profile(Value):
     driver: str | None = None
     platform: str = PLATFORM
     glibc: str | None = None
-    options: tuple[tuple[str, Any], ...] = ()
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    default_index_only: bool = False
+    pre: bool = False
+    exclude_newer: str | None = None
 
     @property
     def filename(self) -> str:
-        """The name of its lock; pip and uv take no other form."""
+        """The file name of its lock, in the only form that pip and uv accept."""
         return f"pylock.{self.name}.toml"
 
 
 class Project(Value):
-    """The profiles of a pyproject.toml, in the order of the file. `folder` is where their locks stand, "" for here."""
+    """The profiles of a pyproject.toml, in the order of the file.
+
+    `folder` is the folder of the file and of the locks, "" for the working folder.
+    """
 
     path: str
     folder: str
     profiles: tuple[Profile, ...]
 
     def lock_path(self, profile: Profile) -> str:
-        """Where the lock of a profile is."""
+        """Return the path of a profile's lock."""
         return os.path.join(self.folder, profile.filename)
 
     def select(self, names: Sequence[str]) -> tuple[Profile, ...]:
-        """The profiles of these names in the order of the file, all for none. InputError for an unknown name."""
+        """Return the profiles of these names in the order of the file; () selects all.
+
+        Raises:
+            InputError: there is no profile of a name.
+        """
         known = [profile.name for profile in self.profiles]
         for name in names:
             if name not in known:
-                what = f"{self.path} has no profile {name!r}; it has {', '.join(known)}"
-                raise InputError(what, hint="a lock file is given as a path: pylock.NAME.toml")
+                message = f"{self.path} has no profile {name!r}; it has {', '.join(known)}"
+                raise InputError(message, hint="a lock file is given as a path: pylock.NAME.toml")
         return tuple(profile for profile in self.profiles if not names or profile.name in names)
 
 
 class Difference(Value):
-    """One input that is not what was locked. A text, a flag or a tuple of texts; None or () for nothing."""
+    """An input that differs between the lock (`was`) and the profile (`now`). None is nothing."""
 
     key: str
-    was: Any
-    now: Any
+    was: Input
+    now: Input
 
 
 class State(Value):
-    """How a profile's lock stands: `status` is fresh, stale, tampered, missing or unreadable.
+    """Whether a profile's lock is up to date.
 
-    `detail` says why where there are no differences; `newer_data` is the data at hand if the lock was made with other
-    data that is no newer, which makes no lock stale.
+    `status` is fresh, stale, tampered, missing or unreadable. `detail` says why if there are no
+    differences. `newer_data` is the version of the data at hand if the lock was made with older
+    data; that alone does not make a lock stale.
     """
 
     profile: str
@@ -88,55 +105,72 @@ class State(Value):
 
 
 class Comparison(Value):
-    """What a new lock changes: (name, old version, new version), None for a package that comes or goes.
+    """What a new lock changes.
 
-    `files` are the packages that keep their version and get another file.
+    `packages` holds (name, old version, new version); None is a package that is added or removed.
+    `files` are the packages that keep their version but get another file.
     """
 
     packages: tuple[tuple[str, str | None, str | None], ...] = ()
     files: tuple[str, ...] = ()
 
 
-# ---- what a profile asks for ----------------------------------------------------------------------------------------
+# ---- what a profile asks for ---------------------------------------------------------------------
 
 
 def base_host(profile: Profile) -> Host:
-    """The profile's Python on Linux, to be described further: no fact of this machine enters it."""
+    """Return a Linux host with the profile's Python, to be described further.
+
+    It holds no fact of this machine.
+    """
     version = parse_pair(profile.python.removesuffix("t"))
     return Host(python=Python(version=version, free_threaded=profile.python.endswith("t")))
 
 
 def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Request:
-    """What the solver is asked for a profile; `preferences` are the pins to keep where they still fit."""
-    options = dict(profile.options)
+    """Return the request of a profile.
+
+    Args:
+        profile: the profile.
+        preferences: (name, version) of the pins to keep where they still fit.
+    """
     return Request(
         frameworks=profile.frameworks,
         requirements=profile.requirements,
         constraints=profile.constraints,
-        default_index_only=options.get("default-index-only", False),
-        pre=options.get("pre", False),
-        exclude_newer=options.get("exclude-newer"),
+        default_index_only=profile.default_index_only,
+        pre=profile.pre,
+        exclude_newer=profile.exclude_newer,
         preferences=tuple(preferences),
     )
 
 
-def index_options(profile: Profile, folder: str, *, offline: bool = False, refresh: bool = False) -> IndexOptions:
-    """Where a profile's packages come from; folders of find-links are relative to the project's."""
-    options = dict(profile.options)
-    links = [one if "://" in one else os.path.join(folder, one) for one in options.get("find-links", ())]
+def index_options(
+    profile: Profile, folder: str, *, offline: bool = False, refresh: bool = False
+) -> IndexOptions:
+    """Return where a profile's packages come from.
+
+    Folders in find-links are relative to the project's folder.
+    """
+    find_links = []
+    for link in profile.find_links:
+        if "://" in link:
+            find_links.append(link)
+        else:
+            find_links.append(os.path.join(folder, link))
     return IndexOptions(
-        index_url=options.get("index-url"),
-        extra_index_urls=options.get("extra-index-urls", ()),
-        find_links=tuple(links),
+        index_url=profile.index_url,
+        extra_index_urls=profile.extra_index_urls,
+        find_links=tuple(find_links),
         offline=offline,
         refresh=refresh,
-        exclude_newer=options.get("exclude-newer"),
+        exclude_newer=profile.exclude_newer,
     )
 
 
-def inputs(profile: Profile) -> tuple[tuple[str, Any], ...]:
-    """The profile as its lock keeps it; what is empty is left out."""
-    rows: tuple[tuple[str, Any], ...] = (
+def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
+    """Return the profile as its lock keeps it: (key, value) pairs without empty values."""
+    rows: tuple[tuple[str, Input], ...] = (
         ("profile", profile.name),
         ("frameworks", profile.frameworks),
         ("requirements", profile.requirements),
@@ -146,95 +180,148 @@ def inputs(profile: Profile) -> tuple[tuple[str, Any], ...]:
         ("driver", profile.driver),
         ("platform", profile.platform),
         ("glibc", profile.glibc),
-        *profile.options,
+        ("index-url", profile.index_url),
+        ("extra-index-urls", profile.extra_index_urls),
+        ("find-links", profile.find_links),
+        ("default-index-only", profile.default_index_only),
+        ("pre", profile.pre),
+        ("exclude-newer", profile.exclude_newer),
     )
     return tuple((key, value) for key, value in rows if value)
 
 
-# ---- does its lock still hold? --------------------------------------------------------------------------------------
+# ---- is its lock up to date? ---------------------------------------------------------------------
 
 
 def state(project: Project, profile: Profile, read: Callable[[str], Lock], data: str) -> State:
-    """How a profile's lock stands. `read` reads a lock, `data` is the version of the data at hand."""
+    """Return whether a profile's lock is up to date.
+
+    Args:
+        project: the project of the profile.
+        profile: the profile.
+        read: reads a lock file.
+        data: the version of the compatibility data at hand.
+    """
     path = project.lock_path(profile)
-
-    def found(status: str, **more: Any) -> State:
-        return State(profile=profile.name, path=path, status=status, **more)
-
+    missing = State(profile=profile.name, path=path, status="missing")
     if not os.path.lexists(path):
-        return found("missing")
+        return missing
     try:
         lock = read(path)
     except TamperedError as error:
-        return found("tampered", detail=error.message)
+        return missing.replace(status="tampered", detail=error.message)
     except InputError as error:
-        return found("unreadable", detail=error.message)
-    newer = data if lock.data != data and _dates(lock.data) <= _dates(data) else ""
+        return missing.replace(status="unreadable", detail=error.message)
+    newer_data = ""
+    if lock.data != data and _dates(lock.data) <= _dates(data):
+        newer_data = data
     if not lock.inputs:
-        return found("stale", detail="it was not locked for a profile of pyproject.toml", newer_data=newer)
+        detail = "it was not locked for a profile of pyproject.toml"
+        return missing.replace(status="stale", detail=detail, newer_data=newer_data)
     differences = tuple(differing(profile, lock))
-    return found("stale" if differences else "fresh", differences=differences, newer_data=newer)
+    if differences:
+        return missing.replace(status="stale", differences=differences, newer_data=newer_data)
+    return missing.replace(status="fresh", newer_data=newer_data)
 
 
 def _dates(data: str) -> list[str]:
-    """The dates in "matrix 2026-11-21.2dfc09f3, index snapshot 2026-11-21+bebf9271d943"."""
+    """Return the dates in "matrix 2026-11-21.2dfc09f3, index snapshot 2026-11-21+bebf9271d943"."""
     return [part.rpartition(" ")[2][:10] for part in data.split(",")]
 
 
-def differing(profile: Profile, lock: Lock) -> Iterator[Difference]:
-    """The inputs of a lock that are no longer the profile's."""
-    was, now = dict(lock.inputs), dict(inputs(profile))
-    for key in (*now, *(key for key in was if key not in now)):
-        if was.get(key) != now.get(key):
-            yield Difference(key=key, was=was.get(key), now=now.get(key))
+def differing(profile: Profile, lock: Lock) -> list[Difference]:
+    """Return the inputs of a lock that are not the profile's."""
+    was: dict[str, Input] = dict(lock.inputs)
+    now = dict(inputs(profile))
+    return [
+        Difference(key=key, was=was.get(key), now=now.get(key))
+        for key in {**now, **was}
+        if was.get(key) != now.get(key)
+    ]
 
 
 def preferences(lock: Lock | None, upgrade: Sequence[str] | None) -> tuple[tuple[str, str], ...]:
-    """The pins of an earlier lock that a new one keeps where they fit: all but `upgrade`, none if that is empty."""
+    """Return (name, version) of the pins that a new lock keeps where they fit.
+
+    Args:
+        lock: the earlier lock, None if there is none.
+        upgrade: the names whose pins are not kept; [] keeps none, None keeps all.
+    """
     if lock is None or upgrade == []:
         return ()
-    return tuple((pin.wheel.name, pin.wheel.version) for pin in lock.pins if pin.wheel.name not in (upgrade or ()))
+    names = upgrade or ()
+    pins = [(pin.wheel.name, pin.wheel.version) for pin in lock.pins]
+    return tuple(pin for pin in pins if pin[0] not in names)
 
 
 def compare(old: Lock | None, new: Lock) -> Comparison:
-    """What changes from one lock to the next, by name."""
-    before = {pin.wheel.name: pin.wheel for pin in old.pins} if old is not None else {}
+    """Return what changes from one lock to the next, in the order of the names."""
+    before = {}
+    if old is not None:
+        before = {pin.wheel.name: pin.wheel for pin in old.pins}
     after = {pin.wheel.name: pin.wheel for pin in new.pins}
-    packages, files = [], []
+    packages: list[tuple[str, str | None, str | None]] = []
+    files = []
     for name in sorted({*before, *after}):
-        was, now = before.get(name), after.get(name)
-        if was is None or now is None or was.version != now.version:
-            packages.append((name, was.version if was else None, now.version if now else None))
-        elif (was.filename, was.url, was.sha256) != (now.filename, now.url, now.sha256):
-            files.append(name)
+        was = before.get(name)
+        now = after.get(name)
+        if was is None and now is not None:
+            packages.append((name, None, now.version))
+        elif now is None and was is not None:
+            packages.append((name, was.version, None))
+        elif was is not None and now is not None:
+            if was.version != now.version:
+                packages.append((name, was.version, now.version))
+            elif (was.filename, was.url, was.sha256) != (now.filename, now.url, now.sha256):
+                files.append(name)
     return Comparison(packages=tuple(packages), files=tuple(files))
 
 
-# ---- which lock is for this host? -----------------------------------------------------------------------------------
+# ---- which lock is for this host? ----------------------------------------------------------------
 
 
 def choose(
-    fits: Iterable[tuple[Profile, Lock, tuple[Reason, ...]]], host: Host
+    candidates: Iterable[tuple[Profile, Lock, tuple[Reason, ...]]], host: Host
 ) -> tuple[tuple[Profile, ...], tuple[tuple[Profile, tuple[Reason, ...]], ...]]:
-    """(profiles whose locks fit the host, best first; what speaks against each of the others).
+    """Choose the profiles whose locks fit a host.
 
-    `fits` are the profiles with their locks and what these need that the host lacks. A lock that was made for devices
-    like the host's comes before one that merely serves them; else the order stays. A lock without CUDA is never taken
-    for a host that has a GPU: it would run there and leave the GPU idle.
+    A lock that was made for devices like the host's comes before one that merely serves them;
+    otherwise the order stays. A lock without CUDA never fits a host that has a GPU: it would run
+    there and leave the GPU unused.
+
+    Args:
+        candidates: profiles, their locks, and the needs of the locks that the host lacks.
+        host: the host.
+
+    Returns:
+        The profiles whose locks fit, best first, and the other profiles with the reasons against
+        them.
     """
-    good, others = [], []
-    here = {gpu.compute_capability for gpu in host.gpus}
-    for profile, lock, lacks in fits:
-        reasons = lacks
-        if host.gpus and lock.needs.driver is None and not lacks:
-            need, have = "a host without a GPU, for which it was locked", ", ".join(gpu.name for gpu in host.gpus)
-            reasons = (Reason(code="cpu-lock", subject="lock", need=need, have=have),)
+    same_devices = []
+    served_devices = []
+    others = []
+    capabilities = _capabilities(host)
+    for profile, lock, missing in candidates:
+        reasons = missing
+        if host.gpus and lock.needs.driver is None and not reasons:
+            reasons = (_cpu_lock(host),)
         if reasons:
             others.append((profile, reasons))
+        elif _capabilities(lock.host) == capabilities:
+            same_devices.append(profile)
         else:
-            good.append((_made_for(lock) != here, profile))
-    return tuple(profile for _, profile in sorted(good, key=lambda row: row[0])), tuple(others)
+            served_devices.append(profile)
+    return (*same_devices, *served_devices), tuple(others)
 
 
-def _made_for(lock: Lock) -> set[ComputeCapability | None]:
-    return {gpu.compute_capability for gpu in lock.host.gpus}
+def _capabilities(host: Host) -> set[ComputeCapability | None]:
+    return {gpu.compute_capability for gpu in host.gpus}
+
+
+def _cpu_lock(host: Host) -> Reason:
+    return Reason(
+        code="cpu-lock",
+        subject="lock",
+        need="a host without a GPU, for which it was locked",
+        have=", ".join(gpu.name for gpu in host.gpus),
+    )

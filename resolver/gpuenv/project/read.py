@@ -1,14 +1,19 @@
-"""[tool.gpuenv] as values, strictly: a mistake is one line with the key, what is wrong and what is allowed."""
+"""Read and check [tool.gpuenv].
+
+The check is strict: the message for a mistake is one line with the key, what is wrong and what is
+allowed.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
-from ..model import Host
+from ..model import Host, Requirement
 from ..requirements.target import parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM, Profile, Project
@@ -16,129 +21,219 @@ from .profiles import GLIBC, PLATFORM, Profile, Project
 FILE = "pyproject.toml"
 Describe = Callable[[Profile], Host]
 Dependencies = Callable[[str, Sequence[str], Sequence[str]], Sequence[str]]
+# A table whose values `_Reader._table` has checked: each key has a value of its kind.
+_Table = Mapping[str, Any]
 
-# key -> the kind of its value; `profiles` and `gpu` are looked at by themselves
-_SHARED = {"frameworks": "texts", "requirements": "texts", "constraints": "texts", "python": "text"}
-_OPTIONS = {
-    "index-url": "text", "extra-index-urls": "texts", "find-links": "texts", "default-index-only": "flag",
-    "pre": "flag", "exclude-newer": "text",
-}  # fmt: skip
-_PROJECT = {"project-dependencies": "flag", "extras": "texts", "groups": "texts"}
-_TOP = _SHARED | _PROJECT | _OPTIONS | {"profiles": "table"}
-_PROFILE = _SHARED | {"gpu": "any", "count": "number", "driver": "text", "platform": "text", "glibc": "text"}
-_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "text": (lambda value: isinstance(value, str) and bool(value.strip()), "a text in quotes"),
-    "texts": (lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of texts"),
-    "flag": (lambda value: isinstance(value, bool), "true or false"),
-    "number": (lambda value: type(value) is int and 1 <= value <= _MOST_GPUS, "a whole number from 1 to 64"),
-    "table": (lambda value: isinstance(value, dict), "a table"),
-    "any": (lambda value: value is not None, ""),
-}
 _MOST_GPUS = 64
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+# The keys of the tables, and the kinds of their values (see _KINDS). `gpu` has checks of its own.
+_SHARED_KEYS = {
+    "frameworks": "strings",
+    "requirements": "strings",
+    "constraints": "strings",
+    "python": "string",
+}
+_INDEX_KEYS = {
+    "index-url": "string",
+    "extra-index-urls": "strings",
+    "find-links": "strings",
+    "default-index-only": "flag",
+    "pre": "flag",
+    "exclude-newer": "string",
+}
+_DEPENDENCY_KEYS = {"project-dependencies": "flag", "extras": "strings", "groups": "strings"}
+_TOP_KEYS = _SHARED_KEYS | _DEPENDENCY_KEYS | _INDEX_KEYS | {"profiles": "table"}
+_PROFILE_KEYS = _SHARED_KEYS | {
+    "gpu": "any",
+    "count": "count",
+    "driver": "string",
+    "platform": "string",
+    "glibc": "string",
+}
 
 
-def has_table(data: Mapping[str, Any]) -> bool:
-    """Whether there is a [tool.gpuenv], right or wrong."""
+# ---- kinds of values -----------------------------------------------------------------------------
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_string_list(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(element, str) for element in value)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_GPUS
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_any(value: object) -> bool:
+    return value is not None
+
+
+# kind -> (check, what a message calls it)
+_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "string": (_is_string, "a string in quotes"),
+    "strings": (_is_string_list, "a list of strings"),
+    "flag": (_is_flag, "true or false"),
+    "count": (_is_count, f"a whole number from 1 to {_MOST_GPUS}"),
+    "table": (_is_table, "a table"),
+    "any": (_is_any, ""),
+}
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def has_table(data: Mapping[str, object]) -> bool:
+    """Return whether a pyproject.toml has a [tool.gpuenv], right or wrong."""
     tools = data.get("tool")
     return isinstance(tools, dict) and "gpuenv" in tools
 
 
-def read_project(folder: str, matrix: CompatibilityData, describe: Describe, dependencies: Dependencies) -> Project:
-    """The profiles of the pyproject.toml in a folder ("" for here).
+def read_project(
+    folder: str, data: CompatibilityData, describe: Describe, dependencies: Dependencies
+) -> Project:
+    """Read the profiles of the pyproject.toml in a folder.
 
-    `describe` gives the host of a profile and raises InputError in the words of the host flags; `dependencies(path,
-    extras, groups)` gives the requirements of the project itself. InputError for all that is wrong with the file.
+    Args:
+        folder: the folder, "" for the working folder.
+        data: the compatibility data, which knows the frameworks.
+        describe: returns the host of a profile; its errors name the host flags.
+        dependencies: returns the requirements of the project itself for (path, extras, groups).
+
+    Raises:
+        InputError: the file has a mistake.
     """
     path = os.path.join(folder, FILE)
+    hint = "gpuenv init writes a first one"
     if not os.path.isfile(path):
-        where = f"the folder {folder}" if folder else "this folder"
-        raise InputError(f"{where} has no {FILE}", hint="gpuenv init writes a first one")
-    data = read_toml(path)
-    if not has_table(data):
-        raise InputError(f"{path}: has no [tool.gpuenv]", hint="gpuenv init writes a first one")
-    return _Reader(path, matrix).project(folder, data["tool"]["gpuenv"], describe, dependencies)
+        where = "this folder"
+        if folder:
+            where = f"the folder {folder}"
+        raise InputError(f"{where} has no {FILE}", hint=hint)
+    document = read_toml(path)
+    if not has_table(document):
+        raise InputError(f"{path}: has no [tool.gpuenv]", hint=hint)
+    reader = _Reader(path, data)
+    profiles = reader.profiles(document["tool"]["gpuenv"], describe, dependencies)
+    return Project(path=path, folder=folder, profiles=profiles)
 
 
 class _Reader:
-    """The keys of one file. `path` and the key start every message."""
+    """Reads the table of one file. Every message begins with the path and the key."""
 
-    def __init__(self, path: str, matrix: CompatibilityData) -> None:
-        self.path, self.matrix = path, matrix
+    def __init__(self, path: str, data: CompatibilityData) -> None:
+        self.path = path
+        self.data = data
 
-    def project(self, folder: str, table: object, describe: Describe, dependencies: Dependencies) -> Project:
-        top = self._table(table, "tool.gpuenv", _TOP)
-        profiles = top.get("profiles", {})
-        if not profiles:
-            hint = 'add one, such as [tool.gpuenv.profiles.h100] with gpu = "H100" and driver = "580.65.06"'
-            raise InputError(f"{self.path}: tool.gpuenv.profiles: there is no profile to lock for", hint=hint)
+    def profiles(
+        self, table: object, describe: Describe, dependencies: Dependencies
+    ) -> tuple[Profile, ...]:
+        top = self._table(table, "tool.gpuenv", _TOP_KEYS)
+        tables = top.get("profiles", {})
+        if not tables:
+            message = f"{self.path}: tool.gpuenv.profiles: there is no profile to lock for"
+            hint = (
+                'add one, such as [tool.gpuenv.profiles.h100] with gpu = "H100"'
+                ' and driver = "580.65.06"'
+            )
+            raise InputError(message, hint=hint)
         self._check_urls(top)
-        own: Sequence[str] = ()
-        if top.get("project-dependencies"):
-            own = dependencies(self.path, top.get("extras", ()), top.get("groups", ()))
-        else:
-            for key in ("extras", "groups"):
-                if key in top:
-                    self._fail(f"tool.gpuenv.{key}", "is of use only with project-dependencies = true")
-        found: dict[str, Profile] = {}
-        for name, table_ in profiles.items():
+        dependency_texts = self._dependencies(top, dependencies)
+        profiles: dict[str, Profile] = {}
+        for name, profile_table in tables.items():
             where = f"tool.gpuenv.profiles.{name}"
-            self._check_name(name, where, found)
-            found[name.lower()] = profile = self._profile(name, where, table_, top, own)
-            try:
-                describe(profile)
-            except InputError as error:  # its words are those of the host flags
-                hint = error.hint.replace("--", "")
-                raise InputError(f"{self.path}: {where}: {error.message.replace('--', '')}", hint=hint) from None
-        return Project(path=self.path, folder=folder, profiles=tuple(found.values()))
+            self._check_name(name, where, profiles)
+            profile = self._profile(name, where, profile_table, top, dependency_texts)
+            self._check_host(profile, where, describe)
+            profiles[name.lower()] = profile
+        return tuple(profiles.values())
 
-    def _check_urls(self, top: Mapping[str, Any]) -> None:
-        for key in ("index-url", "extra-index-urls"):
-            for url in [top[key]] if isinstance(top.get(key), str) else top.get(key, ()):
-                scheme, slashes, rest = url.partition("://")
-                if not slashes or scheme not in ("http", "https", "file"):
-                    self._fail(f"tool.gpuenv.{key}", f"must be a URL such as https://HOST/simple, and not {url!r}")
-                if "@" in rest.partition("/")[0]:
-                    hint = "put them into ~/.netrc"
-                    what = f"{self.path}: tool.gpuenv.{key} has credentials, which locks would show"
-                    raise InputError(what, hint=hint)
+    def _check_urls(self, top: _Table) -> None:
+        if "index-url" in top:
+            self._check_url("tool.gpuenv.index-url", top["index-url"])
+        for url in top.get("extra-index-urls", ()):
+            self._check_url("tool.gpuenv.extra-index-urls", url)
 
-    def _check_name(self, name: str, where: str, found: Mapping[str, Profile]) -> None:
-        if not name or not set(name) <= _NAME:
-            hint = "pip and uv take a lock as pylock.NAME.toml with no dot in NAME"
-            raise InputError(f"{self.path}: {where}: {name!r} has more than letters, digits, - and _", hint=hint)
-        if name.lower() in found:
-            other = found[name.lower()].name
-            self._fail(where, f"differs from {other} in case only, and some file systems hold one file for both")
+    def _check_url(self, where: str, url: str) -> None:
+        scheme, slashes, rest = url.partition("://")
+        if not slashes or scheme not in ("http", "https", "file"):
+            self._fail(where, f"must be a URL such as https://HOST/simple, not {url!r}")
+        if "@" in rest.partition("/")[0]:
+            message = f"{self.path}: {where} has credentials, which locks would show"
+            raise InputError(message, hint="put them into ~/.netrc")
+
+    def _dependencies(self, top: _Table, dependencies: Dependencies) -> Sequence[str]:
+        """Return the requirements of the project itself if the table asks for them."""
+        if top.get("project-dependencies"):
+            return dependencies(self.path, top.get("extras", ()), top.get("groups", ()))
+        for key in ("extras", "groups"):
+            if key in top:
+                self._fail(f"tool.gpuenv.{key}", "needs project-dependencies = true")
+        return ()
+
+    def _check_name(self, name: str, where: str, profiles: Mapping[str, Profile]) -> None:
+        if not name or not set(name) <= _NAME_CHARACTERS:
+            message = f"{self.path}: {where}: {name!r} must consist of letters, digits, - and _"
+            hint = "pip and uv accept a lock only as pylock.NAME.toml without a dot in NAME"
+            raise InputError(message, hint=hint)
+        if name.lower() in profiles:
+            same = profiles[name.lower()].name
+            what = f"differs from {same} only in case; some file systems have one file for both"
+            self._fail(where, what)
+
+    def _check_host(self, profile: Profile, where: str, describe: Describe) -> None:
+        try:
+            describe(profile)
+        except InputError as error:
+            # The message names the host flags; the keys have the same names without the dashes.
+            message = f"{self.path}: {where}: {error.message.replace('--', '')}"
+            raise InputError(message, hint=error.hint.replace("--", "")) from None
 
     def _profile(
-        self, name: str, where: str, table: object, top: Mapping[str, Any], own: Sequence[str]
+        self,
+        name: str,
+        where: str,
+        table: object,
+        top: _Table,
+        dependencies: Sequence[str],
     ) -> Profile:
-        fields = self._table(table, where, _PROFILE)
-        merged = {key: fields.get(key, top.get(key)) for key in _SHARED}
-        at = {key: f"{where if key in fields else 'tool.gpuenv'}.{key}" for key in _SHARED}
+        fields = self._table(table, where, _PROFILE_KEYS)
         gpus = self._gpus(fields, where)
         if "driver" not in fields and gpus:
             hint = "give the oldest release that it must run on, such as 580.65.06"
             raise InputError(f"{self.path}: {where}.driver is missing", hint=hint)
         if "driver" in fields and not gpus:
-            self._fail(f"{where}.driver", "is given, and the profile has no GPU")
-        platform = fields.get("platform", PLATFORM)
+            self._fail(f"{where}.driver", "is given, but the profile has no GPU")
         profile = Profile(
             name=name,
-            frameworks=self._frameworks(merged["frameworks"] or (), at["frameworks"]),
-            requirements=(*own, *self._requirements(merged["requirements"] or (), at["requirements"])),
-            constraints=self._requirements(merged["constraints"] or (), at["constraints"]),
-            python=self._python(merged["python"], at["python"]),
+            frameworks=self._frameworks(*_shared(fields, top, where, "frameworks")),
+            requirements=(
+                *dependencies,
+                *self._requirements(*_shared(fields, top, where, "requirements")),
+            ),
+            constraints=self._requirements(*_shared(fields, top, where, "constraints")),
+            python=self._python(*_shared(fields, top, where, "python")),
             gpus=gpus,
             driver=fields.get("driver"),
-            platform=platform,
-            glibc=fields.get("glibc", GLIBC if platform.startswith("linux-") else None),
-            options=tuple(
-                (key, tuple(value) if isinstance(value, list) else value)
-                for key in _OPTIONS
-                if (value := top.get(key))
-            ),
+            platform=fields.get("platform", PLATFORM),
+            glibc=_glibc(fields),
+            index_url=top.get("index-url"),
+            extra_index_urls=tuple(top.get("extra-index-urls", ())),
+            find_links=tuple(top.get("find-links", ())),
+            default_index_only=top.get("default-index-only", False),
+            pre=top.get("pre", False),
+            exclude_newer=top.get("exclude-newer"),
         )
         if not profile.frameworks and not profile.requirements:
             self._fail(where, "asks for nothing: name frameworks or requirements")
@@ -146,76 +241,109 @@ class _Reader:
 
     # ---- values
 
-    def _gpus(self, fields: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        value, key = fields.get("gpu"), f"{where}.gpu"
-        texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, list) or not texts or not all(isinstance(one, str) and one.strip() for one in texts):
-            wrong = "is missing: it is" if value is None else f"must not be {value!r}: it is"
-            self._fail(key, f'{wrong} a name such as "H100" or "sm_90", a list of them, or "none"')
-        none = [one.strip().lower() == "none" for one in texts]
-        if "count" in fields and (len(texts) > 1 or any(none)):
+    def _gpus(self, fields: _Table, where: str) -> tuple[str, ...]:
+        """Return one text for each device, () for "none"."""
+        texts = self._gpu_texts(fields.get("gpu"), f"{where}.gpu")
+        has_none = any(text.strip().lower() == "none" for text in texts)
+        if "count" in fields and (len(texts) > 1 or has_none):
             self._fail(f"{where}.count", "is for one kind of GPU")
-        if any(none) and len(texts) > 1:
-            self._fail(key, '"none" stands beside a GPU')
-        return () if any(none) else tuple(texts) * fields.get("count", 1)
+        if not has_none:
+            count: int = fields.get("count", 1)
+            return texts * count
+        if len(texts) > 1:
+            self._fail(f"{where}.gpu", '"none" cannot be combined with a GPU')
+        return ()
 
-    def _frameworks(self, texts: Sequence[str], where: str) -> tuple[str, ...]:
+    def _gpu_texts(self, value: object, where: str) -> tuple[str, ...]:
+        kinds = 'a name such as "H100" or "sm_90", a list of them, or "none"'
+        if value is None:
+            self._fail(where, f"is missing: it is {kinds}")
+        texts = value
+        if isinstance(value, str):
+            texts = [value]
+        if not isinstance(texts, list) or not texts or not all(map(_is_string, texts)):
+            self._fail(where, f"must not be {value!r}: it is {kinds}")
+        return tuple(texts)
+
+    def _frameworks(self, texts: Sequence[str] | None, where: str) -> tuple[str, ...]:
         names: list[str] = []
-        for text in texts:
-            parsed = self._parsed(text, where)
-            if self.matrix.framework(parsed.name) is None:
-                known = self.matrix.frameworks()
-                raise InputError(f"{self.path}: {where}: no framework is {text!r}", hint=_like(parsed.name, known))
-            if parsed.marker or parsed.url:
-                self._fail(where, f"{text!r} is more than a name with a version range, such as torch>=2.9")
-            if parsed.name in names:
-                self._fail(where, f"{parsed.name} is named twice")
-            names.append(parsed.name)
-        return tuple(texts)
+        for text in texts or ():
+            requirement = self._parse(text, where)
+            if self.data.framework(requirement.name) is None:
+                hint = _suggestion(requirement.name, self.data.frameworks())
+                raise InputError(f"{self.path}: {where}: unknown framework {text!r}", hint=hint)
+            if requirement.marker or requirement.url:
+                what = f"must hold names with version ranges, such as torch>=2.9, not {text!r}"
+                self._fail(where, what)
+            if requirement.name in names:
+                self._fail(where, f"{requirement.name} is named twice")
+            names.append(requirement.name)
+        return tuple(texts or ())
 
-    def _requirements(self, texts: Sequence[str], where: str) -> tuple[str, ...]:
-        for text in texts:
-            self._parsed(text, where)
-        return tuple(texts)
+    def _requirements(self, texts: Sequence[str] | None, where: str) -> tuple[str, ...]:
+        for text in texts or ():
+            self._parse(text, where)
+        return tuple(texts or ())
 
-    def _parsed(self, text: str, where: str) -> Any:
+    def _parse(self, text: str, where: str) -> Requirement:
         try:
             return parse_requirement(text)
         except InputError as error:
-            raise InputError(f"{self.path}: {where}: {error.message}", hint=error.hint) from None
+            message = f"{self.path}: {where}: {error.message}"
+            raise InputError(message, hint=error.hint) from None
 
-    def _python(self, text: Any, where: str) -> str:
+    def _python(self, text: str | None, where: str) -> str:
         if text is None:
-            raise InputError(f"{self.path}: {where} is missing", hint='give the target interpreter: python = "3.12"')
-        major, _, minor = str(text).removesuffix("t").partition(".")
+            hint = 'give the target interpreter: python = "3.12"'
+            raise InputError(f"{self.path}: {where} is missing", hint=hint)
+        major, _, minor = text.removesuffix("t").partition(".")
         if major != "3" or not (minor.isascii() and minor.isdigit()):
-            self._fail(where, f'must be a version such as "3.12", or "3.13t", and not {text!r}')
-        return str(text)
+            self._fail(where, f'must be a version such as "3.12" or "3.13t", not {text!r}')
+        return text
 
     # ---- tables
 
-    def _table(self, table: object, where: str, kinds: Mapping[str, str]) -> dict[str, Any]:
+    def _table(self, table: object, where: str, kinds: Mapping[str, str]) -> _Table:
+        """Return a table whose keys and kinds of values are right."""
         if not isinstance(table, dict):
-            self._fail(where, f"must be a table, and not {table!r}")
+            self._fail(where, f"must be a table, not {table!r}")
         for key, value in table.items():
             if key not in kinds:
-                raise InputError(f"{self.path}: {where}.{key} is not a key", hint=_like(key, sorted(kinds)))
-            test, kind = _KINDS[kinds[key]]
-            if not test(value):
-                self._fail(f"{where}.{key}", f"must be {kind}, and not {_shown(value)}")
+                hint = _suggestion(key, sorted(kinds))
+                raise InputError(f"{self.path}: {where}.{key} is not a key", hint=hint)
+            is_kind, kind = _KINDS[kinds[key]]
+            if not is_kind(value):
+                self._fail(f"{where}.{key}", f"must be {kind}, not {_toml_text(value)}")
         return table
 
     def _fail(self, where: str, what: str) -> NoReturn:
         raise InputError(f"{self.path}: {where} {what}")
 
 
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+def _shared(fields: _Table, top: _Table, where: str, key: str) -> tuple[Any, str]:
+    """Return (value, where it is) of a key that a profile takes from the table if it lacks it."""
+    if key in fields:
+        return fields[key], f"{where}.{key}"
+    return top.get(key), f"tool.gpuenv.{key}"
 
 
-def _like(text: str, known: Sequence[str]) -> str:
-    """The known names like a text, else all."""
-    from difflib import get_close_matches
+def _glibc(fields: _Table) -> str | None:
+    glibc: str | None = fields.get("glibc")
+    platform: str = fields.get("platform", PLATFORM)
+    if glibc is None and platform.startswith("linux-"):
+        return GLIBC
+    return glibc
 
+
+def _toml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)
+
+
+def _suggestion(text: str, known: Sequence[str]) -> str:
+    """Return a hint with the known names that are close to a text, otherwise with all."""
     close = get_close_matches(text, known, n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    return f"known are {', '.join(known)}"
