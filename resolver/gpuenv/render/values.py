@@ -211,7 +211,8 @@ def subjects_text(subjects: Sequence[str]) -> str:
 
 def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
     """Return [{"code", "subject", "need", "have", "source"}]."""
-    rows = []
-    for reason in reasons:
-        rows.append({field: getattr(reason, field) for field in REASON_FIELDS})
-    return rows
+    return list(map(_reason_json, reasons))
+
+
+def _reason_json(reason: Reason) -> dict[str, str]:
+    return {field: getattr(reason, field) for field in REASON_FIELDS}
