@@ -159,7 +159,7 @@ def _checks_section(examination: Examination) -> list[str]:
     checks = examination.checks
     if not examination.has_log:
         if checks:
-            return check_lines(checks)
+            return check_lines(checks, hint=False)
         return []
     failed = [check for check in checks if check.status == "fail"]
     if not failed:

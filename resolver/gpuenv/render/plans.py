@@ -238,8 +238,12 @@ def error_json(error: GpuEnvError) -> dict[str, Any]:
 # ---- checks -------------------------------------------------------------------------------------
 
 
-def check_lines(checks: Sequence[Check]) -> list[str]:
-    """Return a line for each check with its evidence, and then the totals."""
+def check_lines(checks: Sequence[Check], *, hint: bool = True) -> list[str]:
+    """Return a line for each check with its evidence, and then the totals.
+
+    Args:
+        hint: say what to do if something is not verified.
+    """
     names = [f"{check.name} {check.subject}".strip() for check in checks]
     width = max(map(len, names), default=0)
     lines = []
@@ -252,8 +256,10 @@ def check_lines(checks: Sequence[Check]) -> list[str]:
         verdict = "verified"
     counts = _counts(checks)
     totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
-    lines.append(f"{verdict}: {totals}")
-    return lines
+    line = f"{verdict}: {totals}"
+    if hint and not ok(checks):
+        line += "; gpuenv doctor suggests a fix"
+    return [*lines, line]
 
 
 def _counts(checks: Sequence[Check]) -> Mapping[str, int]:

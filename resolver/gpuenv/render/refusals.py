@@ -135,7 +135,7 @@ class _Group:
         text = f"{first[0]} needs {need}, {last[-1]} needs {last_need}"
         if subjects[2:]:
             text += f", and {len(subjects) - 2} between them are similar"
-        text += f"; {found_text(self.code, have)}"
+        text += f"; {found_text(self.code, have, plural=True)}"
         if last_have != have:
             text += f", and {last_have}"
         return [wrapped(text, INDENT)]

@@ -64,6 +64,7 @@ _FOUND = {
     "no-wheel": "",
     "yanked": "",
 }
+_SUBJECTS = {"lock": "the lock", "driver": "this host"}
 _NO_GPU = frozenset({"cuda-build", "needs-gpu"})
 _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
@@ -198,8 +199,7 @@ def subjects_text(subjects: Sequence[str]) -> str:
     "torch 2.15.0", "torch 2.15.0 and 2.14.1", "torch 2.15.0 and 9 others down to 2.1.0".
     """
     first, *others = subjects
-    if first == "lock":
-        first = "the lock"
+    first = _SUBJECTS.get(first, first)
     if not others:
         return first
     package = first.partition(" ")[0]
