@@ -126,7 +126,7 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     solve = ["gpuenv", "solve", "--backend", "conda", "cuda-version=13.0", *HOST, "--channel", channel, "-o", str(lock)]
     done = conda.run(*solve)
     assert (done.returncode, lock.exists()) == (3, False)
-    assert "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; have driver 570.86.10" in done.stderr
+    assert "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; this host has driver 570.86.10" in done.stderr
 
 
 def test_a_lock_of_libmambas_closure_is_installed(conda: Conda, channel: str, tmp_path: Path) -> None:

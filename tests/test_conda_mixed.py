@@ -108,7 +108,7 @@ def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> N
 BAD = {
     "a version that conda does not bring": (["needs-old"], ["needs-old 1.0 needs numpy-of-conda<2", "2.3.5"]),
     "a release with other needs": (["leaf-kit==2.0"], ["numpy-of-conda>=99", "2.3.5"]),
-    "the user's own": (["numpy<2"], ["--pip needs numpy<2; have numpy 2.3.5 of conda"]),
+    "the user's own": (["numpy<2"], ["--pip needs numpy<2; this conflicts with numpy 2.3.5 of conda"]),
     "a second cuDNN": (["needs-cudnn"], ["nvidia-cudnn-cu12 9.10.2.21", "one cuDNN in a prefix", "of conda"]),
     "a second cuDNN, of all but the oldest release": (["old-kit"], ["one cuDNN in a prefix", "numpy-of-conda<1"]),
     "a second NCCL": (["nvidia-nccl-cu13"], ["nvidia-nccl-cu13 2.27.7", "one owner", "nccl"]),

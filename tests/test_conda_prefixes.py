@@ -172,7 +172,7 @@ def test_a_pip_solve_names_the_packages_of_the_prefix(solved: Callable[..., str]
     assert "cudnn 9.10.2.21 of conda and nvidia-cudnn-cu1" in found["two-cudnn"]["have"]
     assert "of a wheel" in found["two-cudnn"]["have"]
     assert "pytorch 2.8.0 of conda and torch 2." in found["two-frameworks"]["have"]
-    assert "warning: cuDNN needs one cuDNN in a prefix; have cudnn 9.10.2.21 of conda" in solved()
+    assert "warning: cuDNN needs one cuDNN in a prefix; found cudnn 9.10.2.21 of conda" in solved()
     assert "two-cudnn" not in (tmp_path / "pylock.toml").read_text()
 
 

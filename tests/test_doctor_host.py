@@ -157,7 +157,7 @@ def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env: Path,
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (1, "")
     assert lines[0].startswith("The driver is too old for the build  [driver_too_old; proved]")
-    assert lines[1] == "how it is known:"
+    assert lines[1] == "evidence:"
     assert any("525.60.13" in line and "580.65.06" in line for line in lines[2:6])
     assert "what to do:" in lines
     (command,) = [line.strip() for line in lines if line.strip().startswith("gpuenv install")]
@@ -195,7 +195,7 @@ def test_without_a_log_all_checks_are_on_one_page(env: Path, tmp_path: Path) -> 
     install(site_of(env), tmp_path / "native", [])
     done = run(["--target", "env", "--gpu", "none"], tmp_path)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("Nothing is wrong that could be seen.")
+    assert done.stdout.startswith("No fault was found.")
     assert "cudnn version" in done.stdout and "verified: " in done.stdout
     install_over = site_of(env) / "nvidia" / "cudnn" / "lib" / "libcudnn_ops.so.9"
     install_over.unlink()

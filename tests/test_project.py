@@ -613,9 +613,9 @@ def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
     lines = done.err.splitlines()
     assert lines[0].startswith("gpuenv: the lock of no profile in pyproject.toml fits this host; nothing was installed")
     assert lines[1:] == [
-        "  pylock.h100.toml needs driver 580.65.06 or newer; have driver 550.54.14",
-        "  pylock.ci.toml needs a host without a GPU, for which it was locked; have H100",
-        "  pylock.v100.toml needs to be locked; have it is missing",
+        "  pylock.h100.toml needs driver 580.65.06 or newer; this host has driver 550.54.14",
+        "  pylock.ci.toml needs a host without a GPU, for which it was locked; this host has H100",
+        "  pylock.v100.toml needs to be locked; it is missing",
     ]
     assert contents(repo) == before
 

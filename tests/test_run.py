@@ -124,8 +124,8 @@ def test_the_loader_takes_the_environments_libraries(env_folder: Path, cache: Pa
     done = run(["run", "--target", str(env_folder), "--", *command], tmp_path, **env)
     assert (done.returncode, done.stdout) == (0, "92000\n"), done.stderr
     assert done.stderr.splitlines() == [
-        f"gpuenv: LD_LIBRARY_PATH: {tmp_path / 'other'} taken out: it holds {file_name('graph', 91400)}, "
-        f"which {env_folder} has of its own"
+        f"gpuenv: LD_LIBRARY_PATH: removed {tmp_path / 'other'}: "
+        f"its {file_name('graph', 91400)} shadows the one in {env_folder}"
     ]
 
 

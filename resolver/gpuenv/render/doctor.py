@@ -1,14 +1,15 @@
-"""What the doctor found: first what is wrong, then how it is known, then the one thing to do."""
+"""The text and the JSON document of `gpuenv doctor`: verdict, evidence, and what to do."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
-from ..doctor.model import PROBE_TESTS, Verdict
+from ..doctor.model import PROBE_TESTS, Diagnosis, Verdict
 from ..doctor.remedy import Remedy
 from ..model import Check
 from .plans import check_lines, checks_json, ok
@@ -18,203 +19,299 @@ Causes = Mapping[str, Cause]
 
 WIDTH = 110
 SHOWN = 6  # lines of evidence, and further causes
-LOADER = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
-SURE = {"proved": "proved", "likely": "likely, not proved", "possible": "possible, not proved"}
+CHANGES_SHOWN = 2
+SHADOWS_SHOWN = 3
+LOADER_CAUSES = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
+CONFIDENCE = {
+    "proved": "proved",
+    "likely": "likely, not proved",
+    "possible": "possible, not proved",
+}
 
 
-# ---- for people -----------------------------------------------------------------------------------------------------
+# ---- text ---------------------------------------------------------------------------------------
 
 
-def doctor_lines(found: Examination, causes: Causes, tests: Mapping[str, str], name: str) -> list[str]:
-    """One screen: the verdict, its evidence and its fix; then what else may be, the tests made, and the checks.
+def doctor_lines(
+    examination: Examination, causes: Causes, tests: Mapping[str, str], name: str
+) -> list[str]:
+    """Return one screen: the verdict, its evidence and its fix, and then everything else.
 
-    `causes` is what the data knows of each (`title`, `scope`, `root`), `tests` says a test in words; `name` is what the
-    log is called, "" without one.
+    Other causes, the tests that were run, the checks, and what was not examined.
+
+    Args:
+        causes: what the data knows about each cause.
+        tests: what each test shows, in words.
+        name: the name of the log; "" without one.
     """
-    lines = [*_verdict_lines(found, causes, tests, name)]
-    if found.test_results:
-        lines += ["", "tests made:"]
-        lines += [f"  {one.status:<7} {one.test} on GPU {one.device}: {one.evidence}" for one in found.test_results]
-    if found.checks and not found.has_log:
-        lines += ["", *check_lines(found.checks)]
-    elif any(one.status == "fail" for one in found.checks):
-        bad = [one for one in found.checks if one.status == "fail"]
-        lines += ["", f"{len(bad)} of {len(found.checks)} checks of {found.target} failed:"]
-        lines += [_cut(f"  {one.name} {one.subject}".rstrip() + f": {one.evidence}") for one in bad[:SHOWN]]
-    if found.target is None:
-        lines += ["", "No environment was looked at: --target DIR names it."]
-    if found.from_other_host:
-        lines += ["", "This machine has no GPU and the log is of one that has: nothing was concluded from its driver.",
-                  "--gpu and --driver describe the other."]  # fmt: skip
-    elif not found.host.gpus and not found.has_log and not diagnosis_names(found):
-        lines += ["", "No GPU is visible here: nothing was tried on one."]
+    lines = _verdict_lines(examination, causes, tests, name)
+    for section in (_test_lines(examination), _checks_section(examination), _gaps(examination)):
+        if section:
+            lines += ["", *section]
     return lines
 
 
-def diagnosis_names(found: Examination) -> bool:
-    """Whether a cause is named."""
-    return any(not unsettled(one) for one in found.diagnosis.verdicts)
-
-
-def _verdict_lines(
-    found: Examination, causes: Causes, tests: Mapping[str, str], name: str
-) -> Iterator[str]:
-    diagnosis = found.diagnosis
-    named = [one for one in diagnosis.verdicts if not unsettled(one)]
-    if named and not diagnosis.abstained:
-        yield from _first_lines(named[0], found, causes)
-        if named[1:]:
-            yield ""
-            yield "also:"
-        for one in named[1:SHOWN]:
-            yield f"  {_title(one.cause, causes)} ({one.cause}; {SURE[one.confidence]})"
-            yield from (_cut(f"    {line}") for line in one.evidence[:1])
-        return
-    if diagnosis.abstained:
-        what = f"{name} shows a failure" if name else "something fails"
-        yield f"Not settled: {what}, and nothing that is known tells its cause."
-        for verdict in diagnosis.verdicts[:1]:
-            yield from (_cut(f"  {line}") for line in verdict.evidence[:SHOWN])
-        if diagnosis.next_tests:
-            yield "what would tell, in this order" + (
-                "" if found.test_results else " (--probe makes those marked *)"
-            ) + ":"
-        for number, test in enumerate(diagnosis.next_tests, 1):
-            mark = "*" if test in PROBE_TESTS else " "
-            yield f"  {number}. {mark} {tests[test]}"
-        return
-    if found.checks and not ok(found.checks):
-        yield "Something failed that is not known by name; the checks below say what was seen."
-    elif name:
-        yield f"No fault of a GPU, of its driver or of its libraries is in {name}" + (
-            ", and the checks found none." if found.checks else "."
-        )
-    elif found.checks:
-        yield "Nothing is wrong that could be seen."
-    else:
-        yield "Nothing was checked but the host, and nothing is wrong with it that could be seen."
-
-
-def _first_lines(verdict: Verdict, found: Examination, causes: Causes) -> Iterator[str]:
-    yield f"{_title(verdict.cause, causes)}  [{verdict.cause}; {SURE[verdict.confidence]}]"
-    yield "how it is known:"
-    yield from (_cut(f"  {line}") for line in verdict.evidence[:SHOWN])
-    if len(verdict.evidence) > SHOWN:
-        yield f"  and {len(verdict.evidence) - SHOWN} more (--json has all)"
-    yield "what to do:"
-    yield from _wrapped(fix_text(verdict, found, causes, first=True))
-
-
-def _title(cause: str, causes: Causes) -> str:
-    return causes[cause].title
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= 2 * WIDTH else line[: 2 * WIDTH - 3] + "..."
-
-
-def _wrapped(text: str) -> list[str]:
-    """Lines of a readable width; a command stays on one line."""
-    import textwrap
-
-    lines = []
-    for part in text.split("\n"):
-        command = part.startswith("    ")
-        wrapped = [part] if command else textwrap.wrap(part, WIDTH - 2, break_on_hyphens=False, break_long_words=False)
-        lines += [f"  {line}" for line in wrapped]
-    return lines
-
-
-# ---- what to do -----------------------------------------------------------------------------------------------------
+def well(examination: Examination) -> bool:
+    """Return whether nothing is wrong: no failure in the log, no cause, and no failed check."""
+    diagnosis = examination.diagnosis
+    if diagnosis.abstained or diagnosis.verdicts:
+        return False
+    return examination.has_log or not examination.checks or ok(examination.checks)
 
 
 def unsettled(verdict: Verdict) -> bool:
-    """Whether it names no cause."""
+    """Return whether a verdict names no cause."""
     return verdict.cause == "cudnn_init_failed_unknown"
 
 
-def fix_text(verdict: Verdict, found: Examination, causes: Causes, *, first: bool) -> str:
-    """What to do about a verdict on this host; a new solve is told of the first one only, for which it was made."""
+def _named(diagnosis: Diagnosis) -> list[Verdict]:
+    """Return the verdicts that name a cause, the best first."""
+    return [verdict for verdict in diagnosis.verdicts if not unsettled(verdict)]
+
+
+# ---- the verdict --------------------------------------------------------------------------------
+
+
+def _verdict_lines(
+    examination: Examination, causes: Causes, tests: Mapping[str, str], name: str
+) -> list[str]:
+    diagnosis = examination.diagnosis
+    if diagnosis.abstained:
+        return _abstention_lines(examination, tests, name)
+    verdicts = _named(diagnosis)
+    if not verdicts:
+        return [_no_cause_line(examination, name)]
+    lines = _first_cause_lines(verdicts[0], examination, causes)
+    if verdicts[1:]:
+        lines += ["", "also:"]
+        for verdict in verdicts[1:SHOWN]:
+            lines += _further_cause_lines(verdict, causes)
+    return lines
+
+
+def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Causes) -> list[str]:
+    confidence = CONFIDENCE[verdict.confidence]
+    lines = [f"{causes[verdict.cause].title}  [{verdict.cause}; {confidence}]", "evidence:"]
+    lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
+    if len(verdict.evidence) > SHOWN:
+        lines.append(f"  and {len(verdict.evidence) - SHOWN} more (--json lists all)")
+    lines.append("what to do:")
+    return lines + _wrapped(fix_text(verdict, examination, causes, first=True))
+
+
+def _further_cause_lines(verdict: Verdict, causes: Causes) -> list[str]:
+    confidence = CONFIDENCE[verdict.confidence]
+    line = f"  {causes[verdict.cause].title} ({verdict.cause}; {confidence})"
+    return [line, *_cut(f"    {line}" for line in verdict.evidence[:1])]
+
+
+def _abstention_lines(
+    examination: Examination, tests: Mapping[str, str], name: str
+) -> list[str]:
+    diagnosis = examination.diagnosis
+    failure = "something fails"
+    if name:
+        failure = f"{name} shows a failure"
+    lines = [f"The cause is unknown: {failure}, and no known fact tells its cause."]
+    for verdict in diagnosis.verdicts[:1]:
+        lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
+    if diagnosis.next_tests:
+        title = "run these tests next, in this order"
+        if not examination.test_results:
+            title += " (--probe runs those marked *)"
+        lines.append(f"{title}:")
+    for number, test in enumerate(diagnosis.next_tests, 1):
+        mark = " "
+        if test in PROBE_TESTS:
+            mark = "*"
+        lines.append(f"  {number}. {mark} {tests[test]}")
+    return lines
+
+
+def _no_cause_line(examination: Examination, name: str) -> str:
+    if examination.checks and not ok(examination.checks):
+        return "A check failed, and its cause is not known by name; see the checks below."
+    if name:
+        line = f"No fault of a GPU, of its driver or of its libraries is in {name}"
+        if examination.checks:
+            return f"{line}, and the checks found none."
+        return f"{line}."
+    if examination.checks:
+        return "No fault was found."
+    return "No fault of the host was found; nothing else was checked."
+
+
+# ---- the other sections -------------------------------------------------------------------------
+
+
+def _test_lines(examination: Examination) -> list[str]:
+    if not examination.test_results:
+        return []
+    lines = ["tests that were run:"]
+    for result in examination.test_results:
+        test = f"{result.test} on GPU {result.device}"
+        lines.append(f"  {result.status:<7} {test}: {result.evidence}")
+    return lines
+
+
+def _checks_section(examination: Examination) -> list[str]:
+    """Return all checks, or with a log only those that failed."""
+    checks = examination.checks
+    if not examination.has_log:
+        if checks:
+            return check_lines(checks, hint=False)
+        return []
+    failed = [check for check in checks if check.status == "fail"]
+    if not failed:
+        return []
+    lines = [f"{len(failed)} of {len(checks)} checks of {examination.target} failed:"]
+    return lines + _cut(map(_failed_check_line, failed[:SHOWN]))
+
+
+def _failed_check_line(check: Check) -> str:
+    return f"  {check.name} {check.subject}".rstrip() + f": {check.evidence}"
+
+
+def _gaps(examination: Examination) -> list[str]:
+    """Return what was not examined, and how to have it examined."""
+    lines = []
+    if examination.target is None:
+        lines.append("No environment was examined: name one with --target DIR.")
+    if examination.from_other_host:
+        lines += [
+            "This machine has no GPU and the log is of one that has: nothing was concluded from "
+            "its driver.",
+            "Describe the other machine with --gpu and --driver.",
+        ]
+    elif not (examination.host.gpus or examination.has_log or _named(examination.diagnosis)):
+        lines.append("No GPU is visible here: no test ran on one. Describe one with --gpu.")
+    return lines
+
+
+def _cut(lines: Iterable[str]) -> list[str]:
+    longest = 2 * WIDTH
+    shortened = []
+    for line in lines:
+        if len(line) > longest:
+            shortened.append(line[: longest - 3] + "...")
+        else:
+            shortened.append(line)
+    return shortened
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return lines of a readable width. A line that starts with four spaces is a command."""
+    wrapper = textwrap.TextWrapper(WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    lines = []
+    for line in text.split("\n"):
+        if line.startswith("    "):
+            lines.append(line)
+        else:
+            lines += wrapper.wrap(line)
+    return [f"  {line}" for line in lines]
+
+
+# ---- what to do ---------------------------------------------------------------------------------
+
+
+def fix_text(
+    verdict: Verdict, examination: Examination, causes: Causes, *, first: bool
+) -> str:
+    """Return what to do about a verdict on this host.
+
+    Args:
+        first: it is the best verdict. The new solve was made for that one only.
+    """
     parts = []
-    if first and found.remedy is not None:
-        parts.append(_remedy_text(found.remedy, found))
-    if verdict.cause in LOADER and found.shadows:
-        parts.append(_loader_text(found))
+    remedy = examination.remedy
+    if first and remedy is not None:
+        parts.append(_remedy_text(remedy, examination))
+    if verdict.cause in LOADER_CAUSES and examination.shadows:
+        parts.append(_loader_text(examination))
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
-    about = causes[verdict.cause]
-    if about.root and first and found.remedy is None:
-        parts.append("It needs root on the host; gpuenv changes nothing there.")
-    elif about.scope == "program":
-        parts.append("It is the program or how it is started, not the environment.")
-    return "\n".join(part for part in parts if part)
+    cause = causes[verdict.cause]
+    if cause.root and first and remedy is None:
+        parts.append("This needs root on the host; gpuenv changes nothing there.")
+    elif cause.scope == "program":
+        parts.append("Change the program or how it is started, not the environment.")
+    return "\n".join(filter(None, parts))
 
 
-def _remedy_text(remedy: Remedy, found: Examination) -> str:
-    driver = f" with driver {found.host.driver}" if found.host.driver else ""
+def _remedy_text(remedy: Remedy, examination: Examination) -> str:
+    host = "this host"
+    if examination.host.driver:
+        host += f" with driver {examination.host.driver}"
     if remedy.choices:
         gives = ", ".join(map(choice_text, remedy.choices))
         command = "    " + shlex.join(remedy.command)
-        return f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on this host{driver}."
-    asked = ", ".join(remedy.asked)
+        return f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on {host}."
+    frameworks = ", ".join(remedy.asked)
     if not remedy.changes:
-        return f"A new solve for {asked} does not help: {remedy.failure}."
-    help_ = "; ".join(f"{change} gives {gives}" for change, gives in remedy.changes[:2])
-    return f"No environment for {asked} fits this host{driver}. What would help: {help_}."
+        return f"A new solve for {frameworks} does not help: {remedy.failure}."
+    shown = remedy.changes[:CHANGES_SHOWN]
+    changes = "; ".join(f"{change} gives {gives}" for change, gives in shown)
+    return f"No environment for {frameworks} fits {host}. What helps: {changes}."
 
 
-def _loader_text(found: Examination) -> str:
-    entries = "; ".join(f"{one.entry} out of {one.variable}" for one in found.shadows[:3])
-    target = shlex.quote(found.target or "DIR")
-    return f"Take {entries}, or start the program so that nothing stands before the environment's own libraries:\n" + (
-        f"    gpuenv run --target {target} -- COMMAND"
+def _loader_text(examination: Examination) -> str:
+    shown = examination.shadows[:SHADOWS_SHOWN]
+    entries = "; ".join(f"{shadow.entry} from {shadow.variable}" for shadow in shown)
+    target = shlex.quote(examination.target or "DIR")
+    return (
+        f"Remove {entries}, or start the program so that no other library shadows the "
+        f"environment's:\n    gpuenv run --target {target} -- COMMAND"
     )
 
 
-# ---- JSON -----------------------------------------------------------------------------------------------------------
+# ---- JSON ---------------------------------------------------------------------------------------
 
 
-def doctor_json(found: Examination, causes: Causes) -> dict[str, Any]:
-    """The document of `doctor --json`."""
-    diagnosis = found.diagnosis
+def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
+    """Return the document of `doctor --json`."""
+    diagnosis = examination.diagnosis
+    verdicts = []
+    for place, verdict in enumerate(diagnosis.verdicts):
+        fix = fix_text(verdict, examination, causes, first=place == 0)
+        verdicts.append(
+            {
+                "cause": verdict.cause,
+                "confidence": verdict.confidence,
+                "evidence": list(verdict.evidence),
+                "fix": fix,
+            }
+        )
+    remedy = None
+    if examination.remedy is not None:
+        remedy = _remedy_json(examination.remedy)
     return {
         "abstained": diagnosis.abstained,
-        "verdicts": [
-            {
-                "cause": one.cause,
-                "confidence": one.confidence,
-                "evidence": list(one.evidence),
-                "fix": fix_text(one, found, causes, first=place == 0),
-            }
-            for place, one in enumerate(diagnosis.verdicts)
-        ],
+        "verdicts": verdicts,
         "next_tests": list(diagnosis.next_tests),
-        "tests": [
-            {"test": one.test, "device": one.device, "status": one.status, "evidence": one.evidence}
-            for one in found.test_results
-        ],
-        "checks": _rows(found.checks),
-        "remedy": None if found.remedy is None else _remedy_json(found.remedy),
+        "tests": _tests_json(examination),
+        "checks": _checks_json(examination.checks),
+        "remedy": remedy,
     }
 
 
-def _rows(checks: Sequence[Check]) -> Any:
+def _tests_json(examination: Examination) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for result in examination.test_results:
+        row = {"test": result.test, "device": result.device, "status": result.status}
+        rows.append({**row, "evidence": result.evidence})
+    return rows
+
+
+def _checks_json(checks: Sequence[Check]) -> object:
     return checks_json(checks)["checks"]
 
 
-def _remedy_json(remedy: Remedy) -> dict[str, Any]:
+def _remedy_json(remedy: Remedy) -> dict[str, object]:
     return {
         "asked": list(remedy.asked),
         "command": list(remedy.command),
-        "gives": [choice_text(one) for one in remedy.choices],
+        "gives": list(map(choice_text, remedy.choices)),
         "needs_driver": remedy.needs_driver,
         "failure": remedy.failure,
         "changes": [{"change": change, "gives": gives} for change, gives in remedy.changes],
     }
-
-
-def well(found: Examination) -> bool:
-    """Whether no fault was found: none in the log, no cause, and no check that failed."""
-    diagnosis = found.diagnosis
-    checked = found.has_log or ok(found.checks) or not found.checks
-    return not diagnosis.abstained and not diagnosis.verdicts and checked

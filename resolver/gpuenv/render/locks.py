@@ -1,4 +1,4 @@
-"""Locks of a project's profiles, and locks of any tool on a host."""
+"""The text and the JSON documents of a project's locks, and of any tool's lock on a host."""
 
 from __future__ import annotations
 
@@ -8,123 +8,248 @@ from typing import Any
 from ..errors import Reason
 from ..model import Host, Lock, show_pair
 from ..project.init import Beginning
-from ..project.profiles import Comparison, Profile, Project, State
+from ..project.profiles import Comparison, Difference, Profile, Project, State
 from ..serialize import to_plain
 from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
-from .values import choice_text, download_bytes, is_doubt, reason_text, size
+from .values import (
+    choice_text,
+    download_bytes,
+    download_text,
+    is_doubt,
+    quantity_text,
+    reason_text,
+)
+
+LONGEST_LIST = 3  # a longer list is shown by what was added to it and removed from it
 
 
-def lock_lines(path: str, old: Lock | None, new: Lock, changes: Comparison, warnings: Sequence[Reason]) -> list[str]:
-    """What a reviewer of a new lock wants to know: the packages, CUDA, the download, the hardware; was -> is."""
-    count = f"{len(new.pins)} packages"
+# ---- a new lock ---------------------------------------------------------------------------------
+
+
+def lock_lines(
+    path: str, old: Lock | None, new: Lock, changes: Comparison, warnings: Sequence[Reason]
+) -> list[str]:
+    """Return what a reviewer of a new lock wants to know, as old -> new.
+
+    Packages, builds, driver, hardware, download and data; without an old lock only the new facts.
+    """
+    lines = [_lock_headline(path, old, new, changes)]
+    if old is not None:
+        lines += _change_lines(changes)
+    lines += _fact_lines(old, new)
+    lines += [f"  warning: {reason_text(reason)}" for reason in warnings]
+    return lines
+
+
+def _lock_headline(path: str, old: Lock | None, new: Lock, changes: Comparison) -> str:
+    count = quantity_text(len(new.pins), "package")
     if old is None:
-        lines = [f"{path}: new, {count}"]
-    else:
-        lines = [f"{path}: {len(changes.packages) + len(changes.files)} of {count} change"]
-        for name, was, now in changes.packages:
-            lines.append(f"  {name} {was} -> {now}" if was and now else f"  {'+' if now else '-'} {name} {now or was}")
-        lines += [f"  {name}: another file of the same version" for name in changes.files]
-    facts = [(title, None if old is None else fact(old), fact(new)) for title, fact in _LOCK_FACTS]
-    lines += [f"  {title} {now}" if was in (None, now) else f"  {title} {was} -> {now}" for title, was, now in facts
-              if old is None or was != now]  # fmt: skip
-    return lines + [f"  warning: {reason_text(reason)}" for reason in warnings]
+        return f"{path}: new, {count}"
+    changed = len(changes.packages) + len(changes.files)
+    return f"{path}: {changed} of {count} changed"
 
 
-def _lock_size(lock: Lock) -> str:
-    unknown = sum(pin.wheel.size is None for pin in lock.pins)
-    return size(download_bytes(lock)) + (f" and {unknown} of unknown size" if unknown else "")
+def _change_lines(changes: Comparison) -> list[str]:
+    lines = []
+    for name, old_version, new_version in changes.packages:
+        if old_version is None:
+            lines.append(f"  + {name} {new_version}")
+        elif new_version is None:
+            lines.append(f"  - {name} {old_version}")
+        else:
+            lines.append(f"  {name} {old_version} -> {new_version}")
+    lines += [f"  {name}: another file of the same version" for name in changes.files]
+    return lines
+
+
+def _fact_lines(old: Lock | None, new: Lock) -> list[str]:
+    lines = []
+    for title, fact in _LOCK_FACTS:
+        value = fact(new)
+        if old is None:
+            lines.append(f"  {title} {value}")
+        elif fact(old) != value:
+            lines.append(f"  {title} {fact(old)} -> {value}")
+    return lines
+
+
+def _builds(lock: Lock) -> str:
+    return ", ".join(map(choice_text, lock.choices)) or "none"
+
+
+def _driver(lock: Lock) -> str:
+    if lock.needs.driver is None:
+        return "none needed"
+    return f">= {lock.needs.driver}"
+
+
+def _compute_capabilities(lock: Lock) -> str:
+    return " ".join(map(show_pair, lock.needs.compute_capabilities)) or "none needed"
+
+
+def _platform(lock: Lock) -> str:
+    return f"{lock.needs.platform}, glibc >= {show_pair(lock.needs.glibc)}"
+
+
+def _python(lock: Lock) -> str:
+    return show_pair(lock.needs.python)
+
+
+def _data(lock: Lock) -> str:
+    return lock.data
 
 
 _LOCK_FACTS: tuple[tuple[str, Callable[[Lock], str]], ...] = (
-    ("builds", lambda lock: ", ".join(map(choice_text, lock.choices)) or "none"),
-    ("driver", lambda lock: f">= {lock.needs.driver}" if lock.needs.driver else "none needed"),
-    ("compute capabilities", lambda lock: " ".join(map(show_pair, lock.needs.compute_capabilities)) or "none needed"),
-    ("platform", lambda lock: f"{lock.needs.platform}, glibc >= {show_pair(lock.needs.glibc)}"),
-    ("Python", lambda lock: show_pair(lock.needs.python)),
-    ("download", _lock_size),
-    ("data", lambda lock: lock.data),
+    ("builds", _builds),
+    ("driver", _driver),
+    ("compute capabilities", _compute_capabilities),
+    ("platform", _platform),
+    ("Python", _python),
+    ("download", download_text),
+    ("data", _data),
 )
 
 
-def lock_json(path: str, profile: str, status: str, new: Lock, changes: Comparison) -> dict[str, Any]:
-    """One profile of `lock --json`; `status` is written or unchanged."""
+def lock_json(
+    path: str, profile: str, status: str, new: Lock, changes: Comparison
+) -> dict[str, Any]:
+    """Return one profile of `lock --json`; `status` is written or unchanged."""
+    rows = []
+    for name, old_version, new_version in changes.packages:
+        rows.append({"name": name, "was": old_version, "now": new_version})
     return {
         "profile": profile,
         "path": path,
         "status": status,
-        "changes": [{"name": name, "was": was, "now": now} for name, was, now in changes.packages],
+        "changes": rows,
         "files": list(changes.files),
-        "frameworks": [to_plain(choice) for choice in new.choices],
+        "frameworks": to_plain(new.choices),
         "needs": to_plain(new.needs),
         "packages": len(new.pins),
         "download_bytes": download_bytes(new),
     }
 
 
+# ---- whether locks are up to date ---------------------------------------------------------------
+
+
 def states_lines(states: Sequence[State]) -> list[str]:
-    """A line a lock: "pylock.h100.toml is stale: frameworks were torch, are torch>=2.9"."""
+    """Return for each lock whether it is up to date, and what to do if it is not.
+
+    "pylock.h100.toml is stale: frameworks were torch, are torch>=2.9".
+    """
     lines = []
-    for one in states:
-        said = one.detail.removeprefix(f"{one.path}: ")
-        if one.status == "missing":
-            said = f"run gpuenv lock {one.profile}"
-        elif one.differences:
-            said = "; ".join(_difference(each.key, each.was, each.now) for each in one.differences)
-        lines.append(f"{one.path} is {one.status}" + (f": {said}" if said else ""))
-        if one.newer_data:
-            lines.append(f"  newer data: {one.newer_data} (gpuenv lock --upgrade uses it)")
+    for state in states:
+        lines += _state_lines(state)
+        if state.newer_data:
+            lines.append(f"  newer data: {state.newer_data} (gpuenv lock --upgrade uses it)")
     return lines
 
 
-def _difference(key: str, was: Any, now: Any) -> str:
-    """ "driver was 550.54.14, is 580.65.06"; of long lists only what came and went."""
-    if not isinstance(was or now, tuple):
-        return f"{key} was {_input(was)}, is {_input(now)}"
-    was, now = was or (), now or ()
-    if max(len(was), len(now)) > 3:
-        more = [f"{one} was added" for one in now if one not in was]
-        less = [f"{one} was removed" for one in was if one not in now]
-        return f"{key}: {', '.join(more + less) or 'the order changed'}"
-    return f"{key} were {', '.join(was) or 'none'}, are {', '.join(now) or 'none'}"
+def _state_lines(state: State) -> list[str]:
+    line = f"{state.path} is {state.status}"
+    command = f"run gpuenv lock {state.profile}"
+    if state.status == "fresh":
+        return [line]
+    if state.status == "missing":
+        return [f"{line}: {command}"]
+    detail = state.detail.removeprefix(f"{state.path}: ")
+    if state.differences:
+        detail = "; ".join(map(_difference_text, state.differences))
+    if detail:
+        line += f": {detail}"
+    return [line, f"  {command}"]
 
 
-def _input(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value or "none")
+def _difference_text(difference: Difference) -> str:
+    """Return "driver was 550.54.14, is 580.65.06"; of a long list only what came and went."""
+    key, old, new = difference.key, difference.was, difference.now
+    if not isinstance(old or new, tuple):
+        return f"{key} was {_input_text(old)}, is {_input_text(new)}"
+    old, new = old or (), new or ()
+    if max(len(old), len(new)) <= LONGEST_LIST:
+        return f"{key} were {', '.join(old) or 'none'}, are {', '.join(new) or 'none'}"
+    changes = [f"{text} was added" for text in new if text not in old]
+    changes += [f"{text} was removed" for text in old if text not in new]
+    return f"{key}: {', '.join(changes) or 'the order changed'}"
+
+
+def _input_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value or "none")
 
 
 def states_json(states: Sequence[State]) -> list[dict[str, Any]]:
-    """The "profiles" of `lock --check --json`."""
-    return [to_plain(one) for one in states]
+    """Return the "profiles" of `lock --check --json`."""
+    return [to_plain(state) for state in states]
+
+
+# ---- the commands of a project ------------------------------------------------------------------
 
 
 def beginning_lines(begun: Beginning, host: Host) -> list[str]:
-    """What `gpuenv init` wrote, and what comes next."""
+    """Return what `gpuenv init` wrote, and what to do next."""
     profiles, frameworks = ", ".join(begun.profiles), ", ".join(begun.frameworks)
-    lines = [f"wrote [tool.gpuenv] to {begun.path}: {frameworks}; Python {begun.python}; profiles {profiles}"]
+    facts = f"{frameworks}; Python {begun.python}; profiles {profiles}"
+    lines = [f"wrote [tool.gpuenv] to {begun.path}: {facts}"]
     if not host.gpus:
-        lines.append("no GPU was found or described: add a profile for one, with its gpu and driver")
+        lines.append(
+            "no GPU was found or described: add a profile for one, with its gpu and driver"
+        )
     return [*lines, "next: gpuenv lock"]
 
 
 def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> list[str]:
-    """Which lock `gpuenv sync` takes, what else would fit, and whether it is stale."""
-    names = [project.lock_path(profile) for profile in good]
-    also = f" ({' and '.join(names[1:])} would too; the closest and first is taken)" if names[1:] else ""
-    lines = [f"{names[0]} fits this host{also}"]
-    return lines + (states_lines([state])[:1] if state.status == "stale" else [])
+    """Return which lock `gpuenv sync` installs, and which others fit.
+
+    Args:
+        good: the profiles whose locks fit the host; the first one is installed.
+        state: the state of the first one's lock.
+    """
+    path, *others = [project.lock_path(profile) for profile in good]
+    line = f"{path} fits this host"
+    if others:
+        line += f" ({' and '.join(others)} would too; the closest and first is taken)"
+    if state.status != "stale":
+        return [line]
+    return [line, *_state_lines(state)]
+
+
+# ---- a lock on a host ---------------------------------------------------------------------------
 
 
 def survival_lines(
     path: str, who: str, count: int, reasons: Sequence[Reason], host: Host, *, used: int = 0
 ) -> list[str]:
-    """What speaks against a lock on a host, contradictions before doubts; with `used` further lines on one screen."""
-    failing = [reason for reason in reasons if not is_doubt(reason)]
-    unknown = any(reason.code.endswith("-unknown") for reason in reasons)
-    verdict = "would not work" if failing else "may not work" if unknown else "has nothing against it"
-    lines = wrapped(f"{path} ({who}, {count} packages) {verdict} on {host_text(host)}", "")
+    """Return what speaks against a lock on a host, failures before doubts, on one screen.
+
+    Args:
+        who: the tool that made the lock.
+        count: how many packages it has.
+        used: lines that the caller prints on the same screen.
+    """
+    failures = [reason for reason in reasons if not is_doubt(reason)]
+    doubts = [reason for reason in reasons if is_doubt(reason)]
+    subject = f"{path} ({who}, {quantity_text(count, 'package')})"
+    lines = wrapped(f"{subject} {_verdict_text(failures, doubts)} on {host_text(host)}", "")
     notes = []
-    for one in reasons:
-        if one not in failing:
-            kind = "not known" if one.code.endswith("-unknown") else "note"
-            notes += wrapped(f"{kind}: {reason_text(one)}", "  ")
-    return [*lines, *reason_lines(failing, max(LEAST, SCREEN - used - len(lines) - len(notes))), *notes]
+    for reason in doubts:
+        kind = "note"
+        if _is_unknown(reason):
+            kind = "not known"
+        notes += wrapped(f"{kind}: {reason_text(reason)}", "  ")
+    most = max(LEAST, SCREEN - used - len(lines) - len(notes))
+    return [*lines, *reason_lines(failures, most), *notes]
+
+
+def _verdict_text(failures: Sequence[Reason], doubts: Sequence[Reason]) -> str:
+    if failures:
+        return "would not work"
+    if any(map(_is_unknown, doubts)):
+        return "may not work"
+    return "violates no rule"
+
+
+def _is_unknown(reason: Reason) -> bool:
+    return reason.code.endswith("-unknown")

@@ -1,4 +1,4 @@
-"""The compatibility data as tables: `gpuenv matrix`."""
+"""The text and the JSON documents of `gpuenv matrix`: the compatibility data as tables."""
 
 from __future__ import annotations
 
@@ -9,93 +9,153 @@ from ..compat.audit import Audit
 from ..compat.catalog import Entry, Release, Variant
 from ..model import show_pair
 
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows of a table as lines, each column as wide as its widest cell; "-" for an empty one."""
-    cells = [[cell or "-" for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+Row = Sequence[str]
 
 
-def entries_lines(entries: Sequence[Entry]) -> list[str]:
-    """Frameworks with the variants of their newest release, then libraries; "-" where the platform has none."""
-    lines: list[str] = []
-    for kind in ("framework", "library"):
-        rows = [[kind, "newest", "releases", "variants"]]
-        for one in entries:
-            if one.kind == kind:
-                newest = one.releases[0] if one.releases else None
-                names = " ".join(variant.variant for variant in newest.variants) if newest else ""
-                rows.append([one.name, newest.version if newest else "", str(len(one.releases)), names])
-        lines += [*([""] if lines else []), *columns(rows)]
+def columns(rows: Sequence[Row]) -> list[str]:
+    """Return the lines of a table; each column is as wide as its widest cell.
+
+    An empty cell is shown as "-".
+    """
+    widths = [0] * len(rows[0])
+    for row in rows:
+        for place, cell in enumerate(row):
+            widths[place] = max(widths[place], len(cell or "-"))
+    lines = []
+    for row in rows:
+        cells = [f"{cell or '-':<{width}}" for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
     return lines
 
 
+# ---- list ---------------------------------------------------------------------------------------
+
+
+def entries_lines(entries: Sequence[Entry]) -> list[str]:
+    """Return frameworks with the variants of their newest release, and then libraries.
+
+    "-" means that the platform has none.
+    """
+    lines = columns(_entry_rows(entries, "framework"))
+    return [*lines, "", *columns(_entry_rows(entries, "library"))]
+
+
+def _entry_rows(entries: Sequence[Entry], kind: str) -> list[Row]:
+    rows: list[Row] = [[kind, "newest", "releases", "variants"]]
+    for entry in entries:
+        if entry.kind != kind:
+            continue
+        version, variants = "", ""
+        if entry.releases:
+            version, variants = entry.releases[0].version, " ".join(_variants(entry.releases[0]))
+        rows.append([entry.name, version, str(len(entry.releases)), variants])
+    return rows
+
+
+def _variants(release: Release) -> list[str]:
+    return [variant.variant for variant in release.variants]
+
+
 def entries_json(entries: Sequence[Entry], platform: str) -> dict[str, Any]:
-    """The document of `matrix list --json`."""
-    document: dict[str, Any] = {"platform": platform, "frameworks": [], "libraries": []}
-    for one in entries:
-        newest = one.releases[0] if one.releases else None
+    """Return the document of `matrix list --json`."""
+    rows: dict[str, list[dict[str, object]]] = {"framework": [], "library": []}
+    for entry in entries:
+        newest: str | None = None
+        variants: list[str] = []
+        if entry.releases:
+            newest, variants = entry.releases[0].version, _variants(entry.releases[0])
         row = {
-            "name": one.name,
-            "distributions": list(one.distributions),
-            "releases": len(one.releases),
-            "newest": newest.version if newest else None,
-            "variants": [variant.variant for variant in newest.variants] if newest else [],
-            "on_path": one.on_path,
+            "name": entry.name,
+            "distributions": list(entry.distributions),
+            "releases": len(entry.releases),
+            "newest": newest,
+            "variants": variants,
+            "on_path": entry.on_path,
         }
-        document["frameworks" if one.kind == "framework" else "libraries"].append(row)
-    return document
+        rows[entry.kind].append(row)
+    return {"platform": platform, "frameworks": rows["framework"], "libraries": rows["library"]}
+
+
+# ---- show ---------------------------------------------------------------------------------------
 
 
 def entry_lines(entry: Entry, platform: str) -> list[str]:
-    """A line a release, newest first; the facts are those of its first variant."""
-    rows = [["release", "variants", "CUDA", "cuDNN", "SASS", "PTX", "evidence"]]
+    """Return a line for each release, newest first, with the facts of its first variant."""
+    title = f"{entry.name} on {platform}"
+    if not entry.releases:
+        return [title, "no release is known"]
+    rows: list[Row] = [["release", "variants", "CUDA", "cuDNN", "SASS", "PTX", "evidence"]]
     for release in entry.releases:
         first = release.variants[0]
-        names = " ".join(dict.fromkeys(one.variant for one in release.variants))
+        variants = " ".join(dict.fromkeys(_variants(release)))
         facts = [first.cuda or "", first.cudnn or "", *_targets(first), first.code.evidence]
-        rows.append([release.version, names, *facts])
-    return [f"{entry.name} on {platform}", *(columns(rows) if entry.releases else ["no release is known"])]
+        rows.append([release.version, variants, *facts])
+    return [title, *columns(rows)]
 
 
 def entry_json(entry: Entry, platform: str) -> dict[str, Any]:
-    """The document of `matrix show NAME --json`: its releases, newest first, each as `release_json` has them."""
-    versions = [{"version": one.version, "variants": [*map(_variant_json, one.variants)]} for one in entry.releases]
+    """Return the document of `matrix show NAME --json`: the releases, newest first."""
+    versions = []
+    for release in entry.releases:
+        variants = list(map(_variant_json, release.variants))
+        versions.append({"version": release.version, "variants": variants})
     return {"name": entry.name, "platform": platform, "versions": versions}
 
 
 def release_lines(name: str, release: Release, platform: str) -> list[str]:
-    """A line a variant, then what is to be said of each: targets in few places, faults, the source."""
-    rows = [["variant", "wheel", "CUDA", "cuDNN", "SASS", "PTX", "Python", "evidence"]]
+    """Return a line for each variant, and then notes: partial targets, faults, the source."""
+    header = ["variant", "wheel", "CUDA", "cuDNN", "SASS", "PTX", "Python", "evidence"]
+    rows: list[Row] = [header]
     notes = []
-    for one in release.variants:
-        wheel = f"{one.distribution} {one.version}"
-        python = one.requires_python or ""
-        rows.append([one.variant, wheel, one.cuda or "", one.cudnn or "", *_targets(one), python, one.code.evidence])
-        if one.code.some:
-            notes.append(f"{one.variant} has in some libraries or few fat binaries only: {' '.join(one.code.some)}")
-        if one.bad:
-            severity, text, source = one.bad
-            notes.append(f"{one.variant} is known to be bad ({severity}): {text} ({source})")
-        notes.append(f"{one.variant} source: {one.code.source}")
+    for variant in release.variants:
+        wheel = f"{variant.distribution} {variant.version}"
+        versions = [variant.cuda or "", variant.cudnn or ""]
+        python = variant.requires_python or ""
+        targets = _targets(variant)
+        rows.append([variant.variant, wheel, *versions, *targets, python, variant.code.evidence])
+        notes += _notes(variant)
     return [f"{name} {release.version} on {platform}", *columns(rows), *notes]
 
 
+def _notes(variant: Variant) -> list[str]:
+    name, code, notes = variant.variant, variant.code, []
+    if code.some:
+        targets = " ".join(code.some)
+        notes.append(f"{name} has only in some libraries or in few fat binaries: {targets}")
+    if variant.bad:
+        severity, text, source = variant.bad
+        notes.append(f"{name}: known bad ({severity}): {text} ({source})")
+    notes.append(f"{name} source: {code.source}")
+    return notes
+
+
 def release_json(name: str, release: Release) -> dict[str, Any]:
-    """The document of `matrix show NAME VERSION --json`: targets without a suffix are numbers, others texts."""
-    return {"name": name, "version": release.version, "variants": [*map(_variant_json, release.variants)]}
+    """Return the document of `matrix show NAME VERSION --json`.
+
+    Targets without a suffix are numbers, others are texts.
+    """
+    variants = list(map(_variant_json, release.variants))
+    return {"name": name, "version": release.version, "variants": variants}
 
 
 def _targets(variant: Variant) -> tuple[str, str]:
-    """SASS and PTX as a table shows them: "none" is known to be empty."""
-    lists = (variant.code.sass, variant.code.ptx)
-    sass, ptx = ("unknown" if one is None else " ".join(one) or "none" for one in lists)
-    return sass, ptx
+    """Return SASS and PTX as the table shows them."""
+    return _targets_text(variant.code.sass), _targets_text(variant.code.ptx)
 
 
-def _variant_json(variant: Variant) -> dict[str, Any]:
-    code, bad = variant.code, variant.bad
+def _targets_text(targets: Sequence[str] | None) -> str:
+    if targets is None:
+        return "unknown"
+    return " ".join(targets) or "none"
+
+
+def _variant_json(variant: Variant) -> dict[str, object]:
+    code = variant.code
+    made_by, known_bad = None, None
+    if code.made_by:
+        made_by = show_pair(code.made_by)
+    if variant.bad:
+        known_bad = dict(zip(("severity", "text", "source"), variant.bad, strict=True))
     return {
         "variant": variant.variant,
         "cuda": variant.cuda,
@@ -111,46 +171,64 @@ def _variant_json(variant: Variant) -> dict[str, Any]:
         "indexes": list(variant.indexes),
         "evidence": code.evidence,
         "some": _numbers(code.some),
-        "made_by": show_pair(code.made_by) if code.made_by else None,
-        "known_bad": {"severity": bad[0], "text": bad[1], "source": bad[2]} if bad else None,
+        "made_by": made_by,
+        "known_bad": known_bad,
     }
 
 
 def _numbers(targets: Sequence[str] | None) -> list[int | str] | None:
-    return None if targets is None else [int(one) if one.isdigit() else one for one in targets]
+    if targets is None:
+        return None
+    return list(map(_number, targets))
+
+
+def _number(target: str) -> int | str:
+    if target.isdigit():
+        return int(target)
+    return target
+
+
+# ---- check --------------------------------------------------------------------------------------
 
 
 def audit_ok(audit: Audit) -> bool:
-    """True if no facts contradict one another and every row has a source. What is not known is no contradiction."""
+    """Return whether no facts contradict one another and every row has a source.
+
+    An unknown fact contradicts nothing.
+    """
     return not audit.contradictions and not audit.unsourced
 
 
 def audit_lines(audit: Audit, most: int = 20) -> list[str]:
-    """How much is known, then what is wrong, at most `most` of each kind."""
-    lines = ["rows of device code: " + ", ".join(f"{count} {kind}" for kind, count in audit.counts)]
+    """Return how much is known, and then what is wrong, at most `most` lines of each kind."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in audit.counts)
+    lines = [f"rows of device code: {counts}"]
     if audit.records:
         total = sum(count for _, count in audit.records)
         lines.append(f"wheels scanned: {total} of {len(audit.records)} distributions")
         lines += [f"  {name} {count}" for name, count in audit.records]
     if audit.unlisted:
-        lines.append(f"not in the index snapshot, so that nothing can be missed: {', '.join(audit.unlisted)}")
+        names = ", ".join(audit.unlisted)
+        lines.append(f"not in the index snapshot, so that gaps cannot be seen: {names}")
     kinds = (
         ("in scope and not scanned", audit.unscanned),
         ("carried by a build and not by its cuDNN", audit.narrowed),
         ("rows without a source", audit.unsourced),
         ("contradictions", audit.contradictions),
     )
-    for title, found in kinds:
-        lines.append(f"{title}: {len(found)}")
-        lines += [f"  {one}" for one in found[:most]]
-        if len(found) > most:
-            lines.append(f"  and {len(found) - most} more (--json names all)")
-    lines.append("the data agrees with itself" if audit_ok(audit) else "the data is NOT right")
-    return lines
+    for title, findings in kinds:
+        lines.append(f"{title}: {len(findings)}")
+        lines += [f"  {finding}" for finding in findings[:most]]
+        if len(findings) > most:
+            lines.append(f"  and {len(findings) - most} more (--json lists all)")
+    verdict = "the data has errors: correct the rows above"
+    if audit_ok(audit):
+        verdict = "the data agrees with itself"
+    return [*lines, verdict]
 
 
 def audit_json(audit: Audit) -> dict[str, Any]:
-    """The document of `matrix check --json`."""
+    """Return the document of `matrix check --json`."""
     return {
         "ok": audit_ok(audit),
         "counts": dict(audit.counts),

@@ -1,4 +1,4 @@
-"""What `gpuenv pip install` says of what it does to an environment."""
+"""The text of `gpuenv pip install` about its changes to an environment, and its JSON document."""
 
 from __future__ import annotations
 
@@ -12,31 +12,52 @@ from .values import choice_text, reason_text
 
 
 def step_lines(plan: Plan, steps: Sequence[Step], *, dry: bool) -> list[str]:
-    """What was chosen, the warnings, and a line for each distribution that changes."""
+    """Return what was chosen, the warnings, and a line for each distribution that changes.
+
+    Args:
+        dry: the steps are only planned.
+    """
     lines = [choice_text(choice) for choice in plan.choices]
     lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
     if not steps:
-        return [*lines, "nothing to install: all of it is there"]
-    would = "would " if dry else ""
+        lines.append("nothing to install: the environment has everything")
     for step in steps:
-        if step.new is None:
-            lines.append(f"{would}remove {step.name} {step.old}")
-        elif step.old is None:
-            lines.append(f"{would}install {step.name} {step.new}")
-        else:
-            lines.append(f"{would}install {step.name} {step.new}, was {step.old}")
+        text = _step_text(step)
+        if dry:
+            text = f"would {text}"
+        lines.append(text)
     return lines
+
+
+def _step_text(step: Step) -> str:
+    if step.new is None:
+        return f"remove {step.name} {step.old}"
+    if step.old is None:
+        return f"install {step.name} {step.new}"
+    return f"install {step.name} {step.new}, was {step.old}"
 
 
 def pip_json(
     prefix: str, plan: Plan, steps: Sequence[Step], checks: Sequence[Check] | None, *, dry: bool
 ) -> dict[str, Any]:
-    """The document of `pip install --json`; "verify" is that of `verify --json`, null where none was made."""
+    """Return the document of `pip install --json`.
+
+    "verify" is the document of `verify --json`, or null without a verification.
+    """
+    installed, removed = [], []
+    for step in steps:
+        if step.new is None:
+            removed.append({"name": step.name, "version": step.old})
+        else:
+            installed.append({"name": step.name, "version": step.new, "was": step.old})
+    verification = None
+    if checks is not None:
+        verification = checks_json(checks)
     return {
         "target": prefix,
         "dry_run": dry,
         "frameworks": {choice.framework: choice.version for choice in plan.choices},
-        "installed": [{"name": one.name, "version": one.new, "was": one.old} for one in steps if one.new is not None],
-        "removed": [{"name": one.name, "version": one.old} for one in steps if one.new is None],
-        "verify": None if checks is None else checks_json(checks),
+        "installed": installed,
+        "removed": removed,
+        "verify": verification,
     }

@@ -1,19 +1,22 @@
-"""Values to text: the only place that writes sentences. JSON shapes are those of the command-line contract."""
+"""The text and the JSON documents of hosts, plans, errors and checks."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
-from ..model import Check, Host, Plan, Rejection, show_pair
+from ..model import Check, Gpu, Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
+from .refusals import explanation_json, explanation_lines
 from .values import (
     choice_text,
     download_bytes,
+    download_text,
     fact_text,
     is_doubt,
+    quantity_text,
     reason_text,
     reasons_json,
     size,
@@ -38,33 +41,18 @@ __all__ = [
 ]
 
 MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
+CHECK_FIELDS = ("name", "subject", "status", "evidence", "seconds")
 
 
-# ---- hosts --------------------------------------------------------------------------------------------------------
+# ---- hosts --------------------------------------------------------------------------------------
 
 
 def host_lines(host: Host) -> list[str]:
-    """What is known of a host, a fact a line, then its problems."""
-    lines = []
-    for gpu in host.gpus:
-        known = "unknown compute capability"
-        if gpu.compute_capability is not None:
-            known = f"compute capability {show_pair(gpu.compute_capability)}"
-        memory = f", {size(gpu.memory_total)}" if gpu.memory_total else ""
-        free = f" ({size(gpu.memory_free)} free)" if gpu.memory_free is not None and memory else ""
-        number = f"GPU {gpu.index}" if gpu.index is not None else "GPU"
-        lines.append(f"{number:<8} {gpu.name}, {known}{memory}{free}{', MIG' if gpu.mig else ''}")
+    """Return one line for each fact about a host, and then its problems with their hints."""
+    lines = [_gpu_line(gpu) for gpu in host.gpus]
     if not host.gpus:
         lines.append("GPU      none")
-    cuda = f" (CUDA {show_pair(host.driver_cuda)})" if host.driver_cuda else ""
-    lines.append(f"driver   {host.driver or ('unknown' if host.gpus else 'none')}{cuda}")
-    where = f", {host.virtualization}" if host.virtualization else ""
-    glibc = f", glibc {show_pair(host.glibc)}" if host.glibc else ""
-    lines.append(f"platform {host.platform}{glibc}{where}")
-    python = host.python
-    version = python.full_version or show_pair(python.version)
-    path = f" at {python.executable}" if python.executable else ""
-    lines.append(f"Python   {version}{' free-threaded' if python.free_threaded else ''}{path}")
+    lines += [_driver_line(host), _platform_line(host), _python_line(host)]
     for problem in host.problems:
         lines.append(f"! {problem.code}: {problem.detail}")
         if problem.hint:
@@ -72,28 +60,84 @@ def host_lines(host: Host) -> list[str]:
     return lines
 
 
-# ---- plans --------------------------------------------------------------------------------------------------------
+def _gpu_line(gpu: Gpu) -> str:
+    name = "GPU"
+    if gpu.index is not None:
+        name = f"GPU {gpu.index}"
+    line = f"{name:<8} {gpu.name}, "
+    if gpu.compute_capability is None:
+        line += "unknown compute capability"
+    else:
+        line += f"compute capability {show_pair(gpu.compute_capability)}"
+    if gpu.memory_total:
+        line += f", {size(gpu.memory_total)}"
+        if gpu.memory_free is not None:
+            line += f" ({size(gpu.memory_free)} free)"
+    if gpu.mig:
+        line += ", MIG"
+    return line
+
+
+def _driver_line(host: Host) -> str:
+    driver = host.driver
+    if not driver:
+        driver = "none"
+        if host.gpus:
+            driver = "unknown"
+    line = f"driver   {driver}"
+    if host.driver_cuda:
+        line += f" (CUDA {show_pair(host.driver_cuda)})"
+    return line
+
+
+def _platform_line(host: Host) -> str:
+    parts = [f"platform {host.platform}"]
+    if host.glibc:
+        parts.append(f"glibc {show_pair(host.glibc)}")
+    if host.virtualization:
+        parts.append(host.virtualization)
+    return ", ".join(parts)
+
+
+def _python_line(host: Host) -> str:
+    python = host.python
+    line = f"Python   {python.full_version or show_pair(python.version)}"
+    if python.free_threaded:
+        line += " free-threaded"
+    if python.executable:
+        line += f" at {python.executable}"
+    return line
+
+
+# ---- plans --------------------------------------------------------------------------------------
 
 
 def plan_lines(plan: Plan, path: str) -> list[str]:
-    """What was chosen, what it needs, what was passed over, where the lock is."""
+    """Return what was chosen, what it needs, what was passed over, and where the lock is."""
     lines = [choice_text(choice) for choice in plan.choices]
-    needs = plan.needs
-    if needs.driver is not None:
-        have = f"; this host has {plan.host.driver}" if plan.host.driver else "; the host's driver is not known"
-        lines.append(f"needs driver >= {needs.driver}{have}")
+    if plan.needs.driver is not None:
+        lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
     lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
     if plan.skipped:
         lines.append("passed over:")
         lines += [f"  {line}" for line in skipped_lines(plan.skipped)]
-    unknown = sum(pin.wheel.size is None for pin in plan.pins)
-    more = f" and {unknown} of unknown size" if unknown else ""
-    lines.append(f"wrote {path}: {len(plan.pins)} packages, {size(download_bytes(plan))}{more}")
+    count = quantity_text(len(plan.pins), "package")
+    lines.append(f"wrote {path}: {count}, {download_text(plan)}")
     return lines
 
 
+def _driver_need_line(need: str, driver: str | None) -> str:
+    if driver:
+        return f"needs driver >= {need}; this host has {driver}"
+    return f"needs driver >= {need}; the driver of this host is unknown"
+
+
 def solution_lines(plan: Plan, paths: Sequence[str]) -> list[str]:
-    """The lines of a plan, then those of the wheels beside its conda packages; `paths` are their lock files."""
+    """Return the lines of a plan, and then those of the wheels beside its conda packages.
+
+    Args:
+        paths: the lock files of both.
+    """
     lines = plan_lines(plan, paths[0])
     if plan.wheels is not None:
         lines += plan_lines(plan.wheels, paths[1])
@@ -101,37 +145,57 @@ def solution_lines(plan: Plan, paths: Sequence[str]) -> list[str]:
 
 
 def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
-    """The document of `solve --json`; "pip" is that of the wheels. `paths` is () without a file."""
-    document = plan_json(plan, paths[0] if paths else None)
+    """Return the document of `solve --json`; "pip" is the document of the wheels.
+
+    Args:
+        paths: the lock files; () without a file.
+    """
+    path = None
+    if paths:
+        path = paths[0]
+    document = plan_json(plan, path)
     if plan.wheels is not None:
         document["pip"] = plan_json(plan.wheels, paths[1])
     return document
 
 
 def skipped_lines(skipped: Sequence[Rejection], most: int = 4) -> list[str]:
-    """A line for each build, at most `most` of them."""
-    lines = []
-    for item in skipped[:most]:
-        who = f"{item.name} {item.version}"
-        facts = [fact_text(reason) if reason.subject == who else reason_text(reason) for reason in item.reasons]
-        lines.append(f"{who}: {'; '.join(facts)}")
+    """Return a line for each build that was passed over, for at most `most` of them."""
+    lines = [_skipped_line(rejection) for rejection in skipped[:most]]
     if len(skipped) > most:
-        lines.append(f"and {len(skipped) - most} more (--json names all)")
+        lines.append(f"and {len(skipped) - most} more (--json lists all)")
     return lines
 
 
+def _skipped_line(rejection: Rejection) -> str:
+    release = f"{rejection.name} {rejection.version}"
+    facts = []
+    for reason in rejection.reasons:
+        if reason.subject == release:
+            facts.append(fact_text(reason))
+        else:
+            facts.append(reason_text(reason))
+    return f"{release}: {'; '.join(facts)}"
+
+
 def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
-    """The document of `solve --json`."""
-    frameworks = {
-        choice.framework: {
+    """Return the document of `solve --json` for one lock file."""
+    frameworks = {}
+    for choice in plan.choices:
+        cuda = None
+        if choice.cuda is not None:
+            cuda = show_pair(choice.cuda)
+        frameworks[choice.framework] = {
             "version": choice.version,
-            "cuda": None if choice.cuda is None else show_pair(choice.cuda),
+            "cuda": cuda,
             "cudnn": choice.cudnn,
             "variant": choice.variant,
             "evidence": choice.evidence,
         }
-        for choice in plan.choices
-    }
+    skipped = []
+    for rejection in plan.skipped:
+        reasons = reasons_json(rejection.reasons)
+        skipped.append({"name": rejection.name, "version": rejection.version, "reasons": reasons})
     return {
         "lock": path,
         "host": to_plain(plan.host),
@@ -139,22 +203,21 @@ def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
         "packages": len(plan.pins),
         "download_bytes": download_bytes(plan),
         "needs": to_plain(plan.needs),
-        "warnings": [to_plain(reason) for reason in plan.warnings],
-        "skipped": [
-            {"name": item.name, "version": item.version, "reasons": reasons_json(item.reasons)} for item in plan.skipped
-        ],
+        "warnings": to_plain(plan.warnings),
+        "skipped": skipped,
     }
 
 
-# ---- refusals -----------------------------------------------------------------------------------------------------
+# ---- errors -------------------------------------------------------------------------------------
 
 
 def error_lines(error: GpuEnvError) -> list[str]:
-    """One line, its hint included, and the reasons where the error carries some."""
-    lines = [f"gpuenv: {error.message}" + (f"; {error.hint}" if error.hint else "")]
+    """Return the message with its hint, and the reasons of an error that has some."""
+    line = f"gpuenv: {error.message}"
+    if error.hint:
+        line += f"; {error.hint}"
+    lines = [line]
     if isinstance(error, NoSolutionError):
-        from .refusals import explanation_lines
-
         lines += explanation_lines(error.explanation)
     elif isinstance(error, HostMismatchError):
         lines += [f"  {reason_text(reason)}" for reason in error.reasons]
@@ -162,45 +225,67 @@ def error_lines(error: GpuEnvError) -> list[str]:
 
 
 def error_json(error: GpuEnvError) -> dict[str, Any]:
-    """A failure under --json: code, message, hint, and the explanation or reasons where there are some."""
-    document: dict[str, Any] = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+    """Return the document of a failure under --json: the error and the reasons that it has."""
+    fields = {"code": error.code, "message": error.message, "hint": error.hint}
+    document: dict[str, Any] = {"error": fields}
     if isinstance(error, NoSolutionError):
-        from .refusals import explanation_json
-
         document |= explanation_json(error.explanation)
     elif isinstance(error, HostMismatchError):
         document["reasons"] = reasons_json(error.reasons)
     return document
 
 
-# ---- checks -------------------------------------------------------------------------------------------------------
+# ---- checks -------------------------------------------------------------------------------------
 
 
-def check_lines(checks: Sequence[Check]) -> list[str]:
-    """A line a check, evidence behind it; then the sum."""
-    width = max((len(f"{check.name} {check.subject}") for check in checks), default=0)
+def check_lines(checks: Sequence[Check], *, hint: bool = True) -> list[str]:
+    """Return a line for each check with its evidence, and then the totals.
+
+    Args:
+        hint: say what to do if something is not verified.
+    """
+    names = [f"{check.name} {check.subject}".strip() for check in checks]
+    width = max(map(len, names), default=0)
     lines = []
-    for check in checks:
-        who = f"{check.name} {check.subject}".strip()
-        head, *rest = check.evidence.split(os.linesep)
-        lines.append(f"{MARKS[check.status]} {who:<{width}} {head}".rstrip())
+    for check, name in zip(checks, names, strict=True):
+        first, *rest = check.evidence.split(os.linesep)
+        lines.append(f"{MARKS[check.status]} {name:<{width}} {first}".rstrip())
         lines += [f"{'':{width + 5}} {line}" for line in rest]
-    counts = {status: sum(check.status == status for check in checks) for status in MARKS}
-    verdict = "verified" if ok(checks) else "NOT verified"
-    lines.append(f"{verdict}: {counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown")
-    return lines
+    verdict = "NOT verified"
+    if ok(checks):
+        verdict = "verified"
+    counts = _counts(checks)
+    totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
+    line = f"{verdict}: {totals}"
+    if hint and not ok(checks):
+        line += "; gpuenv doctor suggests a fix"
+    return [*lines, line]
+
+
+def _counts(checks: Sequence[Check]) -> Mapping[str, int]:
+    counts = dict.fromkeys(MARKS, 0)
+    for check in checks:
+        counts[check.status] += 1
+    return counts
 
 
 def ok(checks: Sequence[Check]) -> bool:
-    """True if there are checks, none failed, and each GPU that is there was proved.
+    """Return whether there are checks, none failed, and every visible GPU was proved to work.
 
-    An unknown is no proof and no failure; but on a device that is full or busy nothing of the environment was seen.
+    An unknown result is neither proof nor failure. But a device that is full or busy shows nothing
+    about the environment, so that an unknown result of a device is not enough.
     """
-    unproved = any(one.name == "device" and one.subject and one.status == "unknown" for one in checks)
-    return bool(checks) and not unproved and all(check.status != "fail" for check in checks)
+    for check in checks:
+        unproved_device = check.name == "device" and check.subject and check.status == "unknown"
+        if check.status == "fail" or unproved_device:
+            return False
+    return bool(checks)
 
 
 def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
-    """The document of `verify --json`."""
-    fields = ("name", "subject", "status", "evidence", "seconds")
-    return {"ok": ok(checks), "checks": [{field: getattr(check, field) for field in fields} for check in checks]}
+    """Return the document of `verify --json`."""
+    return {"ok": ok(checks), "checks": list(map(_check_json, checks))}
+
+
+def _check_json(check: Check) -> dict[str, object]:
+    return {field: getattr(check, field) for field in CHECK_FIELDS}

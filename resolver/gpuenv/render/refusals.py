@@ -1,178 +1,269 @@
-"""Why not, on one screen: reasons that share a fact on one line, then the changes that help."""
+"""Explain on one screen why there is no solution, and which changes help.
+
+Reasons that share a fact are drawn together on one line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import Change, Explanation, Reason
-from ..model import Host, Plan, show_pair
+from ..model import Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
-from .values import choice_text, is_doubt, reasons_json
+from .values import (
+    choice_text,
+    found_text,
+    is_doubt,
+    is_stated,
+    quantity_text,
+    reason_text,
+    reasons_json,
+    sentence,
+)
 
 WIDTH = 100
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
+INDENT = "  "
 
-Fact = tuple[str, str]  # need, have
+Item = list[str]  # the lines of one sentence
 
 
 def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
-    """The reasons, those that say the same of several builds on one line, then the changes that help.
+    """Return the reasons and then the changes that help.
 
-    With `used` lines that a caller puts before them they fit SCREEN lines of WIDTH characters.
+    Args:
+        used: lines that the caller prints before. With them, the result fits SCREEN lines of
+            WIDTH characters.
     """
     changes = change_lines(explanation.changes)
-    return [*reason_lines(explanation.reasons, max(LEAST, SCREEN - used - len(changes))), *changes]
+    most = max(LEAST, SCREEN - used - len(changes))
+    return [*reason_lines(explanation.reasons, most), *changes]
 
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
-    """The answer of `gpuenv explain` to what cannot be had: what was asked where, then why, then what would help."""
-    head = wrapped(f"not possible: {explanation.subject} on {host_text(host)}", "")
+    """Return the answer of `gpuenv explain` if there is no solution."""
+    text = f"Resolution is impossible: {explanation.subject} on {host_text(host)}"
+    head = wrapped(text, "")
     return [*head, *explanation_lines(explanation, len(head))]
 
 
 def host_text(host: Host) -> str:
-    """ "linux-x86_64, Python 3.12, H100, driver 580.65.06"."""
-    gpus = " and ".join(dict.fromkeys(gpu.name for gpu in host.gpus)) or "no GPU"
-    driver = [f"driver {host.driver}"] if host.driver else []
-    return ", ".join([host.platform, f"Python {show_pair(host.python.version)}", gpus, *driver])
+    """Return "linux-x86_64, Python 3.12, H100, driver 580.65.06"."""
+    gpus = " and ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
+    parts = [host.platform, f"Python {show_pair(host.python.version)}", gpus or "no GPU"]
+    if host.driver:
+        parts.append(f"driver {host.driver}")
+    return ", ".join(parts)
 
 
 def change_lines(changes: Sequence[Change]) -> list[str]:
-    """What would help, a change an item."""
+    """Return the changes that help, each as one item, or that none was found."""
     if not changes:
-        return ["no small change of the request, the driver, the Python or the GPU was found to help"]
-    return ["what would help (each is enough):"] + [
-        line for one in changes for line in wrapped(f"{one.change}: gives {one.gives}", "  ")
-    ]
-
-
-def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
-    """At most `most` lines. Facts of one kind about builds of one package are drawn together as far as they must."""
-    groups: dict[tuple[str, str], dict[Fact, list[str]]] = {}
-    for reason in reasons:
-        # A folder with two owners is what is shared: by what they are, not by the folder.
-        name = "" if reason.code == "two-owners" else reason.subject.partition(" ")[0]
-        facts = groups.setdefault((reason.code, name), {})
-        facts.setdefault((reason.need, reason.have), []).append(reason.subject)
-    items = [_items(code, facts) for (code, _), facts in groups.items()]
-    coarser = [[_by_need(facts), [_together(facts)]] for facts in groups.values()]
-    while sum(map(len, (line for item in items for line in item))) > most:
-        large = [place for place in range(len(items)) if len(items[place]) > 1 and coarser[place]]
-        if not large:
-            break
-        largest = max(large, key=lambda place: len(items[place]))
-        items[largest] = coarser[largest].pop(0)
-    lines = [item for group in items for item in group]
-    kept: list[str] = []
-    for place, item in enumerate(lines):
-        if len(kept) + len(item) > most - (place < len(lines) - 1):
-            return [*kept, f"  and {len(lines) - place} more such facts (--json names all)"]
-        kept += item
-    return kept
-
-
-def _items(code: str, facts: dict[Fact, list[str]]) -> list[list[str]]:
-    """The lines of each fact of a group."""
-    if code == "two-owners":
-        folders = list(dict.fromkeys(subject for subjects in facts.values() for subject in subjects))
-        have = next(iter(facts))[1]
-        also = f" (so for {' and '.join(folders[1:])})" if folders[1:] else ""
-        return [wrapped(f"{folders[0]} is of both {have}{also}", "  ")]
-    if code.startswith("known-"):
-        return [
-            wrapped(f"{_who(list(dict.fromkeys(subjects)))}: known to be bad, it {have}", "  ")
-            for (_, have), subjects in facts.items()
-        ]
-    return [wrapped(_said(subjects, need, have), "  ") for (need, have), subjects in facts.items()]
-
-
-def _by_need(facts: dict[Fact, list[str]]) -> list[list[str]]:
-    """A line for each need, with what the first of the builds has."""
-    needs: dict[str, list[tuple[str, str]]] = {}
-    for (need, have), subjects in facts.items():
-        needs.setdefault(need, []).extend((subject, have) for subject in subjects)
-    lines = []
-    for need, rows in needs.items():
-        names = list(dict.fromkeys(subject for subject, _ in rows))
-        alike = "" if len({have for _, have in rows}) == 1 else " or the like"
-        lines.append(wrapped(_said(names, need, rows[0][1]) + alike, "  "))
+        return wrapped(
+            "no small change of the request, the driver, the Python or the GPU helps; "
+            "ask for other frameworks or use another host",
+            "",
+        )
+    lines = ["what helps (each change is sufficient):"]
+    for change in changes:
+        lines += wrapped(f"{change.change}: gives {change.gives}", INDENT)
     return lines
 
 
-def _said(subjects: Sequence[str], need: str, have: str) -> str:
-    names = list(dict.fromkeys(subjects))
-    return f"{_who(names)} {'needs' if len(names) == 1 else 'need'} {need}; have {have}"
+# ---- reasons ------------------------------------------------------------------------------------
 
 
-def _who(names: Sequence[str]) -> str:
-    """ "torch 2.15.0"; "torch 2.15.0 and 2.14.1"; "torch 2.15.0 and 9 others down to 2.1.0"."""
-    first, *rest = names
-    if not rest:
-        return first
-    same = first.partition(" ")[0] + " "
-    last = rest[-1].removeprefix(same)
-    return f"{first} and {last}" if len(rest) == 1 else f"{first} and {len(rest)} others down to {last}"
+class _Group:
+    """Reasons of one kind about builds of one package: subjects by (need, have)."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        self.subjects: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, reason: Reason) -> None:
+        subjects = self.subjects.setdefault((reason.need, reason.have), [])
+        if reason.subject not in subjects:
+            subjects.append(reason.subject)
+
+    def all_subjects(self) -> list[str]:
+        subjects: dict[str, None] = {}
+        for names in self.subjects.values():
+            subjects.update(dict.fromkeys(names))
+        return list(subjects)
+
+    def exact(self) -> list[Item]:
+        """Return an item for each fact."""
+        if self.code == "two-owners":
+            return [self._owners()]
+        items = []
+        for (need, have), subjects in self.subjects.items():
+            items.append(wrapped(sentence(self.code, subjects, need, have), INDENT))
+        return items
+
+    def _owners(self) -> Item:
+        folders = self.all_subjects()
+        (need, have), _ = next(iter(self.subjects.items()))
+        text = sentence(self.code, folders[:1], need, have)
+        if folders[1:]:
+            text += f" (the same for {' and '.join(folders[1:])})"
+        return wrapped(text, INDENT)
+
+    def by_need(self) -> list[Item]:
+        """Return an item for each need, with what the first of the builds has."""
+        subjects: dict[str, dict[str, None]] = {}
+        found: dict[str, list[str]] = {}
+        for (need, have), names in self.subjects.items():
+            subjects.setdefault(need, {}).update(dict.fromkeys(names))
+            found.setdefault(need, []).append(have)
+        items = []
+        for need, names_of_need in subjects.items():
+            text = sentence(self.code, list(names_of_need), need, found[need][0])
+            if len(found[need]) > 1:
+                text += " or similar"
+            items.append(wrapped(text, INDENT))
+        return items
+
+    def first_and_last(self) -> list[Item]:
+        """Return one item with the first and the last fact."""
+        facts = list(self.subjects.items())
+        ((need, have), first), ((last_need, last_have), last) = facts[0], facts[-1]
+        subjects = self.all_subjects()
+        if is_stated(self.code, need):
+            return [wrapped(f"{sentence(self.code, subjects, need, have)} or similar", INDENT)]
+        text = f"{first[0]} needs {need}, {last[-1]} needs {last_need}"
+        if subjects[2:]:
+            text += f", and {len(subjects) - 2} between them are similar"
+        text += f"; {found_text(self.code, have, plural=True)}"
+        if last_have != have:
+            text += f", and {last_have}"
+        return [wrapped(text, INDENT)]
 
 
-def _together(facts: dict[Fact, list[str]]) -> list[str]:
-    """The first and the last of many facts about builds of one package."""
-    rows = [(subjects, need, have) for (need, have), subjects in facts.items()]
-    (first, need, have), (last, other, its) = rows[0], rows[-1]
-    names = list(dict.fromkeys(name for subjects, _, _ in rows for name in subjects))
-    text = f"{first[0]} needs {need}, {last[-1]} {other}" + (f", {len(names) - 2} between alike" if names[2:] else "")
-    return wrapped(f"{text}; have {have}" + ("" if have == its else f", and {its}"), "  ")
+def reason_lines(reasons: Iterable[Reason], most: int) -> list[str]:
+    """Return at most `most` lines. Facts of one kind are drawn together as far as they must."""
+    groups = _grouped(reasons)
+    return _cut_to(_fitted(groups, most), most)
+
+
+def _grouped(reasons: Iterable[Reason]) -> list[_Group]:
+    groups: dict[tuple[str, str], _Group] = {}
+    for reason in reasons:
+        name = reason.subject.partition(" ")[0]
+        if reason.code == "two-owners":
+            name = ""  # the subject is a folder: folders with the same two owners belong together
+        group = groups.setdefault((reason.code, name), _Group(reason.code))
+        group.add(reason)
+    return list(groups.values())
+
+
+def _fitted(groups: Sequence[_Group], most: int) -> list[Item]:
+    """Make the largest groups coarser until all items have at most `most` lines."""
+    items = [group.exact() for group in groups]
+    coarser = [[group.by_need(), group.first_and_last()] for group in groups]
+    while _line_count(items) > most:
+        largest = None
+        for place, group_items in enumerate(items):
+            can_shrink = len(group_items) > 1 and coarser[place]
+            if can_shrink and (largest is None or len(group_items) > len(items[largest])):
+                largest = place
+        if largest is None:
+            break
+        items[largest] = coarser[largest].pop(0)
+    flat = []
+    for group_items in items:
+        flat += group_items
+    return flat
+
+
+def _line_count(items: Iterable[Sequence[Item]]) -> int:
+    count = 0
+    for group_items in items:
+        count += sum(map(len, group_items))
+    return count
+
+
+def _cut_to(items: Sequence[Item], most: int) -> list[str]:
+    """Return the lines of the first items; the last line says how many items are left out."""
+    lines: list[str] = []
+    for place, item in enumerate(items):
+        room = most
+        if place < len(items) - 1:
+            room -= 1
+        if len(lines) + len(item) > room:
+            return [*lines, f"{INDENT}and {len(items) - place} more (--json lists all)"]
+        lines += item
+    return lines
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """Lines of at most WIDTH characters (a longer word stays whole), further ones indented more."""
+    """Return lines of at most WIDTH characters; later lines are indented more.
+
+    A longer word stays whole.
+    """
     lines, line = [], indent
     for word in text.split():
-        if line.strip() and len(line) + 1 + len(word) > WIDTH:
+        if not line.strip():
+            line += word
+        elif len(line) + 1 + len(word) > WIDTH:
             lines.append(line)
-            line = indent + "    "
-        line += word if not line.strip() else f" {word}"
+            line = f"{indent}    {word}"
+        else:
+            line += f" {word}"
     return [*lines, line]
 
 
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """The document of `explain --json`, and of a refusal under --json."""
+    """Return the document of `explain --json`, and of a failure under --json."""
     return {
         "possible": False,
         "reasons": reasons_json(explanation.reasons),
-        "smallest_changes": [{"change": change.change, "gives": change.gives} for change in explanation.changes],
+        "smallest_changes": _changes_json(explanation.changes),
     }
 
 
-def lock_json(path: str, who: str, count: int, reasons: Sequence[Reason], changes: Sequence[Change]) -> dict[str, Any]:
-    """The document of `explain LOCK --json`."""
+def lock_json(
+    path: str, who: str, count: int, reasons: Sequence[Reason], changes: Sequence[Change]
+) -> dict[str, Any]:
+    """Return the document of `explain LOCK --json`.
+
+    Args:
+        who: the tool that made the lock.
+        count: how many packages it has.
+    """
     return {
         "possible": all(map(is_doubt, reasons)),
         "reasons": reasons_json(reasons),
-        "smallest_changes": [{"change": change.change, "gives": change.gives} for change in changes],
+        "smallest_changes": _changes_json(changes),
         "lock": path,
         "created_by": who,
         "packages": count,
     }
 
 
-# ---- what is possible ---------------------------------------------------------------------------------------------
+def _changes_json(changes: Iterable[Change]) -> list[Mapping[str, str]]:
+    return [{"change": change.change, "gives": change.gives} for change in changes]
+
+
+# ---- what is possible ---------------------------------------------------------------------------
 
 
 def possible_lines(plan: Plan) -> list[str]:
-    """What would be chosen, and why newer builds were passed over."""
-    chosen = [choice_text(choice) for choice in plan.choices] or [f"{len(plan.pins)} packages"]
-    lines = [line for one in chosen for line in wrapped(f"possible: {one}", "")]
-    needs = plan.needs
-    if needs.driver is not None:
-        lines.append(f"needs driver >= {needs.driver}")
-    lines += [
-        line
-        for reason in plan.warnings
-        for line in wrapped(f"warning: {_said([reason.subject], reason.need, reason.have)}", "")
-    ]
-    reasons = [reason for one in plan.skipped for reason in one.reasons]
+    """Return what would be chosen, and why newer builds were passed over."""
+    lines = []
+    for choice in plan.choices:
+        lines += wrapped(f"possible: {choice_text(choice)}", "")
+    if not plan.choices:
+        lines.append(f"possible: {quantity_text(len(plan.pins), 'package')}")
+    if plan.needs.driver is not None:
+        lines.append(f"needs driver >= {plan.needs.driver}")
+    for reason in plan.warnings:
+        lines += wrapped(f"warning: {reason_text(reason)}", "")
+    reasons = _reasons_of(plan.skipped)
     if reasons:
         lines.append("passed over:")
         lines += reason_lines(reasons, max(LEAST, SCREEN - len(lines)))
@@ -180,17 +271,28 @@ def possible_lines(plan: Plan) -> list[str]:
 
 
 def possible_json(plan: Plan) -> dict[str, Any]:
-    """As `explanation_json`, and what would be chosen; the reasons are those against what was passed over."""
-    reasons = dict.fromkeys(reason for one in plan.skipped for reason in one.reasons)
+    """Return the document of `explain --json` if there is a solution.
+
+    The reasons are those against the releases that were passed over.
+    """
+    skipped = []
+    for release in plan.skipped:
+        reasons = reasons_json(release.reasons)
+        skipped.append({"name": release.name, "version": release.version, "reasons": reasons})
     return {
         "possible": True,
-        "reasons": reasons_json(reasons),
+        "reasons": reasons_json(dict.fromkeys(_reasons_of(plan.skipped))),
         "smallest_changes": [],
-        "frameworks": [to_plain(choice) for choice in plan.choices],
+        "frameworks": to_plain(plan.choices),
         "needs": to_plain(plan.needs),
         "packages": len(plan.pins),
         "warnings": reasons_json(plan.warnings),
-        "skipped": [
-            {"name": one.name, "version": one.version, "reasons": reasons_json(one.reasons)} for one in plan.skipped
-        ],
+        "skipped": skipped,
     }
+
+
+def _reasons_of(skipped: Iterable[Rejection]) -> list[Reason]:
+    reasons: list[Reason] = []
+    for release in skipped:
+        reasons += release.reasons
+    return reasons

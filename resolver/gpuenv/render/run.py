@@ -1,4 +1,4 @@
-"""What `gpuenv run` says before the command starts."""
+"""The text of `gpuenv run` about changed loader variables, and its JSON document."""
 
 from __future__ import annotations
 
@@ -7,36 +7,58 @@ from typing import Any
 
 from ..loader_env import Shadow
 
-SHOWN = 3
+SHOWN = 3  # libraries of an entry that are named
 
 
 def shadow_lines(shadows: Sequence[Shadow], prefix: str) -> list[str]:
-    """A line for each entry."""
-    lines = []
-    for one in shadows:
-        more = f" and {len(one.libraries) - SHOWN} more" if len(one.libraries) > SHOWN else ""
-        holds = f"{', '.join(one.libraries[:SHOWN])}{more}"
-        if one.kept:
-            done = f"put behind the libraries of {prefix}: it leads to the driver, and holds {holds}"
-        elif one.variable == "LD_PRELOAD":
-            done = f"taken out: {prefix} has its own"
-        else:
-            done = f"taken out: it holds {holds}, which {prefix} has of its own"
-        lines.append(f"gpuenv: {one.variable}: {one.entry} {done}")
-    return lines
+    """Return a line for each entry of a loader variable that was removed or moved."""
+    return [f"gpuenv: {shadow.variable}: {_change_text(shadow, prefix)}" for shadow in shadows]
+
+
+def _change_text(shadow: Shadow, prefix: str) -> str:
+    reason = _shadowed_text(shadow.libraries, prefix)
+    if shadow.kept:
+        moved = f"moved {shadow.entry} behind the folders of {prefix}"
+        return f"{moved}: it leads to the driver, but {reason}"
+    if shadow.variable == "LD_PRELOAD":
+        return f"removed {shadow.entry}: it shadows the one in {prefix}"
+    return f"removed {shadow.entry}: {reason}"
+
+
+def _shadowed_text(libraries: Sequence[str], prefix: str) -> str:
+    """Return "its libcudnn.so.9 shadows the one in /srv/env"."""
+    if len(libraries) == 1:
+        return f"its {libraries[0]} shadows the one in {prefix}"
+    names = ", ".join(libraries[:SHOWN])
+    if len(libraries) > SHOWN:
+        names += f" and {len(libraries) - SHOWN} more"
+    return f"its {names} shadow those in {prefix}"
 
 
 def run_json(
-    prefix: str, command: Sequence[str], changed: Mapping[str, str | None], shadows: Sequence[Shadow]
+    prefix: str,
+    command: Sequence[str],
+    changed: Mapping[str, str | None],
+    shadows: Sequence[Shadow],
 ) -> dict[str, Any]:
-    """The document of `run --json`."""
+    """Return the document of `run --json`.
+
+    Args:
+        changed: the variables that the command gets; None is one that is not set.
+    """
+    rows = []
+    for shadow in shadows:
+        row = {
+            "variable": shadow.variable,
+            "entry": shadow.entry,
+            "libraries": list(shadow.libraries),
+            "kept": shadow.kept,
+        }
+        rows.append(row)
     return {
         "target": prefix,
         "command": list(command),
         "set": {name: value for name, value in changed.items() if value is not None},
         "unset": [name for name, value in changed.items() if value is None],
-        "shadows": [
-            {"variable": one.variable, "entry": one.entry, "libraries": list(one.libraries), "kept": one.kept}
-            for one in shadows
-        ],
+        "shadows": rows,
     }

@@ -1,56 +1,218 @@
-"""Words for values that several kinds of text share."""
+"""Phrases for values that several modules share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..compat.evaluate import is_doubt
 from ..errors import Reason
 from ..model import Choice, Lock, Plan, show_pair
 
-__all__ = ["choice_text", "download_bytes", "fact_text", "is_doubt", "reason_text", "reasons_json", "size"]
+__all__ = [
+    "choice_text",
+    "download_bytes",
+    "download_text",
+    "fact_text",
+    "found_text",
+    "is_doubt",
+    "is_stated",
+    "predicate",
+    "quantity_text",
+    "reason_text",
+    "reasons_json",
+    "sentence",
+    "size",
+    "subjects_text",
+]
+
+REASON_FIELDS = ("code", "subject", "need", "have", "source")
+
+# How a sentence says what was found instead of what is needed, by the code of the reason.
+_OF_HOST = "this host has"
+_FOUND = {
+    "cpu-lock": _OF_HOST,
+    "device": _OF_HOST,
+    "device-unknown": _OF_HOST,
+    "driver-branch-unknown": _OF_HOST,
+    "driver-cuda": _OF_HOST,
+    "driver-floor": _OF_HOST,
+    "driver-floor-unknown": _OF_HOST,
+    "glibc": _OF_HOST,
+    "gpu-dropped-by-driver": _OF_HOST,
+    "lock-python": _OF_HOST,
+    "no-gpu": _OF_HOST,
+    "ptx-needs-newer-driver": _OF_HOST,
+    "python": _OF_HOST,
+    "requires-python": _OF_HOST,
+    "virtual-package": _OF_HOST,
+    "driver-unknown": "on this host:",
+    "glibc-unknown": "the glibc of this host is",
+    "lock-environment": "this host is",
+    "platform": "this host is",
+    "conflict": "this conflicts with",
+    "extra-unknown": "available:",
+    "no-release": "available:",
+    "no-version": "available:",
+    "no-wheel-for-target": "available:",
+    # The found text of these is a clause of its own.
+    "conda-closure": "",
+    "cudnn-unknown": "",
+    "index-unknown": "",
+    "lock-missing": "",
+    "lock-tampered": "",
+    "lock-unreadable": "",
+    "no-wheel": "",
+    "yanked": "",
+}
+_SUBJECTS = {"lock": "the lock", "driver": "this host"}
+_NO_GPU = frozenset({"cuda-build", "needs-gpu"})
+_DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
+_UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
+_KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
+# A pair of releases that must not meet has the same codes as one bad release, and this need.
+_BAD_PAIR = "only one "
 
 
 def size(count: int | None) -> str:
-    """2100000000 -> "2.1 GB"; None -> "unknown"."""
+    """Return 2100000000 as "2.1 GB", and None as "unknown"."""
     if count is None:
         return "unknown"
-    value, unit = float(count), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 1000 or unit == "TB":
-            break
+    if count < 1000:
+        return f"{count} B"
+    if count < 1000_000:
+        return f"{count / 1000:.0f} kB"
+    value = count / 1000_000
+    for unit in ("MB", "GB"):
+        if value < 1000:
+            return f"{value:.1f} {unit}"
         value /= 1000
-    return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:.1f} {unit}"
+    return f"{value:.1f} TB"
 
 
 def download_bytes(plan: Plan | Lock) -> int:
-    """The sizes of all files that are known, added up."""
-    return sum(pin.wheel.size or 0 for pin in plan.pins)
+    """Return the sum of all file sizes that are known."""
+    total = 0
+    for pin in plan.pins:
+        total += pin.wheel.size or 0
+    return total
+
+
+def download_text(plan: Plan | Lock) -> str:
+    """Return "2.1 GB", or "2.1 GB and 3 of unknown size"."""
+    unknown = [pin for pin in plan.pins if pin.wheel.size is None]
+    text = size(download_bytes(plan))
+    if unknown:
+        text += f" and {len(unknown)} of unknown size"
+    return text
+
+
+def quantity_text(count: int, noun: str) -> str:
+    """Return "1 package" or "2 packages"."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
 
 
 def choice_text(choice: Choice) -> str:
-    """torch 2.15.0 (cu132, CUDA 13.2, cuDNN 9.26.0.51)."""
+    """Return "torch 2.15.0 (cu132, CUDA 13.2, cuDNN 9.26.0.51)"."""
     parts = [choice.variant]
     if choice.cuda is not None:
         parts.append(f"CUDA {show_pair(choice.cuda)}")
-    if choice.cudnn is not None and choice.cuda is not None:
-        parts.append(f"cuDNN {choice.cudnn}")
-    if choice.evidence != "scanned" and choice.cuda is not None:
-        parts.append("architectures as documented")
+        if choice.cudnn is not None:
+            parts.append(f"cuDNN {choice.cudnn}")
+        if choice.evidence != "scanned":
+            parts.append("architectures as documented")
     return f"{choice.framework} {choice.version} ({', '.join(parts)})"
 
 
+# ---- reasons ------------------------------------------------------------------------------------
+
+
+def is_stated(code: str, need: str) -> bool:
+    """Return whether a reason states a property of its subject, so that a colon introduces it."""
+    if code in _KNOWN_BAD:
+        return not need.startswith(_BAD_PAIR)
+    return code in ("cpu-build", "not-in-index") or code in _UNKNOWN_RELEASE
+
+
+def found_text(code: str, have: str, *, plural: bool = False) -> str:
+    """Return what was found: "this host has driver 550.54.14", "it has sm_75 sm_80".
+
+    Args:
+        plural: the sentence is about several builds.
+
+    """
+    if code in _NO_GPU:
+        return f"{_OF_HOST} none"
+    if have == "none do":
+        return have
+    if code in _DEVICE_CODE:
+        start = "it has"
+        if plural:
+            start = "they have"
+        return f"{start} {have}"
+    return f"{_FOUND.get(code, 'found')} {have}".strip()
+
+
 def fact_text(reason: Reason) -> str:
-    """needs driver 580.65.06 or newer for CUDA 13.2; this host has driver 550.54.14."""
-    return f"needs {reason.need}; have {reason.have}"
+    """Return a reason without its subject.
+
+    "needs driver 580.65.06 or newer for CUDA 13.2; this host has driver 550.54.14".
+    """
+    return predicate(reason.code, reason.need, reason.have)
+
+
+def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
+    """Return what a sentence says about its subject."""
+    if code == "two-owners":
+        return f"has more than one owner: {have}"
+    if code == "cpu-build":
+        return f"{have}; this host needs {need}"
+    if code == "not-in-index":
+        return f"{have}{need.removeprefix('a wheel')}"  # ", for torch 2.15.0" if that needs it
+    if code in _UNKNOWN_RELEASE:
+        return have
+    if is_stated(code, need):
+        return f"known bad: {have}"
+    verb = "needs"
+    if plural:
+        verb = "need"
+    return f"{verb} {need}; {found_text(code, have, plural=plural)}"
 
 
 def reason_text(reason: Reason) -> str:
-    """As fact_text, with the subject in front."""
-    return f"{reason.subject} {fact_text(reason)}"
+    """Return a reason as a sentence, with its subject."""
+    return sentence(reason.code, [reason.subject], reason.need, reason.have)
+
+
+def sentence(code: str, subjects: Sequence[str], need: str, have: str) -> str:
+    """Return one sentence about builds that share a fact."""
+    text = predicate(code, need, have, plural=len(subjects) > 1)
+    if is_stated(code, need):
+        return f"{subjects_text(subjects)}: {text}"
+    return f"{subjects_text(subjects)} {text}"
+
+
+def subjects_text(subjects: Sequence[str]) -> str:
+    """Name one or several builds of a package.
+
+    "torch 2.15.0", "torch 2.15.0 and 2.14.1", "torch 2.15.0 and 9 others down to 2.1.0".
+    """
+    first, *others = subjects
+    first = _SUBJECTS.get(first, first)
+    if not others:
+        return first
+    package = first.partition(" ")[0]
+    last = others[-1].removeprefix(f"{package} ")
+    if len(others) == 1:
+        return f"{first} and {last}"
+    return f"{first} and {len(others)} others down to {last}"
 
 
 def reasons_json(reasons: Iterable[Reason]) -> list[dict[str, str]]:
-    """[{"code", "subject", "need", "have", "source"}]."""
-    fields = ("code", "subject", "need", "have", "source")
-    return [{field: getattr(reason, field) for field in fields} for reason in reasons]
+    """Return [{"code", "subject", "need", "have", "source"}]."""
+    return list(map(_reason_json, reasons))
+
+
+def _reason_json(reason: Reason) -> dict[str, str]:
+    return {field: getattr(reason, field) for field in REASON_FIELDS}
