@@ -166,12 +166,16 @@ def _difference_text(difference: Difference) -> str:
     key, old, new = difference.key, difference.was, difference.now
     if not isinstance(old or new, tuple):
         return f"{key} was {_input_text(old)}, is {_input_text(new)}"
-    old, new = old or (), new or ()
+    old, new = _items(old), _items(new)
     if max(len(old), len(new)) <= LONGEST_LIST:
         return f"{key} were {', '.join(old) or 'none'}, are {', '.join(new) or 'none'}"
     changes = [f"{text} was added" for text in new if text not in old]
     changes += [f"{text} was removed" for text in old if text not in new]
     return f"{key}: {', '.join(changes) or 'the order changed'}"
+
+
+def _items(value: object) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
 
 
 def _input_text(value: object) -> str:
