@@ -1,8 +1,7 @@
 """Where the time of `gpuenv solve --framework torch` goes, for `bench_solve.py --where`.
 
-Whole processes are measured from outside: an interpreter that does nothing, one without site-packages, one that only
-imports what a solve imports, the solve itself. The phases are measured in a child that runs them through the
-public interface, each on a fresh process; what importing costs was taken out of them before.
+The script measures whole processes: an interpreter that does nothing, one without site-packages, one that
+imports what a solve imports, and the solve. It measures the phases in a child process.
 """
 
 from __future__ import annotations
@@ -15,37 +14,35 @@ import sys
 import tempfile
 import time
 
-# Run in a child: it prints seconds by phase. Modules are imported first, so that phases are what they do themselves.
+# The script of a child process. It prints the seconds of each phase.
 PHASES = """
-import gc, json, sys, time
-gc.disable()  # as the command does
+import json, sys, time
 clock = time.perf_counter
 start = clock()
 import gpuenv
-from gpuenv import lockfile, model, solver, writing
-from gpuenv import environment, index, matrix, detection
-from gpuenv.index import combined, defaults, snapshot
+from gpuenv import api
+from gpuenv.cli import solve as command
+from gpuenv.resolve import solver
+from gpuenv.lock import pylock
 imported = clock()
 host = gpuenv.describe(gpus=("H100",), driver="580.65.06")
 described = clock()
-request = model.Request(frameworks=("torch",))
+request = gpuenv.Request(frameworks=("torch",))
 plan = gpuenv.solve(request, host)
 solved = clock()
-again = gpuenv.solve(request, host)
+plan = gpuenv.solve(request, host)
 repeated = clock()
-text = lockfile.dumps(gpuenv.lock(plan))
-with open(sys.argv[1], "w", encoding="utf-8") as file:
-    file.write(text)
+api.write_lock(gpuenv.lock(plan), sys.argv[1])
 written = clock()
 print(json.dumps({
     "imports": imported - start,
     "data of hosts and drivers": described - imported,
-    "snapshot and solve": solved - described,
-    "of that, the first reading of files": (solved - described) - (repeated - solved),
-    "the lock's text": written - repeated,
+    "first solve": solved - described,
+    "second solve in the process": repeated - solved,
+    "writing the lock": written - repeated,
 }))
 """
-IMPORTS = "import gpuenv.cli, gpuenv.resolve.solver, gpuenv.lock.pylock, gpuenv.index.multi_index, gpuenv.index.snapshot"
+IMPORTS = "import gpuenv.cli.solve, gpuenv.resolve.solver, gpuenv.lock.pylock, gpuenv.index.factory"
 
 
 def _wall(words: list[str], environment: dict[str, str], folder: str) -> float:
@@ -68,20 +65,18 @@ def where(runs: int, *, as_json: bool = False) -> None:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         python, gpuenv = sys.executable, os.path.join(os.path.dirname(sys.executable), "gpuenv")
         solve = [gpuenv, "solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06"]
-        anew = {**environment, "GPUENV_NO_MEMO": "1"}
         processes = {
-            "the floor: python -I -S -c pass": ([python, "-I", "-S", "-c", "pass"], anew),
-            "python -c pass": ([python, "-c", "pass"], anew),
-            "python, with what a solve imports": ([python, "-c", IMPORTS], anew),
-            "gpuenv solve": (solve, anew),
-            "gpuenv solve, the same again": (solve, environment),
+            "the floor: python -I -S -c pass": ([python, "-I", "-S", "-c", "pass"], environment),
+            "python -c pass": ([python, "-c", "pass"], environment),
+            "python, with what a solve imports": ([python, "-c", IMPORTS], environment),
+            "gpuenv solve": (solve, environment),
         }
         _wall(solve, environment, folder)
         times: dict[str, list[float]] = {}
         for _ in range(runs):
             for name, (words, variables) in processes.items():
                 times.setdefault(name, []).append(_wall(words, variables, folder))
-            for name, seconds in _phases(anew, folder).items():
+            for name, seconds in _phases(environment, folder).items():
                 times.setdefault(f"phase: {name}", []).append(seconds)
     if as_json:
         print(
