@@ -1,4 +1,4 @@
-"""The report for a bug tracker: what names a person, a machine or a secret is not in it, and the rest is."""
+"""The report for a bug tracker names no person, no machine and no secret, and keeps the rest."""
 
 import json
 import os
@@ -25,7 +25,7 @@ NAMES = redact.Names(
 
 
 @pytest.mark.parametrize("case", DATA["cases"], ids=[case["text"][:40] for case in DATA["cases"]])
-def test_what_is_taken_out_and_what_is_left(case: dict[str, Any]) -> None:
+def test_private_texts_are_replaced_and_others_stay(case: dict[str, Any]) -> None:
     text = redact.scrubbed(case["text"], NAMES)
     for gone in case.get("gone", []):
         assert gone not in text, text
@@ -34,29 +34,38 @@ def test_what_is_taken_out_and_what_is_left(case: dict[str, Any]) -> None:
     assert redact.scrubbed(text, NAMES) == text
 
 
-# ---- no planted secret survives, wherever it is put ---------------------------------------------------------------
+# ---- no planted secret stays in a report --------------------------------------------------------
 
 ALNUM = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 word = st.text("bcdfghjkmnpqrstvwxz", min_size=6, max_size=12).map(lambda text: f"Qy{text}")
 token = st.one_of(
-    st.tuples(st.sampled_from(["ghp_", "gho_", "hf_", "glpat-", "nvapi-", "sk-"]), st.text(ALNUM, min_size=20)).map(
-        "".join
+    st.tuples(
+        st.sampled_from(["ghp_", "gho_", "hf_", "glpat-", "nvapi-", "sk-"]),
+        st.text(ALNUM, min_size=20),
+    ).map("".join),
+    st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16).map(
+        lambda text: f"AKIA{text}"
     ),
-    st.text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", min_size=16, max_size=16).map(lambda text: f"AKIA{text}"),
-    st.text(ALNUM, min_size=36, max_size=80).filter(lambda text: bool(re.search("[0-9]", text) and not text.isdigit()))
+    st.text(ALNUM, min_size=36, max_size=80)
+    .filter(lambda text: bool(re.search("[0-9]", text) and not text.isdigit()))
     .filter(lambda text: any(char.isalpha() for char in text)),
-)  # fmt: skip
+)
 byte = st.integers(0, 255)
-quad = st.tuples(st.sampled_from([10, 172, 192]), byte, byte, byte).map(lambda parts: ".".join(map(str, parts)))
+quad = st.tuples(st.sampled_from([10, 172, 192]), byte, byte, byte).map(
+    lambda parts: ".".join(map(str, parts))
+)
 uuid = st.uuids().map(str)
-# (the secret, a text that holds it)
+# Pairs of a secret and a text that contains it.
 planted = st.one_of(
-    st.tuples(word, word).map(lambda pair: (pair[0], f"https://{pair[1]}:{pair[0]}@index.example/simple")),
+    st.tuples(word, word).map(
+        lambda pair: (pair[0], f"https://{pair[1]}:{pair[0]}@index.example/simple")
+    ),
     word.map(lambda secret: (secret, f"https://index.example/simple?a=1&sig={secret}")),
     word.map(lambda secret: (secret, f"https://{secret}.example.net/simple")),
-    st.tuples(word, st.sampled_from(["TOKEN=", "MY_SECRET: ", "db_password = ", "--api-key ", "X-Api-Key: "])).map(
-        lambda pair: (pair[0], pair[1] + pair[0])
-    ),
+    st.tuples(
+        word,
+        st.sampled_from(["TOKEN=", "MY_SECRET: ", "db_password = ", "--api-key ", "X-Api-Key: "]),
+    ).map(lambda pair: (pair[0], pair[1] + pair[0])),
     st.tuples(word, st.sampled_from(["/home/", "/Users/", "C:\\Users\\"])).map(
         lambda pair: (pair[0], pair[1] + pair[0])
     ),
@@ -70,8 +79,8 @@ planted = st.one_of(
 around = st.sampled_from(["", " ", "\n", "'", '"', "(", ")", ", ", "; "])
 
 
-def holding(secrets: tuple[str, str], before: str, after: str, place: str) -> Any:
-    text = f"{before}{secrets[1]}{after}"
+def data_with(secret_text: str, before: str, after: str, place: str) -> Any:
+    text = f"{before}{secret_text}{after}"
     places: dict[str, Any] = {
         "evidence": {"checks": [{"name": "cudnn", "evidence": text}]},
         "key": {"variables": {text: "1"}},
@@ -82,26 +91,41 @@ def holding(secrets: tuple[str, str], before: str, after: str, place: str) -> An
 
 
 @given(planted, around, around, st.sampled_from(["evidence", "key", "deep", "plain"]))
-def test_no_planted_secret_survives(pair: tuple[str, str], before: str, after: str, place: str) -> None:
-    value = holding(pair, before, after, place)
+def test_no_planted_secret_survives(
+    pair: tuple[str, str], before: str, after: str, place: str
+) -> None:
+    secret, text_with_secret = pair
+    value = data_with(text_with_secret, before, after, place)
     data = value if isinstance(value, dict) else {"value": value}
-    text = redact.report("title " + pair[1], [("Section", [f"line {pair[1]} end"])], data, NAMES)
-    assert pair[0] not in text
+    sections = [("Section", [f"line {text_with_secret} end"])]
+    text = redact.report(f"title {text_with_secret}", sections, data, NAMES)
+    assert secret not in text
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_any_text_makes_a_report_whose_json_can_be_read(line: str, value: str) -> None:
+def test_the_json_of_any_report_can_be_read(line: str, value: str) -> None:
     text = redact.report("title", [("Section", [line])], {"value": value}, NAMES)
-    fences = [one for one in text.split("\n") if re.fullmatch("`{3,}json", one)]
-    document = text[text.rindex(fences[-1]) + len(fences[-1]) + 1 :].rpartition("\n" + fences[-1][:-4])[0]
+    fences = [
+        line_of_text for line_of_text in text.split("\n") if re.fullmatch("`{3,}json", line_of_text)
+    ]
+    document = text[text.rindex(fences[-1]) + len(fences[-1]) + 1 :].rpartition(
+        "\n" + fences[-1][:-4]
+    )[0]
     assert json.loads(document) == {"value": redact.scrubbed(value, NAMES)}
 
 
-def test_variables_that_matter_and_no_others() -> None:
+def test_only_relevant_variables_are_reported() -> None:
     env = {
-        "LD_LIBRARY_PATH": "/a", "CUDNN_LOGLEVEL_DBG": "2", "NVIDIA_API_KEY": "nvapi-1", "CONDA_TOKEN": "x",
-        "TF_VAR_db": "x", "AWS_SECRET": "x", "HOME": "/home/x", "TF_ENABLE_ONEDNN_OPTS": "0", "VIRTUAL_ENV": "/e",
-    }  # fmt: skip
+        "LD_LIBRARY_PATH": "/a",
+        "CUDNN_LOGLEVEL_DBG": "2",
+        "NVIDIA_API_KEY": "nvapi-1",
+        "CONDA_TOKEN": "x",
+        "TF_VAR_db": "x",
+        "AWS_SECRET": "x",
+        "HOME": "/home/x",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "VIRTUAL_ENV": "/e",
+    }
     assert redact.variables(env) == {
         "CONDA_TOKEN": "***",
         "CUDNN_LOGLEVEL_DBG": "2",
@@ -112,22 +136,40 @@ def test_variables_that_matter_and_no_others() -> None:
     }
 
 
-def test_fields_that_are_secret_by_their_name_and_those_of_a_device() -> None:
-    data = {"token": "a b", "gpus": [{"name": "H200", "uuid": "GPU-1", "serial": "77"}], "auth": {"user": "x"}}
-    assert redact.clean(data, NAMES) == {"token": "***", "gpus": [{"name": "H200"}], "auth": {"user": "x"}}
+def test_secret_fields_and_identifiers_of_devices_are_removed() -> None:
+    data = {
+        "token": "a b",
+        "gpus": [{"name": "H200", "uuid": "GPU-1", "serial": "77"}],
+        "auth": {"user": "x"},
+    }
+    assert redact.clean(data, NAMES) == {
+        "token": "***",
+        "gpus": [{"name": "H200"}],
+        "auth": {"user": "x"},
+    }
 
 
 def test_names_of_this_user_and_host() -> None:
-    env = {"USER": "alice", "LOGNAME": "torch", "HOSTNAME": "gpu17.cluster.example.org", "HOME": "/data/people/alice"}
+    env = {
+        "USER": "alice",
+        "LOGNAME": "torch",
+        "HOSTNAME": "gpu17.cluster.example.org",
+        "HOME": "/data/people/alice",
+    }
     names = private_names(env, [("torch", "2.13.0"), ("nvidia-cudnn-cu13", "9.20.0.48")])
     assert "alice" in names.users
     assert "torch" not in names.users
-    assert {"gpu17.cluster.example.org", "gpu17", "cluster.example.org", os.uname().nodename} <= set(names.hosts)
+    assert {
+        "gpu17.cluster.example.org",
+        "gpu17",
+        "cluster.example.org",
+        os.uname().nodename,
+    } <= set(names.hosts)
     assert "/data/people/alice" in names.homes
     assert "9.20.0.48" in names.versions
 
 
-# ---- the command --------------------------------------------------------------------------------------------------
+# ---- the command --------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -142,11 +184,19 @@ def test_the_report_of_an_environment(env_folder: Path) -> None:
     folder = env_folder.parent
     (folder / "report.md").write_text("an old one")
     planted = {
-        "USER": "qyalice", "HOSTNAME": "qyhost.qydomain.example", "HOME": str(folder),
+        "USER": "qyalice",
+        "HOSTNAME": "qyhost.qydomain.example",
+        "HOME": str(folder),
         "CUDA_VISIBLE_DEVICES": "GPU-8932f937",
-        "NVIDIA_API_KEY": "qykey", "CONDA_CHANNELS": "https://u:qypass@h.example/t/x", "OTHER": "qyother",
-    }  # fmt: skip
-    done = run(["verify", "--no-device", "--target", "env", "--bundle", "report.md", "--json"], folder, **planted)
+        "NVIDIA_API_KEY": "qykey",
+        "CONDA_CHANNELS": "https://u:qypass@h.example/t/x",
+        "OTHER": "qyother",
+    }
+    done = run(
+        ["verify", "--no-device", "--target", "env", "--bundle", "report.md", "--json"],
+        folder,
+        **planted,
+    )
     assert done.returncode == 0, done.stderr
     text = (folder / "report.md").read_text()
     document = json.loads(text[text.index("```json") + 7 : text.rindex("```")])
@@ -160,7 +210,7 @@ def test_the_report_of_an_environment(env_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["no/where/report.md", "env"])
-def test_a_place_that_cannot_be_written_is_said_before_anything_is_checked(env_folder: Path, path: str) -> None:
+def test_an_unwritable_path_is_an_error_before_any_check(env_folder: Path, path: str) -> None:
     done = run(["verify", "--no-device", "--target", "env", "--bundle", path], env_folder.parent)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1

@@ -46,7 +46,7 @@ def _lock_headline(path: str, old: Lock | None, new: Lock, changes: Comparison) 
     if old is None:
         return f"{path}: new, {count}"
     changed = len(changes.packages) + len(changes.files)
-    return f"{path}: {changed} of {count} changed"
+    return f"{path}: {changed} of {count} change"
 
 
 def _change_lines(changes: Comparison) -> list[str]:
