@@ -58,21 +58,44 @@ def spent(command: list[str], env: dict[str, str]) -> tuple[float, float]:
 
 def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[float]]:
     """The ratios of wall time, of each host; each host's line is printed."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "resolver"), "RATTLER_CACHE_DIR": f"{folder}/cache"}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "resolver"),
+        "RATTLER_CACHE_DIR": f"{folder}/cache",
+    }
     env |= {"PYTHONPYCACHEPREFIX": f"{folder}/compiled"}  # as an installed package has it
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     found = []
     for gpu, driver in HOSTS:
-        host = gpuenv.describe(gpus=[gpu], driver=driver, python="3.12", platform="linux-x86_64", glibc="2.35")
-        alone = [sys.executable, "-c", ALONE, url, *("=".join(one) for one in virtual_packages.of_host(host))]
+        host = gpuenv.describe(
+            gpus=[gpu], driver=driver, python="3.12", platform="linux-x86_64", glibc="2.35"
+        )
+        alone = [
+            sys.executable,
+            "-c",
+            ALONE,
+            url,
+            *("=".join(one) for one in virtual_packages.of_host(host)),
+        ]
         flags = ["--gpu", gpu, *(["--driver", driver] if driver else []), "--glibc", "2.35"]
-        asked = ["--framework", "torch", "--channel", url, "-o", f"{folder}/lock.txt", "--platform", "linux-x86_64"]
+        asked = [
+            "--framework",
+            "torch",
+            "--channel",
+            url,
+            "-o",
+            f"{folder}/lock.txt",
+            "--platform",
+            "linux-x86_64",
+        ]
         mine = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", *asked, *flags]
         spent(alone, env), spent(mine, env)
         pairs = [(spent(alone, env), spent(mine, env)) for _ in range(arguments.runs)]
         wall = [its[0] / other[0] for other, its in pairs]
         work = statistics.median(its[1] / other[1] for other, its in pairs)
-        theirs, ours = (statistics.median(one[0] * 1000 for one in side) for side in zip(*pairs, strict=True))
+        theirs, ours = (
+            statistics.median(one[0] * 1000 for one in side) for side in zip(*pairs, strict=True)
+        )
         print(
             f"{gpu:11} {driver or '-':10} rattler {theirs:4.0f}, gpuenv {ours:4.0f}, "
             f"ratio {statistics.median(wall):.2f}, of processor time {work:.2f}",
@@ -97,7 +120,10 @@ def main() -> int:
 
             url = conda_channel.make(Path(folder) / "channel")
         found = ratios(arguments, folder, url)
-    ratio, worst = statistics.median([one for several in found for one in several]), max(map(statistics.median, found))
+    ratio, worst = (
+        statistics.median([one for several in found for one in several]),
+        max(map(statistics.median, found)),
+    )
     print(f"ratio of all {ratio:.2f}, of the worst host {worst:.2f}")
     return 1 if ratio > arguments.most or worst > arguments.most_of_one else 0
 

@@ -39,26 +39,38 @@ def lay(folder: Path) -> None:
 
 def plugins(conda: str, env: dict[str, str]) -> bool:
     """Whether that conda has the plugin."""
-    done = subprocess.run([conda, "info", "--system"], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [conda, "info", "--system"], env=env, capture_output=True, text=True, check=True
+    )
     return "conda-gpuenv:" in done.stdout
 
 
 def solver(conda: str, env: dict[str, str]) -> str:
     """The solver that this conda takes, and the version of its library."""
-    told = subprocess.run([conda, "info", "--json"], env=env, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [conda, "info", "--json"], env=env, capture_output=True, text=True, check=True
+    ).stdout
     about = json.loads(told)
-    (name,) = [part.partition("/")[2] for part in about["user_agent"].split() if part.startswith("solver/")]
-    library = {"libmamba": "libmambapy", "classic": "pycosat", "rattler": "py-rattler"}.get(name, name)
+    (name,) = [
+        part.partition("/")[2] for part in about["user_agent"].split() if part.startswith("solver/")
+    ]
+    library = {"libmamba": "libmambapy", "classic": "pycosat", "rattler": "py-rattler"}.get(
+        name, name
+    )
     python = Path(about["root_prefix"]) / "bin" / "python"
     code = f"import importlib.metadata as have; print(have.version({library!r}))"
-    asked = subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        [python, "-c", code], env=env, capture_output=True, text=True, check=False
+    )
     return f"{name} ({library} {asked.stdout.strip() or 'is not there'})"
 
 
 def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
     """Milliseconds of one `conda info`: on the clock, and of the processor."""
     begin = time.perf_counter()
-    child = subprocess.Popen([conda, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [conda, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
@@ -69,7 +81,9 @@ def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
 def main() -> int:
     """Prints the figures; 1 if the plugin costs more than it may."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--conda", default=shutil.which("conda"), help="the executable (default: that of PATH)")
+    parser.add_argument(
+        "--conda", default=shutil.which("conda"), help="the executable (default: that of PATH)"
+    )
     parser.add_argument("--runs", type=int, default=21, help="of each kind")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -88,7 +102,9 @@ def main() -> int:
         without = {**clean, "PYTHONPATH": str(bare)}
         envs = {"without": without, "with": {**clean, "PYTHONPATH": str(laid)}, "again": without}
         if plugins(arguments.conda, envs["without"]) or not plugins(arguments.conda, envs["with"]):
-            parser.error("gpuenv is installed into this conda, or conda does not take it from PYTHONPATH")
+            parser.error(
+                "gpuenv is installed into this conda, or conda does not take it from PYTHONPATH"
+            )
         chosen = solver(arguments.conda, without)
         times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in envs}
         for number in range(arguments.runs):
@@ -96,9 +112,14 @@ def main() -> int:
             for place in range(len(envs)):
                 kind = list(envs)[(number + place) % len(envs)]
                 times[kind].append(timed(arguments.conda, envs[kind]))
-    wall, cpu = ({kind: statistics.median(pair[at] for pair in times[kind]) for kind in times} for at in (0, 1))
+    wall, cpu = (
+        {kind: statistics.median(pair[at] for pair in times[kind]) for kind in times}
+        for at in (0, 1)
+    )
     added, noise = wall["with"] - wall["without"], abs(wall["again"] - wall["without"])
-    version = subprocess.run([arguments.conda, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.run(
+        [arguments.conda, "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     figures = {
         "conda": version,
         "solver": chosen,

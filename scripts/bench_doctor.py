@@ -52,7 +52,9 @@ MIXED = (
 
 
 def _lines(*forms: str) -> Callable[[random.Random], str]:
-    return lambda chance: chance.choice(forms).format(n=chance.randrange(60), m=chance.randrange(100_000)) + "\n"
+    return lambda chance: (
+        chance.choice(forms).format(n=chance.randrange(60), m=chance.randrange(100_000)) + "\n"
+    )
 
 
 NCCL = (

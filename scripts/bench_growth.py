@@ -41,9 +41,19 @@ class Made(Index):
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """One pure wheel a version, newest first."""
         versions = sorted(self.packages.get(name, ()), key=version_key, reverse=True)
-        files = ((version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl") for version in versions)
+        files = (
+            (version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl")
+            for version in versions
+        )
         return [
-            Wheel(name=name, version=version, filename=file, url=f"https://made.test/{file}", sha256="0" * 64, size=1)
+            Wheel(
+                name=name,
+                version=version,
+                filename=file,
+                url=f"https://made.test/{file}",
+                sha256="0" * 64,
+                size=1,
+            )
             for version, file in files
         ]
 
@@ -76,7 +86,9 @@ def deep(count: int) -> tuple[Packages, list[str]]:
     That is known at the end of the chain alone, so the whole of it is taken back, twice.
     """
     packages: Packages = {
-        f"link{place:02}": {f"{number}.0": [f"link{place + 1:02}=={number}.0"] for number in (1, 2, 3)}
+        f"link{place:02}": {
+            f"{number}.0": [f"link{place + 1:02}=={number}.0"] for number in (1, 2, 3)
+        }
         for place in range(count)
     }
     packages[f"link{count:02}"] = {f"{number}.0": [f"end=={number}.0"] for number in (1, 2, 3)}
@@ -122,7 +134,9 @@ SERIES = [
 ]
 
 
-def measure(packages: Packages, asked: list[str], host: Host, runs: int) -> tuple[float, float, int]:
+def measure(
+    packages: Packages, asked: list[str], host: Host, runs: int
+) -> tuple[float, float, int]:
     """(median, least) seconds of a solve, and the number of packages it chose."""
     matrix = api.compatibility_data()
     times: list[float] = []
@@ -157,8 +171,14 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
     for series, points in found:
         what = (series.make.__doc__ or "").strip().partition("\n")[0]
         lines += ["", f"## {series.title}", "", what, ""]
-        lines += [f"| {series.unit} | packages chosen | median ms | least ms |", "| ---: | ---: | ---: | ---: |"]
-        lines += [f"| {n} | {pins} | {median * 1e3:.2f} | {least * 1e3:.2f} |" for n, median, least, pins in points]
+        lines += [
+            f"| {series.unit} | packages chosen | median ms | least ms |",
+            "| ---: | ---: | ---: | ---: |",
+        ]
+        lines += [
+            f"| {n} | {pins} | {median * 1e3:.2f} | {least * 1e3:.2f} |"
+            for n, median, least, pins in points
+        ]
         (first, early, _, _), (last, late, _, _) = points[0], points[-1]
         lines += ["", f"{last // first} times the size takes {late / early:.1f} times as long."]
     return "\n".join(lines) + "\n"
@@ -189,13 +209,20 @@ def drawing(found: list[tuple[Series, list[Point]]]) -> str:
         for power in range(low, high + 1):
             y = y0 + (power - low) / (high - low) * (y1 - y0)
             parts.append(f'<path d="M{x0} {y:.1f}H{x1}" stroke="#ddd"/>')
-            parts.append(f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} ms</text>')
+            parts.append(
+                f'<text x="{x0 - 4}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} ms</text>'
+            )
         for x, point in zip(across, points, strict=True):
             parts.append(f'<text x="{x:.1f}" y="{y0 + 15}" text-anchor="middle">{point[0]}</text>')
-        parts.append(f'<text x="{(x0 + x1) / 2:.1f}" y="{y0 + 31}" text-anchor="middle">{series.unit}</text>')
+        parts.append(
+            f'<text x="{(x0 + x1) / 2:.1f}" y="{y0 + 31}" text-anchor="middle">{series.unit}</text>'
+        )
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, up, strict=True))
         parts.append(f'<polyline points="{line}" fill="none" stroke="#2a6db0" stroke-width="2"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#2a6db0"/>' for x, y in zip(across, up, strict=True)]
+        parts += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="#2a6db0"/>'
+            for x, y in zip(across, up, strict=True)
+        ]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -207,7 +234,10 @@ def main() -> None:
     arguments = parser.parse_args()
     host = gpuenv.describe(gpus=("H100",), driver="580.65.06", python="3.12")
     found = [
-        (series, [(size, *measure(*series.make(size), host, arguments.runs)) for size in series.sizes])
+        (
+            series,
+            [(size, *measure(*series.make(size), host, arguments.runs)) for size in series.sizes],
+        )
         for series in SERIES
     ]
     page = text(found, arguments.runs)

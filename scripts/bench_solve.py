@@ -36,13 +36,22 @@ click rich typer pytest ipython jupyterlab seaborn plotly pillow nltk transforme
 sentencepiece polars pyarrow statsmodels dask celery redis django flask sphinx mlflow wandb tensorboard networkx
 """
 # What the ways of the frameworks are called where nobody chooses a way.
-WAYS = ["torch", "tensorflow[and-cuda]", "jax[cuda12]", "cupy-cuda12x[ctk]", "onnxruntime-gpu[cuda,cudnn]"]
+WAYS = [
+    "torch",
+    "tensorflow[and-cuda]",
+    "jax[cuda12]",
+    "cupy-cuda12x[ctk]",
+    "onnxruntime-gpu[cuda,cudnn]",
+]
 FRAMEWORKS = ["torch", "tensorflow", "jax", "cupy", "onnxruntime"]
 NEW, OLD = "580.65.06", "550.54.14"  # drivers of CUDA 13.0 and 12.4
 MEMORY = {"a": 60.0}  # MiB that gpuenv may take in a set
 MEMORY_ELSEWHERE = 120.0
 PATIENCE = 120.0  # seconds for uv to refuse a set
-DEAD = {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}  # any request would fail
+DEAD = {
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "HTTP_PROXY": "http://127.0.0.1:9",
+}  # any request would fail
 
 
 class Command(NamedTuple):
@@ -71,10 +80,21 @@ class Bench:
         scripts = os.path.dirname(sys.executable)
         self.gpuenv = os.path.join(scripts, "gpuenv")
         uv = os.path.join(scripts, "uv")
-        self.uv = uv if os.path.exists(uv) else shutil.which("uv") or sys.exit("uv is not installed")
-        self.template = self.path("template")  # gpuenv's cache as it is once the default index is known
-        self.caches = {name: self.path(name) for name in ("cold", "warm", "uv-warm", "uv-cold", "pip-warm")}
-        dropped = ("PYTHONDONTWRITEBYTECODE", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "GPUENV_CACHE_DIR")
+        self.uv = (
+            uv if os.path.exists(uv) else shutil.which("uv") or sys.exit("uv is not installed")
+        )
+        self.template = self.path(
+            "template"
+        )  # gpuenv's cache as it is once the default index is known
+        self.caches = {
+            name: self.path(name) for name in ("cold", "warm", "uv-warm", "uv-cold", "pip-warm")
+        }
+        dropped = (
+            "PYTHONDONTWRITEBYTECODE",
+            "PIP_FIND_LINKS",
+            "PIP_EXTRA_INDEX_URL",
+            "GPUENV_CACHE_DIR",
+        )
         self.plain = {name: text for name, text in os.environ.items() if name not in dropped}
         self.plain["PIP_CONFIG_FILE"] = os.devnull
         from gpuenv.index.default_index import default_index
@@ -93,7 +113,9 @@ class Bench:
         """A path in the folder of this run."""
         return os.path.join(self.folder, name)
 
-    def ours(self, frameworks: Iterable[str], more: Iterable[str] = (), driver: str = NEW) -> list[str]:
+    def ours(
+        self, frameworks: Iterable[str], more: Iterable[str] = (), driver: str = NEW
+    ) -> list[str]:
         """A solve for a described host."""
         asked = [word for name in frameworks for word in ("--framework", name)]
         return [self.gpuenv, "solve", *asked, *more, "--gpu", "H100", "--driver", driver]
@@ -107,7 +129,17 @@ class Bench:
         source = self.path(f"{name}.in")
         with open(source, "w", encoding="ascii") as file:
             file.writelines(f"{line}\n" for line in requirements)
-        plain = [self.uv, "pip", "compile", "--quiet", "--python", sys.executable, source, "-o", self.path("uv.txt")]
+        plain = [
+            self.uv,
+            "pip",
+            "compile",
+            "--quiet",
+            "--python",
+            sys.executable,
+            source,
+            "-o",
+            self.path("uv.txt"),
+        ]
         return [*plain, *flags]
 
     def fresh(self, cache: str) -> Callable[[], None]:
@@ -134,7 +166,9 @@ class Bench:
             if os.path.exists(self.path(name)):
                 os.unlink(self.path(name))
 
-    def measure(self, command: Command, patience: float | None = None) -> tuple[float, float] | None:
+    def measure(
+        self, command: Command, patience: float | None = None
+    ) -> tuple[float, float] | None:
         """(wall seconds, peak MiB) of one run; None if it took longer than `patience`."""
         command.before()
         with open(self.path("log"), "w+b") as log:
@@ -154,7 +188,9 @@ class Bench:
                 return None
             if child.returncode != command.status:
                 log.seek(0)
-                sys.exit(f"{' '.join(command.words)} ended with {child.returncode}:\n{log.read().decode()}")
+                sys.exit(
+                    f"{' '.join(command.words)} ended with {child.returncode}:\n{log.read().decode()}"
+                )
         return wall, usage.ru_maxrss / 1024
 
     def compare(self, commands: dict[str, Command]) -> dict[str, Any]:
@@ -201,9 +237,14 @@ def _offline_and_warm(
     # uv prefers the versions in an existing output file, so the file is removed before each run.
     words = bench.of_uv(letter, ways, "--cache-dir", bench.caches["uv-warm"])
     uv = Command(words, bench.environment, bench.forget)
-    ours = Command(bench.ours(frameworks, flags, driver), bench.of_ours("cold"), bench.fresh("cold"))
+    ours = Command(
+        bench.ours(frameworks, flags, driver), bench.of_ours("cold"), bench.fresh("cold")
+    )
     bench.warm(uv, ours)
-    return {"gpuenv, no network": ours, "uv, offline and warm": uv._replace(words=[*uv.words, "--offline"])}
+    return {
+        "gpuenv, no network": ours,
+        "uv, offline and warm": uv._replace(words=[*uv.words, "--offline"]),
+    }
 
 
 def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
@@ -212,7 +253,10 @@ def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     cold = bench.of_uv("a", ["torch"], "--cache-dir", bench.caches["uv-cold"])
     commands["uv, online and cold"] = Command(cold, bench.environment, bench.empty("uv-cold"))
     ours = "gpuenv, no network"
-    return commands, [Limit(ours, 0.4, "uv, online and cold"), Limit(ours, 2.5, "uv, offline and warm")]
+    return commands, [
+        Limit(ours, 0.4, "uv, online and cold"),
+        Limit(ours, 2.5, "uv, offline and warm"),
+    ]
 
 
 def set_c(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
@@ -237,15 +281,21 @@ def _version(lock: str, name: str) -> str:
     """The public version of a package in a lock."""
     import tomllib
 
-    version: str = next(one["version"] for one in tomllib.loads(lock)["packages"] if one["name"] == name)
+    version: str = next(
+        one["version"] for one in tomllib.loads(lock)["packages"] if one["name"] == name
+    )
     return version.partition("+")[0]
 
 
 def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """torch and what people have beside it, from the live index: with empty caches, and again without network."""
     more = COMMON.split()
-    cold = Command(bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.fresh("cold"))
-    warm = Command(bench.ours(["torch"], more), bench.of_ours("warm", offline=False), bench.fresh("warm"))
+    cold = Command(
+        bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.fresh("cold")
+    )
+    warm = Command(
+        bench.ours(["torch"], more), bench.of_ours("warm", offline=False), bench.fresh("warm")
+    )
     uv = Command(
         bench.of_uv("e", ["torch", *more], "--cache-dir", bench.caches["uv-cold"]),
         bench.environment,
@@ -264,7 +314,10 @@ def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
         bench.path("pylock.p.toml"),
     ]
     pip = Command(
-        [*words, "--index-url", bench.index, "--cache-dir", bench.caches["pip-warm"]], bench.plain, bench.forget, runs=3
+        [*words, "--index-url", bench.index, "--cache-dir", bench.caches["pip-warm"]],
+        bench.plain,
+        bench.forget,
+        runs=3,
     )
     bench.warm(warm, pip)
     # pip keeps only what the index lets it keep by its headers; without any it is never warm.
@@ -297,7 +350,9 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
         runs=2,
     )
     bench.warm(ours)
-    return {"gpuenv, to the refusal": ours, "uv, to the refusal": uv}, [Limit("gpuenv, to the refusal", 1.0)]
+    return {"gpuenv, to the refusal": ours, "uv, to the refusal": uv}, [
+        Limit("gpuenv, to the refusal", 1.0)
+    ]
 
 
 SETS = {"a": set_a, "c": set_c, "d": set_d, "e": set_e, "f": set_f}
@@ -307,13 +362,20 @@ def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict
     """What each limit says, of medians and of gpuenv's peak memory."""
     verdicts: list[dict[str, Any]] = []
     for limit in limits:
-        mine, other = found[limit.ours]["times_s"], found[limit.other]["times_s"] if limit.other else [1.0]
+        mine, other = (
+            found[limit.ours]["times_s"],
+            found[limit.other]["times_s"] if limit.other else [1.0],
+        )
         value = statistics.median(mine) / statistics.median(other) if other else 0.0
         what = f"{limit.ours} / {limit.other}" if limit.other else f"{limit.ours}, in seconds"
-        verdicts.append({"what": what, "value": value, "limit": limit.factor, "met": value <= limit.factor})
+        verdicts.append(
+            {"what": what, "value": value, "limit": limit.factor, "met": value <= limit.factor}
+        )
     peak = max(row["peak_mib"] for name, row in found.items() if name.startswith("gpuenv"))
     most = MEMORY.get(letter, MEMORY_ELSEWHERE)
-    verdicts.append({"what": "gpuenv's peak memory, in MiB", "value": peak, "limit": most, "met": peak <= most})
+    verdicts.append(
+        {"what": "gpuenv's peak memory, in MiB", "value": peak, "limit": most, "met": peak <= most}
+    )
     return verdicts
 
 
@@ -330,7 +392,9 @@ def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str
             f"  {row['peak_mib']:6.1f} MiB"
         )
     for one in verdicts:
-        print(f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: {'pass' if one['met'] else 'over'}")
+        print(
+            f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: {'pass' if one['met'] else 'over'}"
+        )
 
 
 def main() -> None:

@@ -53,7 +53,9 @@ def _wall(words: list[str], environment: dict[str, str], folder: str) -> float:
 
 def _phases(environment: dict[str, str], folder: str) -> dict[str, float]:
     words = [sys.executable, "-c", PHASES, os.path.join(folder, "phases.toml")]
-    told = subprocess.run(words, check=True, capture_output=True, env=environment, cwd=folder, text=True)
+    told = subprocess.run(
+        words, check=True, capture_output=True, env=environment, cwd=folder, text=True
+    )
     found: dict[str, float] = json.loads(told.stdout)
     return found
 
@@ -80,7 +82,12 @@ def where(runs: int, *, as_json: bool = False) -> None:
                 times.setdefault(f"phase: {name}", []).append(seconds)
     if as_json:
         print(
-            json.dumps({name: {"median_s": statistics.median(row), "min_s": min(row)} for name, row in times.items()})
+            json.dumps(
+                {
+                    name: {"median_s": statistics.median(row), "min_s": min(row)}
+                    for name, row in times.items()
+                }
+            )
         )
         return
     for name, row in times.items():

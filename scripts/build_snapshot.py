@@ -48,7 +48,11 @@ def normalized(text: str) -> str | None:
         return None
     extras = ",".join(sorted(canonicalize_name(extra) for extra in requirement.extras))
     marker = f"; {requirement.marker}" if requirement.marker else ""
-    return canonicalize_name(requirement.name) + (f"[{extras}]" if extras else "") + f"{requirement.specifier}{marker}"
+    return (
+        canonicalize_name(requirement.name)
+        + (f"[{extras}]" if extras else "")
+        + f"{requirement.specifier}{marker}"
+    )
 
 
 @cache
@@ -62,10 +66,17 @@ def group(wheel: dict[str, Any], roots: Container[str]) -> tuple[str, str, str]:
 
     The frameworks' own are read file by file, because torch's has differed between wheels of one version.
     """
-    name, platform = canonicalize_name(wheel["filename"].split("-")[0]), wheel["filename"].rpartition("-")[2]
+    name, platform = (
+        canonicalize_name(wheel["filename"].split("-")[0]),
+        wheel["filename"].rpartition("-")[2],
+    )
     if name in roots:
         return name, wheel["version"], wheel["filename"]
-    return name, wheel["version"], next((p for p in ("aarch64", "x86_64", "win_amd64") if p in platform), "any")
+    return (
+        name,
+        wheel["version"],
+        next((p for p in ("aarch64", "x86_64", "win_amd64") if p in platform), "any"),
+    )
 
 
 class Walk:
@@ -102,7 +113,11 @@ class Walk:
                 self.pages.update(zip(new, pool.map(self.registry.files, new), strict=True))
                 for name in names:
                     self.choose(name)
-                self.read([wheel for name in sorted(self.surveyed) for wheel in self.pages[name]], pool, sizes=False)
+                self.read(
+                    [wheel for name in sorted(self.surveyed) for wheel in self.pages[name]],
+                    pool,
+                    sizes=False,
+                )
                 self.read([wheel for name in names for wheel in self.files(name)], pool)
             for name in names:
                 self.follow(name)
@@ -110,16 +125,24 @@ class Walk:
     def extent(self) -> tuple[int, ...]:
         """How far it has come: numbers that only grow."""
         counted = (self.wanted, self.extras, self.kept)
-        return len(self.wanted), *(sum(map(len, one.values())) for one in counted), len(self.surveyed)
+        return (
+            len(self.wanted),
+            *(sum(map(len, one.values())) for one in counted),
+            len(self.surveyed),
+        )
 
     def choose(self, name: str) -> None:
         """Notes the releases to keep, and whether all of the package's METADATA must be known to tell."""
-        kept, missing = choose(self.scope, Needs(self.pages), name, self.wanted[name], self.extras[name])
+        kept, missing = choose(
+            self.scope, Needs(self.pages), name, self.wanted[name], self.extras[name]
+        )
         self.kept[name] |= kept
         if missing:
             self.surveyed.add(name)
 
-    def read(self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor, sizes: bool = True) -> None:
+    def read(
+        self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor, sizes: bool = True
+    ) -> None:
         """Puts Requires-Dist, Requires-Python and sizes into wheels; METADATA is read once for each group."""
         roots = self.scope.roots
         firsts = {group(wheel, roots): wheel["sha256"] for wheel in reversed(wheels)}
@@ -143,7 +166,9 @@ class Walk:
         """The releases between those kept that a target could take: a range that cuts there is for the live index."""
         taken = [wheel["version"] for wheel in self.pages[name] if wheel["yanked"] is None]
         kept = sorted(map(Version, self.kept[name]))
-        between = (version for version in dict.fromkeys(taken) if kept[0] < Version(version) < kept[-1])
+        between = (
+            version for version in dict.fromkeys(taken) if kept[0] < Version(version) < kept[-1]
+        )
         return [version for version in between if version not in self.kept[name]]
 
     def follow(self, name: str) -> None:
@@ -175,13 +200,20 @@ def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
         requires = line(list(dict.fromkeys(filter(None, map(normalized, wheel["requires"])))))
         python = pythons.index(wheel["requires_python"]) if wheel["requires_python"] else None
         number = metadata.setdefault(requires, len(metadata))
-        row = [versions.index(wheel["version"]), *(wheel[key] for key in ("filename", "location", "sha256", "size"))]
+        row = [
+            versions.index(wheel["version"]),
+            *(wheel[key] for key in ("filename", "location", "sha256", "size")),
+        ]
         tags = "-".join(wheel["filename"][:-4].split("-")[-3:])
-        groups.setdefault(tags, []).append(line([*row, python, wheel["yanked"], wheel["upload_time"], number]))
+        groups.setdefault(tags, []).append(
+            line([*row, python, wheel["yanked"], wheel["upload_time"], number])
+        )
     fields = [f"{line(key)}:{line(value)}" for key, value in {**head, "versions": versions}.items()]
     fields.append(f'"requires_python":{line(pythons)}')
     fields.append('"metadata":[\n' + ",\n".join(metadata) + "\n]")
-    files = (f"{line(tags)}:[\n" + ",\n".join(rows) + "\n]" for tags, rows in sorted(groups.items()))
+    files = (
+        f"{line(tags)}:[\n" + ",\n".join(rows) + "\n]" for tags, rows in sorted(groups.items())
+    )
     fields.append('"files":{\n' + ",\n".join(files) + "\n}")
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -203,7 +235,9 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
     import snapshot_pytorch
 
     pytorch = snapshot_pytorch.Facts(arguments.facts) if arguments.facts else None
-    walk = Walk(Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins() if pytorch else ())
+    walk = Walk(
+        Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins() if pytorch else ()
+    )
     walk.run()
     folder = os.path.join(SNAPSHOT, "default")
     clear(folder)
@@ -228,10 +262,20 @@ def main() -> None:
     import snapshot_compile
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--cache", default=".snapshot-cache", help="folder for what was read from wheels")
-    parser.add_argument("--facts", help="folder with variant_pins.json and pytorch_index_wheels.tsv")
-    parser.add_argument("--date", help="the snapshot's date (default: today; with --compile-only: as it is)")
-    parser.add_argument("--compile-only", action="store_true", help="only remake the compiled answers and index.json")
+    parser.add_argument(
+        "--cache", default=".snapshot-cache", help="folder for what was read from wheels"
+    )
+    parser.add_argument(
+        "--facts", help="folder with variant_pins.json and pytorch_index_wheels.tsv"
+    )
+    parser.add_argument(
+        "--date", help="the snapshot's date (default: today; with --compile-only: as it is)"
+    )
+    parser.add_argument(
+        "--compile-only",
+        action="store_true",
+        help="only remake the compiled answers and index.json",
+    )
     arguments = parser.parse_args()
     if arguments.compile_only:
         snapshot_compile.compile_all(SNAPSHOT, arguments.date)

@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Writes the tables, or compares them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "matrix_data")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the tables are stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; 1 if the tables are stale"
+    )
     options = parser.parse_args(arguments)
     target = options.folder / "tables.json"
     try:
@@ -54,7 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
 def render(folder: Path) -> str:
     """The text of tables.json: one table a line, in a fixed order. DataError names the file and row."""
     tables = tabulate(folder)
-    lines = [f"{json.dumps(name)}:{json.dumps(table, separators=(',', ':'))}" for name, table in tables.items()]
+    lines = [
+        f"{json.dumps(name)}:{json.dumps(table, separators=(',', ':'))}"
+        for name, table in tables.items()
+    ]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -65,9 +70,15 @@ def tabulate(folder: Path) -> dict[str, Any]:
     frameworks = sorted((folder / "frameworks").glob("*.toml"))
     return {
         "version": f"{_toml(folder / 'matrix.toml')['date']}.{_digest(folder)}",
-        "floors": [[row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)] for row in drivers["floor"]],
+        "floors": [
+            [row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)]
+            for row in drivers["floor"]
+        ],
         "branches": _branches(drivers),
-        "last": [[row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)] for row in drivers["last"]],
+        "last": [
+            [row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)]
+            for row in drivers["last"]
+        ],
         "compilers": _compilers(toolkits),
         "ptx_toolkits": _ptx_toolkits(toolkits),
         "toolkits": _toolkits(toolkits),
@@ -89,10 +100,15 @@ def _branches(data: dict[str, Any]) -> list[list[Any]]:
         _sourced(row), _known_fields(row, "branch cuda kind end_of_life source", where)
         year, _, month = row.get("end_of_life", "2020-01").partition("-")
         if row.get("kind", KINDS[0]) not in KINDS or not (year.isdigit() and month in MONTHS):
-            raise DataError(f"{where}: kind is none of {', '.join(KINDS)}, or end_of_life is no month such as 2026-06")
+            raise DataError(
+                f"{where}: kind is none of {', '.join(KINDS)}, or end_of_life is no month such as 2026-06"
+            )
         branches.append([row["branch"], row["cuda"]])
     _ascending((branch for branch, _ in branches), "drivers.toml: the branches")
-    _ascending((parse_pair(cuda) for _, cuda in branches), "drivers.toml: the CUDA versions of the branches")
+    _ascending(
+        (parse_pair(cuda) for _, cuda in branches),
+        "drivers.toml: the CUDA versions of the branches",
+    )
     _check_forward_compat(data, {branch: parse_pair(cuda) for branch, cuda in branches})
     return branches
 
@@ -104,11 +120,17 @@ def _check_forward_compat(data: dict[str, Any], branches: dict[int, tuple[int, i
         where = f"drivers.toml: forward_compat {row['cuda']}"
         _sourced(row), _known_fields(row, "cuda branches classes source", where)
         _ascending(row["branches"], f"{where}: its branches")
-        strange = [one for one in row["branches"] if branches.get(one, (99, 0)) >= parse_pair(row["cuda"])]
+        strange = [
+            one for one in row["branches"] if branches.get(one, (99, 0)) >= parse_pair(row["cuda"])
+        ]
         strange += [one for one in row["classes"] if one not in CLASSES]
         if strange or not row["branches"] or not row["classes"]:
-            raise DataError(f"{where}: {strange or 'an empty list'} is no older branch and no class of gpus.toml")
-    _ascending((parse_pair(row["cuda"]) for row in rows), "drivers.toml: the rows of forward_compat")
+            raise DataError(
+                f"{where}: {strange or 'an empty list'} is no older branch and no class of gpus.toml"
+            )
+    _ascending(
+        (parse_pair(row["cuda"]) for row in rows), "drivers.toml: the rows of forward_compat"
+    )
 
 
 def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
@@ -117,7 +139,9 @@ def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
         where = f"toolkits.toml: compiler {row['cuda']}"
         _sourced(row), _evident(row, where)
         targets = [_target(target, where) for target in row["targets"]]
-        order = [(int(target.rstrip("af")), target) for target in targets]  # 101 is older than 103, though now 11.0
+        order = [
+            (int(target.rstrip("af")), target) for target in targets
+        ]  # 101 is older than 103, though now 11.0
         if row["cuda"] in rows or any(one >= other for one, other in pairwise(order)):
             raise DataError(f"{where} is there twice, or its targets do not ascend")
         rows[row["cuda"]] = targets
@@ -132,8 +156,12 @@ def _ptx_toolkits(data: dict[str, Any]) -> dict[str, str]:
         rows.setdefault(parse_pair(row["ptx"]), parse_pair(row["cuda"]))
     for row in data.get("ptx", []):
         _sourced(row), _evident(row, f"toolkits.toml: ptx {row['version']}")
-        if rows.setdefault(parse_pair(row["version"]), parse_pair(row["cuda"])) != parse_pair(row["cuda"]):
-            raise DataError(f"toolkits.toml: a compiler writes PTX {row['version']}, its row is wrong or needless")
+        if rows.setdefault(parse_pair(row["version"]), parse_pair(row["cuda"])) != parse_pair(
+            row["cuda"]
+        ):
+            raise DataError(
+                f"toolkits.toml: a compiler writes PTX {row['version']}, its row is wrong or needless"
+            )
     ordered = sorted(rows.items())
     _ascending((cuda for _, cuda in ordered), "toolkits.toml: the toolkits of newer PTX languages")
     return {show_pair(language): show_pair(cuda) for language, cuda in ordered}
@@ -148,7 +176,9 @@ def _toolkits(data: dict[str, Any]) -> dict[str, dict[str, str]]:
         if row["version"] in rows:
             raise DataError(f"toolkits.toml: two rows for {row['version']}")
         fields = ("driver_linux", "driver_windows", "confidence")
-        rows[row["version"]] = {field: row[field] for field in fields if field in row} if _sourced(row) else {}
+        rows[row["version"]] = (
+            {field: row[field] for field in fields if field in row} if _sourced(row) else {}
+        )
     return rows
 
 
@@ -156,9 +186,13 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     keys: dict[str, tuple[int, int]] = {}
     for group in data["group"]:
         _sourced(group)
-        _known_fields(group, "capability class names source", f"gpus.toml: group {group['capability']}")
+        _known_fields(
+            group, "capability class names source", f"gpus.toml: group {group['capability']}"
+        )
         if group.get("class") not in CLASSES:
-            raise DataError(f"gpus.toml: group {group['capability']}: class is none of {', '.join(CLASSES)}")
+            raise DataError(
+                f"gpus.toml: group {group['capability']}: class is none of {', '.join(CLASSES)}"
+            )
         for name in group["names"]:
             if not gpu_key(name) or gpu_key(name) in keys:
                 raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")
@@ -179,11 +213,15 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
     known = {parse_target(target)[0] for row in toolkits["compiler"] for target in row["targets"]}
     bad: list[list[Any]] = []
     for row in libraries["bad"]:
-        _known_fields(row, "distributions versions severity text source capabilities", "libraries.toml: bad")
+        _known_fields(
+            row, "distributions versions severity text source capabilities", "libraries.toml: bad"
+        )
         capabilities = [parse_pair(text) for text in row.get("capabilities", [])]
         strange = [show_pair(one) for one in capabilities if one not in known]
         if strange:
-            raise DataError(f"libraries.toml: no compiler makes code for compute capability {strange[0]}")
+            raise DataError(
+                f"libraries.toml: no compiler makes code for compute capability {strange[0]}"
+            )
         names, versions = _side(row, "libraries.toml: bad")
         bad.append([names, versions, _severity(row), row["text"], _sourced(row), capabilities])
     return bad
@@ -198,8 +236,18 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
         if row["name"] in pairs or set(a[0]) & set(b[0]):
             raise DataError(f"{where} is there twice, or has a distribution on both sides")
         if _severity(row) != "broken":
-            raise DataError(f"{where}: a pair must be broken, the solver has no way to avoid one only where it can")
-        pairs[row["name"]] = [row["name"], a, b, row.get("several_gpus", False), "broken", row["text"], _sourced(row)]
+            raise DataError(
+                f"{where}: a pair must be broken, the solver has no way to avoid one only where it can"
+            )
+        pairs[row["name"]] = [
+            row["name"],
+            a,
+            b,
+            row.get("several_gpus", False),
+            "broken",
+            row["text"],
+            _sourced(row),
+        ]
     return list(pairs.values())
 
 
@@ -228,7 +276,10 @@ def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
 
 def _path(folder: Path) -> list[str]:
     """The distributions whose code a convolution runs, as the heads of their files say."""
-    heads = {path.stem: json.loads(path.read_text(encoding="ascii")) for path in folder.glob("libraries/*.json")}
+    heads = {
+        path.stem: json.loads(path.read_text(encoding="ascii"))
+        for path in folder.glob("libraries/*.json")
+    }
     return sorted(name for name, head in heads.items() if head.get("path", True))
 
 
@@ -263,7 +314,11 @@ def _sourced(row: dict[str, Any]) -> str:
 def _digest(folder: Path) -> str:
     """Eight digits that change when any file of the matrix does."""
     digest = hashlib.sha256()
-    paths = [*folder.glob("*.toml"), *folder.glob("libraries/*.json"), *folder.glob("frameworks/*.*")]
+    paths = [
+        *folder.glob("*.toml"),
+        *folder.glob("libraries/*.json"),
+        *folder.glob("frameworks/*.*"),
+    ]
     for path in sorted(paths):
         digest.update(f"{path.relative_to(folder).as_posix()}\n".encode())
         digest.update(path.read_bytes())

@@ -39,7 +39,13 @@ def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
         return
     subdir = data["info"]["subdir"]
     for name, record in {**data["packages"], **data.get("packages.conda", {})}.items():
-        yield {"subdir": subdir, **record, "fn": name, "channel": channel, "url": f"{channel}/{subdir}/{name}"}
+        yield {
+            "subdir": subdir,
+            **record,
+            "fn": name,
+            "channel": channel,
+            "url": f"{channel}/{subdir}/{name}",
+        }
 
 
 def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, Any]:
@@ -54,13 +60,27 @@ def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, A
     if record["name"] in carriers.carriers.values():
         one = carriers.row(record, carriers.framework_of(record["name"]) or "")
         cuda = None if one.cuda is None else show_pair(one.cuda)
-        sass, ptx = ([*codes] if codes is not None else None for codes in (one.code.sass, one.code.ptx))
-        found |= {"cuda": cuda, "cudnn": one.cudnn, "sass": sass, "ptx": ptx, "evidence": "documented"}
+        sass, ptx = (
+            [*codes] if codes is not None else None for codes in (one.code.sass, one.code.ptx)
+        )
+        found |= {
+            "cuda": cuda,
+            "cudnn": one.cudnn,
+            "sass": sass,
+            "ptx": ptx,
+            "evidence": "documented",
+        }
         found |= {"architectures": one.code.source}
     elif record["name"] in conda_records.CUDNN:
         asked = [conda_versions.split(one) for one in record["depends"]]
-        found["cuda"] = [f"{name} {spec}" for name, spec, _ in asked if name in conda_records.TOOLKITS]
-    found |= {"__cuda": conda_records.least_cuda(record), "file": record["fn"], "sha256": record.get("sha256")}
+        found["cuda"] = [
+            f"{name} {spec}" for name, spec, _ in asked if name in conda_records.TOOLKITS
+        ]
+    found |= {
+        "__cuda": conda_records.least_cuda(record),
+        "file": record["fn"],
+        "sha256": record.get("sha256"),
+    }
     return found | {"source": f"repodata of {record['channel']}"}
 
 
@@ -71,7 +91,12 @@ def key(found: dict[str, Any]) -> Key:
 
 def in_order(found: dict[str, Any]) -> Any:
     """By version, channel and build: the order of a file."""
-    return conda_versions.version(found["version"]), found["channel"], found["subdir"], found["build"]
+    return (
+        conda_versions.version(found["version"]),
+        found["channel"],
+        found["subdir"],
+        found["build"],
+    )
 
 
 def text(package: str, found: list[dict[str, Any]]) -> str:
@@ -84,11 +109,18 @@ def main() -> int:
     """Reads, derives, and writes or compares."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--channel", default=PYTORCH, help="of a repodata.json, which does not say it")
+    parser.add_argument(
+        "--channel", default=PYTORCH, help="of a repodata.json, which does not say it"
+    )
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     carriers = conda_records.Carriers(str(ROOT / "matrix_data"))
-    wanted = {*carriers.carriers.values(), *conda_records.CUDNN, *conda_records.TOOLKITS, "cuda-arch"}
+    wanted = {
+        *carriers.carriers.values(),
+        *conda_records.CUDNN,
+        *conda_records.TOOLKITS,
+        "cuda-arch",
+    }
     tables: dict[str, dict[Key, dict[str, Any]]] = {}
     for package in wanted:
         path = FOLDER / f"{package}.json"

@@ -42,7 +42,9 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def codes(record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str]) -> list[tuple[str, Code]]:
+def codes(
+    record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str]
+) -> list[tuple[str, Code]]:
     """(path, code) of each library of a wheel that counts and carries device code."""
     files, engines = scope.get("files", ["*"]), scope.get("engines", [])
     return [
@@ -56,7 +58,9 @@ def codes(record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str
 def library_code(row: dict[str, Any], *, engine: bool, toolkits: dict[str, str]) -> Code:
     """The targets of one library that count. PTX that only some fat binaries have gets no maker: it never serves."""
     commonest = 0 if engine else max(row["sass"].values(), default=0)
-    needed = {target: commonest * (MOST if parse_target(target)[1] else SOME) for target in row["sass"]}
+    needed = {
+        target: commonest * (MOST if parse_target(target)[1] else SOME) for target in row["sass"]
+    }
     sass = tuple(target for target, count in row["sass"].items() if count >= needed[target])
     ptx = sorted({target for target, _, _ in row["ptx"]}, key=parse_target)
     whole = bool(ptx) and sum(count for _, _, count in row["ptx"]) >= MOST * row["binaries"]
@@ -73,12 +77,20 @@ def devices(folder: Path) -> list[tuple[int, int]]:
     return sorted({parse_pair(group["capability"]) for group in groups})
 
 
-def facts(record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits: dict[str, str]) -> dict[str, Any]:
+def facts(
+    record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits: dict[str, str]
+) -> dict[str, Any]:
     """The fields of a row that the scan of a wheel gives."""
     members = codes(record, scope, toolkits)
-    code = common_code([code for _, code in members], devices(folder)) if members else Code(sass=(), ptx=())
+    code = (
+        common_code([code for _, code in members], devices(folder))
+        if members
+        else Code(sass=(), ptx=())
+    )
     paths = {path for path, _ in members}
-    carried = {target for row in record["libraries"] if paths & {*row["paths"]} for target in row["sass"]}
+    carried = {
+        target for row in record["libraries"] if paths & {*row["paths"]} for target in row["sass"]
+    }
     some = sorted(carried - {*(code.sass or ())}, key=parse_target)
     count = len(members)
     row: dict[str, Any] = {
@@ -88,9 +100,21 @@ def facts(record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits:
     }
     if some:
         row["some"] = some
-    what = Path(members[0][0]).name if count == 1 else f"{count} libraries" if count else "no library has any"
+    what = (
+        Path(members[0][0]).name
+        if count == 1
+        else f"{count} libraries"
+        if count
+        else "no library has any"
+    )
     source = f"fat binaries: {what}"
-    return {**row, "evidence": "scanned", "source": source, "file": record["file"], "sha256": record["sha256"]}
+    return {
+        **row,
+        "evidence": "scanned",
+        "source": source,
+        "file": record["file"],
+        "sha256": record["sha256"],
+    }
 
 
 def built_with(record: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +130,9 @@ def said(record: dict[str, Any], where: list[str] | None) -> str | None:
     if where is None or where[0] not in record["texts"]:
         return None
     # cuda = '12.1', cuda: Optional[str] = '12.1', ('cuda_version', '12.5.1')
-    found = re.search(rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)", record["texts"][where[0]])
+    found = re.search(
+        rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)", record["texts"][where[0]]
+    )
     return found[1] if found else None
 
 
@@ -133,11 +159,17 @@ def major_of(name: str, record: dict[str, Any]) -> int | None:
     return Version(record["version"]).major if name == "nvidia-cublas" else None
 
 
-def library_file(name: str, records: list[dict[str, Any]], folder: Path, toolkits: dict[str, str]) -> dict[str, Any]:
+def library_file(
+    name: str, records: list[dict[str, Any]], folder: Path, toolkits: dict[str, str]
+) -> dict[str, Any]:
     """The content of libraries/<name>.json: scanned rows, and the documented ones that no scan replaces."""
     path = folder / "libraries" / f"{name}.json"
     old = json.loads(path.read_text(encoding="ascii")) if path.exists() else {"releases": []}
-    rows = {(row["version"], row["platform"]): row for row in old["releases"] if row["evidence"] != "scanned"}
+    rows = {
+        (row["version"], row["platform"]): row
+        for row in old["releases"]
+        if row["evidence"] != "scanned"
+    }
     everything = scopes(folder)
     carriers = {one for scope in everything for one in scope["carriers"]}
     on_path = name in carriers
@@ -145,16 +177,24 @@ def library_file(name: str, records: list[dict[str, Any]], folder: Path, toolkit
         scope = scope_of(name, platform_of(record["file"]), everything)
         on_path = on_path or scope.get("path", False)
         platform = platform_of(record["file"])
-        row = {"version": record["version"], "platform": platform, **facts(record, scope, folder, toolkits)}
+        row = {
+            "version": record["version"],
+            "platform": platform,
+            **facts(record, scope, folder, toolkits),
+        }
         if name in carriers:
             with_what = built_with(record, scope)
             newest = max((parse_pair(toolkits[lang]) for lib in record["libraries"] for _, lang, _ in lib["ptx"]
                           if lang in toolkits), default=None)  # fmt: skip
             major = major_of(name, record)
-            with_what["cuda"] = with_what["cuda"] or (show_pair(newest) if newest else f"{major}.0" if major else None)
+            with_what["cuda"] = with_what["cuda"] or (
+                show_pair(newest) if newest else f"{major}.0" if major else None
+            )
             row |= with_what
         rows[record["version"], platform] = row
-    ordered = sorted(rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"])))
+    ordered = sorted(
+        rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"]))
+    )
     return {
         "distribution": name,
         "cuda_major": major_of(name, records[-1]) if records else old.get("cuda_major"),
@@ -163,7 +203,9 @@ def library_file(name: str, records: list[dict[str, Any]], folder: Path, toolkit
     }
 
 
-def framework_file(path: Path, scans: Scans, folder: Path, toolkits: dict[str, str]) -> dict[str, Any]:
+def framework_file(
+    path: Path, scans: Scans, folder: Path, toolkits: dict[str, str]
+) -> dict[str, Any]:
     """The content of frameworks/<name>.json, the builds of the default index taken from the scans."""
     data: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     name, everything = data["distribution"], scopes(folder)
@@ -175,7 +217,11 @@ def framework_file(path: Path, scans: Scans, folder: Path, toolkits: dict[str, s
         if with_what["cuda"] is None:
             continue  # a CPU build: nothing to read from it
         version = record["version"]
-        head = {"version": version, "local": version, "variant": "cu" + with_what["cuda"].replace(".", "")}
+        head = {
+            "version": version,
+            "local": version,
+            "variant": "cu" + with_what["cuda"].replace(".", ""),
+        }
         row = {**head, "index": "default", "platform": platform, **with_what}
         rows[version, platform] = row | facts(record, scope, folder, toolkits)
     order = sorted(rows.values(), key=lambda row: (row["index"] != "default", row["index"]))
@@ -185,7 +231,9 @@ def framework_file(path: Path, scans: Scans, folder: Path, toolkits: dict[str, s
 
 def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict[str, Any]:
     """The [[scan]] row for a distribution on a platform."""
-    found = [one for one in everything if name in one["distributions"] and one["platform"] == platform]
+    found = [
+        one for one in everything if name in one["distributions"] and one["platform"] == platform
+    ]
     return found[0] if found else {"carriers": []}
 
 
@@ -195,7 +243,9 @@ def dump(data: dict[str, Any]) -> str:
     for key, value in data.items():
         if isinstance(value, list):
             rows = ",\n".join("  " + json.dumps(row) for row in value)
-            parts.append(f" {json.dumps(key)}: [\n{rows}\n ]" if rows else f" {json.dumps(key)}: []")
+            parts.append(
+                f" {json.dumps(key)}: [\n{rows}\n ]" if rows else f" {json.dumps(key)}: []"
+            )
         else:
             parts.append(f" {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
@@ -212,7 +262,10 @@ def derived(folder: Path) -> Iterator[tuple[Path, str]]:
         yield path, dump(framework_file(path, scans, folder, toolkits))
     for name in scans.names():
         if name not in frameworks:
-            yield folder / "libraries" / f"{name}.json", dump(library_file(name, scans.of(name), folder, toolkits))
+            yield (
+                folder / "libraries" / f"{name}.json",
+                dump(library_file(name, scans.of(name), folder, toolkits)),
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:

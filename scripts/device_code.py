@@ -115,7 +115,9 @@ class Splitter:
             self.binaries[self.at] = self.at + HEADER
             self._keep(HEADER)
             return True
-        if not 0 < length <= self.size - self.at - HEADER or not _is_entry(self.block, place + HEADER, length):
+        if not 0 < length <= self.size - self.at - HEADER or not _is_entry(
+            self.block, place + HEADER, length
+        ):
             self._keep(len(MAGIC))  # the number as such, in a program that looks for fat binaries
             return True
         self.binary, self.end = self.at, self.at + HEADER + length
@@ -132,12 +134,16 @@ class Splitter:
         if room < ENTRY:
             return False
         if not _is_entry(self.block, self.place, self.end - self.at):
-            return self._fault(f"the fat binary at byte {self.binary} has no entry at byte {self.at}")
+            return self._fault(
+                f"the fat binary at byte {self.binary} has no entry at byte {self.at}"
+            )
         kind, _, head, payload = struct.unpack_from("<HHIQ", self.block, self.place)
         if room < head:
             return False
         if not self._note(kind, self.block[self.place : self.place + head]):
-            return self._fault(f"the entry at byte {self.at} does not hold the images that it names")
+            return self._fault(
+                f"the entry at byte {self.at} does not hold the images that it names"
+            )
         self._pass(head)
         passed = min(payload, len(self.block) - self.place)
         self.place, self.at, self.skip = self.place + passed, self.at + passed, payload - passed
@@ -154,7 +160,12 @@ class Splitter:
         if not kind & SEVERAL:
             self._image(kind, head, 0)
             return True
-        (total, count), places, offset, place = struct.unpack_from("<QI", head, SIZE_OF_ALL), [], 0, SEVERAL_ENTRIES
+        (total, count), places, offset, place = (
+            struct.unpack_from("<QI", head, SIZE_OF_ALL),
+            [],
+            0,
+            SEVERAL_ENTRIES,
+        )
         # An entry's names and options are of any length, but its payload begins where that of the last one ended.
         while place + ENTRY <= len(head):
             inner, version, start, size = struct.unpack_from("<HHIQ", head, place)
@@ -173,7 +184,14 @@ class Splitter:
         minor, major, architecture = struct.unpack_from("<HHI", head, place + 24)
         flags = struct.unpack_from("<Q", head, place + 40)[0]
         suffix = "a" if flags & SPECIFIC else "f" if flags & FAMILY else ""
-        self.images.append((self.binary, kind, f"{architecture}{suffix}", f"{major}.{minor}" if kind == PTX else ""))
+        self.images.append(
+            (
+                self.binary,
+                kind,
+                f"{architecture}{suffix}",
+                f"{major}.{minor}" if kind == PTX else "",
+            )
+        )
 
     def _pass(self, count: int) -> None:
         # Headers stay out of the file like payloads: a library has a hundred thousand, each would be a system call.
@@ -193,7 +211,9 @@ def _is_entry(data: bytes, place: int, room: int) -> bool:
         known, least = kind == SEVERAL, SEVERAL_ENTRIES
     else:
         known, least = kind > 0 and SMALLEST_ARCH <= architecture < LARGEST_ARCH, ENTRY
-    return bool(known and version == VERSION and least <= head <= LARGEST_HEADER and head + payload <= room)
+    return bool(
+        known and version == VERSION and least <= head <= LARGEST_HEADER and head + payload <= room
+    )
 
 
 def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
@@ -233,11 +253,15 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
         if section["sh_type"] in ("SHT_NOBITS", "SHT_NULL"):
             continue
         if end > splitter.size:
-            raise DamagedFileError(f"its section {section.name!r} ends at byte {end} of {splitter.size}")
+            raise DamagedFileError(
+                f"its section {section.name!r} ends at byte {end} of {splitter.size}"
+            )
         if isinstance(section, DynamicSection):
             for tag in section.iter_tags():
                 if tag.entry.d_tag in TAGS:
-                    linking.setdefault(tag.entry.d_tag, []).append(getattr(tag, TAGS[tag.entry.d_tag]))
+                    linking.setdefault(tag.entry.d_tag, []).append(
+                        getattr(tag, TAGS[tag.entry.d_tag])
+                    )
         elif section.name in SECTIONS:
             _check_section(elf.stream, section.name, start, end, splitter)
             where.append((start, end))
@@ -258,7 +282,9 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
     }
 
 
-def _summary(images: set[tuple[int, int, str, str]], where: list[tuple[int, int]]) -> dict[str, Any]:
+def _summary(
+    images: set[tuple[int, int, str, str]], where: list[tuple[int, int]]
+) -> dict[str, Any]:
     inside = {image for image in images if any(start <= image[0] < end for start, end in where)}
     sass = Counter((target, "") for _, kind, target, _ in inside if kind == SASS)
     ptx = Counter((target, language) for _, kind, target, language in inside if kind == PTX)
@@ -283,9 +309,13 @@ def _check_section(stream: IO[bytes], name: str, start: int, end: int, splitter:
             gap = stream.read(min(BLOCK, first - place))
             if rest := gap.lstrip(b"\0"):
                 byte = place + len(gap) - len(rest)
-                raise DamagedFileError(f"its section {name} has something else than a fat binary at byte {byte}")
+                raise DamagedFileError(
+                    f"its section {name} has something else than a fat binary at byte {byte}"
+                )
         if last > end:
-            raise DamagedFileError(f"its section {name} ends at byte {end}, before the last fat binary does")
+            raise DamagedFileError(
+                f"its section {name} ends at byte {end}, before the last fat binary does"
+            )
         at = last
 
 

@@ -57,7 +57,9 @@ class Maker:
 
     def __init__(self) -> None:
         self.pieces = [needle.decode() for message in messages() for needle in message.needles]
-        self.pieces += [message.pattern.replace("\\", "").replace("(?:", "") for message in messages()]
+        self.pieces += [
+            message.pattern.replace("\\", "").replace("(?:", "") for message in messages()
+        ]
         self.pieces += [*CUDNN, *LINES, *LINES, *LINES]
 
     def log(self, chance: random.Random) -> bytes:
@@ -73,7 +75,9 @@ class Maker:
             cut = chance.random()
             if cut < 0.3 and piece:
                 at = chance.randrange(len(piece))
-                piece = piece[at:] if cut < 0.2 else piece[:at] + chance.choice(NOISE) + piece[at + 1 :]
+                piece = (
+                    piece[at:] if cut < 0.2 else piece[:at] + chance.choice(NOISE) + piece[at + 1 :]
+                )
             parts.append(piece * (chance.randrange(1, 50) if cut > 0.98 else 1))
             if chance.random() < 0.4:
                 parts.append("\n")

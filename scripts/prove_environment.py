@@ -36,7 +36,9 @@ class Prover:
     def __init__(self, folder: str, python: str) -> None:
         self.folder, self.python, self.rows = folder, python, list[dict[str, Any]]()
 
-    def verify(self, name: str, *flags: str, python: str = "", source: str = HERE, **environment: str) -> None:
+    def verify(
+        self, name: str, *flags: str, python: str = "", source: str = HERE, **environment: str
+    ) -> None:
         """One `gpuenv verify`, with changed variables or from a changed copy of the sources."""
         words = ["verify", "--python", python or self.python, *flags]
         path = os.pathsep.join([os.path.join(source, "resolver"), os.environ.get("PYTHONPATH", "")])
@@ -55,7 +57,9 @@ class Prover:
         if environment:
             row["environment"] = environment
         self.rows.append({**row, "seconds": seconds, "document": document})
-        print(f"{name}: exit {done.returncode}, {seconds} s {done.stderr.strip()[-300:]}", flush=True)
+        print(
+            f"{name}: exit {done.returncode}, {seconds} s {done.stderr.strip()[-300:]}", flush=True
+        )
         for check in document.get("checks", ()):
             if check["status"] != "pass":
                 said = f"{check['status']} {check['name']} {check['subject']}: {check['evidence'][:260]}"
@@ -64,14 +68,25 @@ class Prover:
     def cost(self, name: str, *flags: str, bare: list[str], runs: int = 5) -> None:
         """Whole processes in turn: a verification, and the bare process that it is measured by."""
         times: dict[str, list[float]] = {"verify": [], "bare": []}
-        verify = [sys.executable, "-m", "gpuenv", "verify", "--python", self.python, *flags, "--json"]
+        verify = [
+            sys.executable,
+            "-m",
+            "gpuenv",
+            "verify",
+            "--python",
+            self.python,
+            *flags,
+            "--json",
+        ]
         for _ in range(runs):
             for label, command in (("verify", verify), ("bare", bare)):
                 start = time.perf_counter()
                 subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
                 times[label].append(round(time.perf_counter() - start, 3))
         middle = {label: statistics.median(values) for label, values in times.items()}
-        self.rows.append({"step": name, "command": ["gpuenv", *verify[3:]], "exit": 0, "seconds_of": times})
+        self.rows.append(
+            {"step": name, "command": ["gpuenv", *verify[3:]], "exit": 0, "seconds_of": times}
+        )
         print(f"{name}: verify {middle['verify']:.2f} s, bare {middle['bare']:.2f} s", flush=True)
 
 
@@ -84,7 +99,9 @@ def copied(python: str, folder: str, name: str, *patterns: str) -> str:
     target = os.path.join(folder, name)
     subprocess.run([python, "-m", "venv", "--without-pip", target], check=True)
     mine = glob.glob(os.path.join(target, "lib", "python*", "site-packages"))[0]
-    paths = [path for pattern in patterns or ("*",) for path in glob.glob(os.path.join(site, pattern))]
+    paths = [
+        path for pattern in patterns or ("*",) for path in glob.glob(os.path.join(site, pattern))
+    ]
     subprocess.run(["cp", "-al", *paths, mine], check=True)
     return os.path.join(target, "bin", "python")
 
@@ -132,7 +149,10 @@ sys.stdin.read()
 def filled(prover: Prover, leave: int) -> None:
     """Verifies while another process holds all memory of the first device but `leave` MiB."""
     child = subprocess.Popen(
-        [prover.python, "-c", FILL, str(leave * MIB)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [prover.python, "-c", FILL, str(leave * MIB)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     print(child.stdout.readline().strip() if child.stdout else "", flush=True)
     prover.verify(f"{leave} MiB left on the card", "--framework", "torch")
@@ -142,7 +162,9 @@ def filled(prover: Prover, leave: int) -> None:
 
 def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> None:
     """Each is put in, verified, and taken out again."""
-    folder = glob.glob(os.path.join(os.path.dirname(os.path.dirname(copy)), "lib", "python*", "site-packages"))[0]
+    folder = glob.glob(
+        os.path.join(os.path.dirname(os.path.dirname(copy)), "lib", "python*", "site-packages")
+    )[0]
     cudnn = os.path.join(folder, "nvidia", "cudnn", "lib")
     prover.verify("the copy, untouched", "--framework", "torch", python=copy)
     for path in shadow:
@@ -170,9 +192,21 @@ def broken_children(prover: Prover) -> None:
     right = "    return [value / (UNIT * UNIT)"
     torch = ("--framework", "torch")
     for name, script, old, new, flags in (
-        ("wrong numerics of the frameworks", "_framework.py", right, f"    sums[4711] += 64\n{right}", ()),
+        (
+            "wrong numerics of the frameworks",
+            "_framework.py",
+            right,
+            f"    sums[4711] += 64\n{right}",
+            (),
+        ),
         ("wrong numerics of cuDNN", "convolution.py", "[0.0] * W", "[1.0] * W", torch),
-        ("a child that hangs", "torch.py", load, f"    time.sleep(999)\n{load}", (*torch, "--timeout", "12")),
+        (
+            "a child that hangs",
+            "torch.py",
+            load,
+            f"    time.sleep(999)\n{load}",
+            (*torch, "--timeout", "12"),
+        ),
         ("a child that aborts", "torch.py", load, f"    os.abort()\n{load}", torch),
     ):
         source = tampered(prover.folder, name.replace(" ", "-"), script, old, new)
@@ -187,23 +221,35 @@ def main() -> None:
     parser.add_argument("--record", required=True)
     parser.add_argument("--shadow", action="append", default=[])
     parser.add_argument("--old-cudnn")
-    parser.add_argument("--clean-only", action="store_true", help="no faults: for a host with several devices")
+    parser.add_argument(
+        "--clean-only", action="store_true", help="no faults: for a host with several devices"
+    )
     arguments = parser.parse_args()
     python = arguments.environment
-    folder = tempfile.mkdtemp(dir=os.path.dirname(os.path.dirname(os.path.dirname(python))))  # hard links need it
+    folder = tempfile.mkdtemp(
+        dir=os.path.dirname(os.path.dirname(os.path.dirname(python)))
+    )  # hard links need it
     try:
         prover = Prover(folder, python)
         detected = subprocess.run(
-            [sys.executable, "-m", "gpuenv", "detect", "--json"], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "gpuenv", "detect", "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         prover.verify("verify")
         prover.verify("verify again")
-        prover.verify("cuDNN without a framework", python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"))
+        prover.verify(
+            "cuDNN without a framework",
+            python=copied(python, folder, "bare", "nvidia", "nvidia_[!m]*"),
+        )
         if not arguments.clean_only:
             probes = os.path.join(HERE, "resolver", "gpuenv", "probes")
             probe = [os.path.join(probes, name) for name in ("_run.py", "torch.py")]
             options = json.dumps({"import_name": "torch", "device": True, "devices": 1})
-            prover.cost("cost of torch", "--framework", "torch", bare=[python, "-B", "-I", *probe, options])
+            prover.cost(
+                "cost of torch", "--framework", "torch", bare=[python, "-B", "-I", *probe, options]
+            )
             faults(prover, copied(python, folder, "copy"), arguments.shadow, arguments.old_cudnn)
             broken_children(prover)
             filled(prover, 120)

@@ -26,7 +26,9 @@ def step(name: str, args: list[str], folder: str, **environment: str) -> dict[st
     start = time.perf_counter()
     command = [sys.executable, "-m", "gpuenv", *args, "--json"]
     variables = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     seconds = round(time.perf_counter() - start, 2)
     try:
         document = json.loads(done.stdout)
@@ -44,7 +46,11 @@ def step(name: str, args: list[str], folder: str, **environment: str) -> dict[st
 def without_uuids(value: Any) -> Any:
     """The same data without what names one device or one machine."""
     if isinstance(value, dict):
-        return {key: without_uuids(item) for key, item in value.items() if key not in ("uuid", "pci_bus_id")}
+        return {
+            key: without_uuids(item)
+            for key, item in value.items()
+            if key not in ("uuid", "pci_bus_id")
+        }
     return [without_uuids(item) for item in value] if isinstance(value, list) else value
 
 
@@ -53,7 +59,9 @@ def planted(folder: str) -> list[dict[str, Any]]:
     rows = []
     if not os.path.isdir(os.path.join(folder, "env")):
         return rows
-    libraries = glob.glob(os.path.join(folder, "env", "lib", "python*", "site-packages", "nvidia", "cudnn", "lib"))[0]
+    libraries = glob.glob(
+        os.path.join(folder, "env", "lib", "python*", "site-packages", "nvidia", "cudnn", "lib")
+    )[0]
     verify = ["verify", "pylock.toml", "--target", "env"]
     victim = os.path.join(libraries, "libcudnn_cnn.so.9")
     os.rename(victim, victim + ".away")
@@ -70,7 +78,9 @@ def main() -> None:
     parser.add_argument("--framework", action="append", required=True)
     parser.add_argument("--date", required=True)
     parser.add_argument("--record", required=True)
-    parser.add_argument("--shadow", action="append", default=[], help="a folder with another cuDNN, put in front")
+    parser.add_argument(
+        "--shadow", action="append", default=[], help="a folder with another cuDNN, put in front"
+    )
     arguments = parser.parse_args()
     links = os.path.abspath(arguments.find_links)
     frameworks = [text for name in arguments.framework for text in ("--framework", name)]
@@ -88,7 +98,12 @@ def main() -> None:
     with open(os.path.join(folder, "pylock.toml"), encoding="utf-8") as file:
         locked = re.findall(r'^name = "([^"]+)"\nversion = "([^"]+)"', file.read(), re.MULTILINE)
     shutil.rmtree(folder, ignore_errors=True)
-    record = {"date": arguments.date, "host": rows[0]["document"], "versions": dict(locked), "steps": rows}
+    record = {
+        "date": arguments.date,
+        "host": rows[0]["document"],
+        "versions": dict(locked),
+        "steps": rows,
+    }
     text = json.dumps(without_uuids(record), indent=1)
     text = text.replace(folder, "WORK").replace(links, "WHEELS").replace(os.getcwd(), "CHECKOUT")
     os.makedirs(os.path.dirname(os.path.abspath(arguments.record)), exist_ok=True)

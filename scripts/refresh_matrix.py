@@ -52,7 +52,9 @@ def changes(name: str, old: str, new: str) -> Iterator[str]:
             yield f"new: {name} {key}: {told(row)}"
         elif differing := [field for field in FACTS if before[key].get(field) != row.get(field)]:
             old_row = before[key]
-            was = ", ".join(f"{one} {shown(old_row.get(one))} -> {shown(row.get(one))}" for one in differing)
+            was = ", ".join(
+                f"{one} {shown(old_row.get(one))} -> {shown(row.get(one))}" for one in differing
+            )
             held = old_row["evidence"] == "documented" and {"sass", "ptx", "cuda"} & {*differing}
             yield f"{'no longer holds' if held else 'changed'}: {name} {key}: {was}"
     for key in before.keys() - after.keys():
@@ -61,7 +63,9 @@ def changes(name: str, old: str, new: str) -> Iterator[str]:
 
 def told(row: dict[str, Any]) -> str:
     """What a row says, short."""
-    return ", ".join(f"{field} {shown(row[field])}" for field in FACTS if row.get(field) not in (None, []))
+    return ", ".join(
+        f"{field} {shown(row[field])}" for field in FACTS if row.get(field) not in (None, [])
+    )
 
 
 def shown(value: object) -> str:
@@ -73,16 +77,29 @@ def vanished(scans: Scans, registry: Registry) -> Iterator[str]:
     """The scans whose wheels the index no longer has."""
     for name in scans.names():
         have = {wheel["filename"] for wheel in registry.files(name)}
-        yield from (f"no longer on the index: {one['file']}" for one in scans.of(name) if one["file"] not in have)
+        yield from (
+            f"no longer on the index: {one['file']}"
+            for one in scans.of(name)
+            if one["file"] not in have
+        )
 
 
 def refresh(options: argparse.Namespace) -> int:
     """The whole run; the exit status."""
     folder = Path(options.folder)
-    scope = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8")) | {"scan": scopes(folder)}
-    scans, registry = Scans(str(folder / "scans")), Registry(simple_url(), os.path.join(options.cache, "metadata"))
+    scope = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8")) | {
+        "scan": scopes(folder)
+    }
+    scans, registry = (
+        Scans(str(folder / "scans")),
+        Registry(simple_url(), os.path.join(options.cache, "metadata")),
+    )
     wheels = wanted(scope, registry, options.distributions)
-    missing = [one for one in wheels if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))]
+    missing = [
+        one
+        for one in wheels
+        if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))
+    ]
     for one in missing:
         print(f"to scan: {one['filename']}")
     if options.dry_run:
@@ -114,10 +131,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
     parser.add_argument("--folder", default=DATA, help="the data (default: this checkout's)")
-    parser.add_argument("--cache", default=".scan-cache", help="folder for what was read from wheels")
+    parser.add_argument(
+        "--cache", default=".scan-cache", help="folder for what was read from wheels"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--date", help="the date of the data, YYYY-MM-DD (default: as it is)")
-    parser.add_argument("--dry-run", action="store_true", help="only name the wheels that lack a scan")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only name the wheels that lack a scan"
+    )
     return refresh(parser.parse_args(arguments))
 
 

@@ -40,7 +40,9 @@ def environments() -> tuple[TargetEnvironment, ...]:
                 python = Python(version=version, free_threaded=free_threaded, full_version=full)
                 windows = os_name == "win"
                 host = Host(
-                    os="windows" if windows else os_name, machine="x86_64" if windows else machine, python=python
+                    os="windows" if windows else os_name,
+                    machine="x86_64" if windows else machine,
+                    python=python,
                 )
                 found.append(TargetEnvironment(host))
     return tuple(found)
@@ -92,10 +94,14 @@ class RangeFile(io.RawIOBase):
         self.start, self.block = self.size - len(reply.content), reply.content
 
     def _get(self, wanted: str) -> requests.Response:
-        reply = self.session.get(self.url, headers={"Range": wanted, "Accept-Encoding": "identity"}, timeout=120)
+        reply = self.session.get(
+            self.url, headers={"Range": wanted, "Accept-Encoding": "identity"}, timeout=120
+        )
         reply.raise_for_status()
         if reply.status_code != requests.codes.partial_content:
-            raise RuntimeError(f"the file store ignores range requests: {os.path.basename(self.url)}")
+            raise RuntimeError(
+                f"the file store ignores range requests: {os.path.basename(self.url)}"
+            )
         return reply
 
     def seekable(self) -> bool:
@@ -122,7 +128,9 @@ class RangeFile(io.RawIOBase):
             return b""
         if not self.start <= self.at <= end <= self.start + len(self.block):
             self.start = self.at
-            self.block = self._get(f"bytes={self.at}-{min(self.size, max(end, self.at + TAIL)) - 1}").content
+            self.block = self._get(
+                f"bytes={self.at}-{min(self.size, max(end, self.at + TAIL)) - 1}"
+            ).content
         data = self.block[self.at - self.start : end - self.start]
         self.at = end
         return data
@@ -149,7 +157,11 @@ class Registry:
         """The wheels of a page that fit a supported target, pre-releases aside, in ascending order."""
         reply = self.session.get(f"{self.simple_url}/{name}/", timeout=120)
         reply.raise_for_status()
-        found = [wheel for anchor in Page(reply.text).anchors if (wheel := read_anchor(anchor, reply.url))]
+        found = [
+            wheel
+            for anchor in Page(reply.text).anchors
+            if (wheel := read_anchor(anchor, reply.url))
+        ]
         return sorted(found, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
 
     def facts(self, wheel: dict[str, Any], with_metadata: bool) -> dict[str, Any]:
@@ -165,7 +177,9 @@ class Registry:
             remote = RangeFile(self.session, wheel["url"])
             facts = {"size": remote.size, **read_metadata(remote)}
         else:
-            reply = self.session.head(wheel["url"], headers={"Accept-Encoding": "identity"}, timeout=120)
+            reply = self.session.head(
+                wheel["url"], headers={"Accept-Encoding": "identity"}, timeout=120
+            )
             reply.raise_for_status()
             facts = {"size": int(reply.headers["Content-Length"])}
         write(path, json.dumps(facts))
@@ -203,6 +217,11 @@ def supported(filename: str) -> bool:
 def read_metadata(remote: RangeFile) -> dict[str, Any]:
     """Requires-Dist and Requires-Python of a remote wheel."""
     with zipfile.ZipFile(remote) as archive:
-        (member,) = (n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA"))
+        (member,) = (
+            n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")
+        )
         head = email.parser.HeaderParser().parsestr(archive.read(member).decode("utf-8", "replace"))
-    return {"requires": head.get_all("Requires-Dist") or [], "requires_python": head.get("Requires-Python")}
+    return {
+        "requires": head.get_all("Requires-Dist") or [],
+        "requires_python": head.get("Requires-Python"),
+    }

@@ -54,7 +54,11 @@ def closure(names: list[str]) -> dict[str, Distribution]:
 
 def file_name(dist: Distribution) -> str:
     """name-version-tags.whl, the tags from the WHEEL file."""
-    tags = [line[5:].split("-") for line in (dist.read_text("WHEEL") or "").splitlines() if line.startswith("Tag: ")]
+    tags = [
+        line[5:].split("-")
+        for line in (dist.read_text("WHEEL") or "").splitlines()
+        if line.startswith("Tag: ")
+    ]
     sets = [".".join(dict.fromkeys(tag[part] for tag in tags)) for part in range(3)]
     name = canonicalize_name(dist.metadata["Name"]).replace("-", "_")
     return f"{name}-{dist.version}-{'-'.join(sets)}.whl"
@@ -76,7 +80,9 @@ def build(dist: Distribution, dest: str) -> str:
     with zipfile.ZipFile(path + ".tmp", "w", zipfile.ZIP_STORED, strict_timestamps=False) as wheel:
         for entry in dist.files or ():
             name = entry.as_posix()
-            own = entry.parent.name.endswith(".dist-info") and len(entry.parts) == 2  # not that of a vendored one
+            own = (
+                entry.parent.name.endswith(".dist-info") and len(entry.parts) == 2
+            )  # not that of a vendored one
             if own and entry.name == "RECORD":
                 info = name
             if name.startswith("..") or name.endswith(".pyc") or (own and entry.name in LEFT_OUT):

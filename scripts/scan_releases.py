@@ -53,7 +53,9 @@ def scopes(folder: str | Path) -> list[dict[str, Any]]:
     return rows
 
 
-def wanted(scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()) -> list[dict[str, Any]]:
+def wanted(
+    scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()
+) -> list[dict[str, Any]]:
     """The wheels to have a scan of, as `registry.read_anchor` describes them, newest first within a distribution."""
     chosen: list[dict[str, Any]] = []
     pages: dict[str, list[dict[str, Any]]] = {}
@@ -66,12 +68,18 @@ def wanted(scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()) 
             releases: dict[Version, list[dict[str, Any]]] = {}
             for wheel in pages[name]:
                 version = Version(wheel["version"])
-                if platform_of(wheel["filename"]) == row["platform"] and version >= Version(row["since"]):
+                if platform_of(wheel["filename"]) == row["platform"] and version >= Version(
+                    row["since"]
+                ):
                     releases.setdefault(version, []).append(wheel)
             versions = sorted(releases, reverse=True)
             if row.get("lines"):
-                versions = list({version.release[:2]: version for version in reversed(versions)}.values())
-            chosen += [{**best(releases[one], scope["interpreters"]), "name": name} for one in versions]
+                versions = list(
+                    {version.release[:2]: version for version in reversed(versions)}.values()
+                )
+            chosen += [
+                {**best(releases[one], scope["interpreters"]), "name": name} for one in versions
+            ]
     return chosen
 
 
@@ -80,9 +88,16 @@ def best(wheels: list[dict[str, Any]], interpreters: list[str]) -> dict[str, Any
 
     def place(wheel: dict[str, Any]) -> tuple[Any, ...]:
         _, _, build, tags = parse_wheel_filename(wheel["filename"])
-        names = [interpreters.index(tag.interpreter) for tag in tags if tag.interpreter in interpreters]
+        names = [
+            interpreters.index(tag.interpreter) for tag in tags if tag.interpreter in interpreters
+        ]
         free_threaded = any(tag.abi.endswith("t") for tag in tags)
-        return (free_threaded, min(names, default=len(interpreters)), [-one for one in build[:1]], wheel["filename"])
+        return (
+            free_threaded,
+            min(names, default=len(interpreters)),
+            [-one for one in build[:1]],
+            wheel["filename"],
+        )
 
     return min(wheels, key=place)
 
@@ -109,7 +124,9 @@ class Scans:
         """The distributions of which there are records."""
         if not os.path.isdir(self.folder):
             return []
-        return sorted(name[: -len(".json")] for name in os.listdir(self.folder) if name.endswith(".json"))
+        return sorted(
+            name[: -len(".json")] for name in os.listdir(self.folder) if name.endswith(".json")
+        )
 
     def put(self, record: dict[str, Any]) -> None:
         """Adds a record or replaces that of the same file."""
@@ -126,8 +143,14 @@ def dump(name: str, records: list[dict[str, Any]]) -> str:
     for record in records:
         head = json.dumps({key: value for key, value in record.items() if key != "libraries"})
         rows = ",\n".join("   " + json.dumps(row) for row in record["libraries"])
-        texts.append(f'  {head[:-1]}, "libraries": [\n{rows}\n  ]}}' if rows else f'  {head[:-1]}, "libraries": []}}')
-    return f'{{\n "distribution": {json.dumps(name)},\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
+        texts.append(
+            f'  {head[:-1]}, "libraries": [\n{rows}\n  ]}}'
+            if rows
+            else f'  {head[:-1]}, "libraries": []}}'
+        )
+    return (
+        f'{{\n "distribution": {json.dumps(name)},\n "scans": [\n' + ",\n".join(texts) + "\n ]\n}\n"
+    )
 
 
 def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
@@ -137,7 +160,11 @@ def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
 
 def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
     """Scans the wheels that have no record yet; the errors of those that cannot be read."""
-    todo = [one for one in wheels if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))]
+    todo = [
+        one
+        for one in wheels
+        if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))
+    ]
     errors = []
     with ProcessPoolExecutor(jobs) as pool:
         running = {pool.submit(scan_wheel, wheel, cache): wheel for wheel in todo}
@@ -154,13 +181,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
-    parser.add_argument("--cache", default=".scan-cache", help="folder for what was read from wheels")
+    parser.add_argument(
+        "--cache", default=".scan-cache", help="folder for what was read from wheels"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--dry-run", action="store_true", help="only name the wheels that lack a scan")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only name the wheels that lack a scan"
+    )
     options = parser.parse_args(arguments)
-    scope = tomllib.loads((Path(DATA) / "scans.toml").read_text(encoding="utf-8")) | {"scan": scopes(DATA)}
+    scope = tomllib.loads((Path(DATA) / "scans.toml").read_text(encoding="utf-8")) | {
+        "scan": scopes(DATA)
+    }
     scans = Scans(os.path.join(DATA, "scans"))
-    wheels = wanted(scope, Registry(simple_url(), os.path.join(options.cache, "metadata")), options.distributions)
+    wheels = wanted(
+        scope,
+        Registry(simple_url(), os.path.join(options.cache, "metadata")),
+        options.distributions,
+    )
     if options.dry_run:
         for one in wheels:
             print(one["filename"])

@@ -77,7 +77,9 @@ class Progress:
 
     def end(self, text: str) -> None:
         """The wheel is done."""
-        print(("\r\033[K" if self.live else "") + f"{self.name}: {text}", file=sys.stderr, flush=True)
+        print(
+            ("\r\033[K" if self.live else "") + f"{self.name}: {text}", file=sys.stderr, flush=True
+        )
 
 
 class UsageError(ValueError):
@@ -106,8 +108,14 @@ def inflate(
     start = member.header_offset + LOCAL_HEADER + int.from_bytes(head[26:28], "little")
     start += int.from_bytes(head[28:30], "little")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise DamagedFileError(f"it is compressed by method {member.compress_type}, which no wheel may use")
-    engine = zlib.decompressobj(-zlib.MAX_WBITS) if member.compress_type == zipfile.ZIP_DEFLATED else None
+        raise DamagedFileError(
+            f"it is compressed by method {member.compress_type}, which no wheel may use"
+        )
+    engine = (
+        zlib.decompressobj(-zlib.MAX_WBITS)
+        if member.compress_type == zipfile.ZIP_DEFLATED
+        else None
+    )
     checksum = length = 0
     for chunk in wheel.stream(start, start + member.compress_size):
         if progress:
@@ -121,14 +129,18 @@ def inflate(
                 raise DamagedFileError(f"it cannot be decompressed ({error})") from error
             checksum, length = zlib.crc32(content, checksum), length + len(content)
             if length > member.file_size:
-                raise DamagedFileError(f"it has more than the {member.file_size} bytes of the wheel's directory")
+                raise DamagedFileError(
+                    f"it has more than the {member.file_size} bytes of the wheel's directory"
+                )
             yield content
             data = engine.unconsumed_tail if engine else b""
     if engine and (content := engine.flush()):
         checksum, length = zlib.crc32(content, checksum), length + len(content)
         yield content
     if length != member.file_size:
-        raise DamagedFileError(f"it has {length} of the {member.file_size} bytes of the wheel's directory")
+        raise DamagedFileError(
+            f"it has {length} of the {member.file_size} bytes of the wheel's directory"
+        )
     if checksum != member.CRC:
         raise DamagedFileError("its checksum is not the one in the wheel's directory")
 
@@ -147,7 +159,9 @@ def directory(wheel: RemoteWheel | LocalWheel) -> list[zipfile.ZipInfo]:
         raise DamagedFileError(f"it is no complete wheel ({error})") from error
 
 
-def scan(wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | None) -> dict[str, Any]:
+def scan(
+    wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | None
+) -> dict[str, Any]:
     """The record of a wheel. DamagedFileError names the member and what is wrong with it."""
     members = directory(wheel)
     progress = Progress(file, sum(member.compress_size for member in members if is_library(member)))
@@ -156,14 +170,21 @@ def scan(wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | N
     texts = {
         member.filename: read_text(wheel, member)
         for member in members
-        if any(fnmatch.fnmatchcase(member.filename, pattern) for pattern in TEXTS) and member.file_size < LARGEST_TEXT
+        if any(fnmatch.fnmatchcase(member.filename, pattern) for pattern in TEXTS)
+        and member.file_size < LARGEST_TEXT
     }
     metadata = [one for one in members if re.fullmatch(r"[^/]+\.dist-info/METADATA", one.filename)]
     if len(metadata) != 1:
         raise DamagedFileError(f"it has {len(metadata)} files *.dist-info/METADATA")
     head = email.parser.HeaderParser().parsestr(read_text(wheel, metadata[0]))
-    libraries = [(one.filename, read_member(wheel, one, cache, progress)) for one in members if is_library(one)]
-    progress.end(f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, {time.monotonic() - started:.1f} s")
+    libraries = [
+        (one.filename, read_member(wheel, one, cache, progress))
+        for one in members
+        if is_library(one)
+    ]
+    progress.end(
+        f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, {time.monotonic() - started:.1f} s"
+    )
     return {
         "name": canonicalize_name(name),
         "version": str(version),
@@ -188,7 +209,11 @@ def read_member(
     wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, cache: str | None, progress: Progress
 ) -> dict[str, Any]:
     """What one library says, from the cache if it is there."""
-    kept = os.path.join(cache, "members", f"{member.CRC:08x}-{member.file_size}.json") if cache else None
+    kept = (
+        os.path.join(cache, "members", f"{member.CRC:08x}-{member.file_size}.json")
+        if cache
+        else None
+    )
     found = read_kept(kept)
     if found is not None:
         progress.add(member.compress_size)
@@ -231,7 +256,9 @@ def owned(paths: Iterable[str]) -> dict[str, int]:
             continue
         if top == "nvidia":
             folder = path.rpartition("/")[0] + "/"
-            rows[folder if "/include/" in folder or path.endswith((".h", ".hpp", ".py")) else path] += 1
+            rows[
+                folder if "/include/" in folder or path.endswith((".h", ".hpp", ".py")) else path
+            ] += 1
         else:
             rows[top + slash] += 1
     return dict(sorted(rows.items()))
@@ -261,7 +288,9 @@ def read_source(source: str) -> tuple[str, str, str]:
         raise UsageError(f"{source}: {error}") from error
     sha256 = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
     if remote and not sha256:
-        raise UsageError(f"{source}: a URL must end in #sha256= and the 64 hexadecimal digits of the file")
+        raise UsageError(
+            f"{source}: a URL must end in #sha256= and the 64 hexadecimal digits of the file"
+        )
     return (file, url, sha256[1]) if remote and sha256 else (file, "", "")
 
 
@@ -319,8 +348,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
-    parser.add_argument("--cache", help="folder for what was read, so that an interrupted run goes on")
-    parser.add_argument("--output", help="where the records go, one JSON document a line (default: stdout)")
+    parser.add_argument(
+        "--cache", help="folder for what was read, so that an interrupted run goes on"
+    )
+    parser.add_argument(
+        "--output", help="where the records go, one JSON document a line (default: stdout)"
+    )
     options = parser.parse_args(arguments)
     records, failed = [], 0
     try:

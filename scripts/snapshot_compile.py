@@ -28,9 +28,15 @@ OPEN = ("platform_release", "platform_version", "implementation_version")
 MICROS = range(41)  # an answer that depends on the micro release of Python is not compiled either
 
 
-def host(platform: str, version: tuple[int, int], free_threaded: bool = False, micro: int = 0) -> Host:
+def host(
+    platform: str, version: tuple[int, int], free_threaded: bool = False, micro: int = 0
+) -> Host:
     """The target that an answer is compiled for."""
-    python = Python(version=version, free_threaded=free_threaded, full_version=f"{version[0]}.{version[1]}.{micro}")
+    python = Python(
+        version=version,
+        free_threaded=free_threaded,
+        full_version=f"{version[0]}.{version[1]}.{micro}",
+    )
     if platform == "win-amd64":
         return Host(os="windows", machine="x86_64", python=python)
     return Host(os="linux", machine=platform.partition("-")[2], python=python)
@@ -63,7 +69,10 @@ def compile_fits(triples: list[str]) -> dict[str, str]:
             orders = tag_orders(version, free_threaded)
             for platform in PLATFORMS:
                 target = host(platform, version, free_threaded)
-                rows = (" ".join(str(n) for fit in fits(target, orders, tags) for n in fit) for tags in triples)
+                rows = (
+                    " ".join(str(n) for fit in fits(target, orders, tags) for n in fit)
+                    for tags in triples
+                )
                 found[f"{interpreter_tag(version, free_threaded)}-{platform}"] = ",".join(rows)
     return found
 
@@ -72,9 +81,14 @@ def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[
     """Extra -> bits; None if the answer is not the same for all targets of one kind. `targets`: a list for each bit."""
     if any(word in marker for word in OPEN):
         return None
-    extras = {normalize_name(a or b) for a, b in re.findall(r'extra == "([^"]+)"|"([^"]+)" == extra', marker)}
+    extras = {
+        normalize_name(a or b)
+        for a, b in re.findall(r'extra == "([^"]+)"|"([^"]+)" == extra', marker)
+    }
     mentions = len(re.findall(r"\bextra\b", re.sub(r'"[^"]*"', "", marker)))
-    if mentions != len(re.findall(r'\bextra == "[^"]+"|"[^"]+" == extra\b', marker)):  # some other comparison
+    if mentions != len(
+        re.findall(r'\bextra == "[^"]+"|"[^"]+" == extra\b', marker)
+    ):  # some other comparison
         return None
     found = {}
     for extra in ("", *sorted(extras)):
@@ -95,7 +109,10 @@ def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
         for platform in PLATFORMS
     ]
     firsts = [same[:1] for same in targets]
-    found = {marker: compile_marker(marker, targets if "full" in marker else firsts) for marker in markers}
+    found = {
+        marker: compile_marker(marker, targets if "full" in marker else firsts)
+        for marker in markers
+    }
     return {marker: bits for marker, bits in found.items() if bits is not None}
 
 
@@ -109,7 +126,9 @@ def dump(data: dict[str, Any]) -> str:
     parts = []
     for key, value in data.items():
         if isinstance(value, dict):
-            inner = rows(f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in value.items())
+            inner = rows(
+                f"{json.dumps(k)}:{json.dumps(v, separators=(',', ':'))}" for k, v in value.items()
+            )
             parts.append(f"{json.dumps(key)}:{{{inner}}}")
         else:
             parts.append(f"{json.dumps(key)}:[{rows(map(json.dumps, value))}]")

@@ -40,7 +40,9 @@ class Facts:
         """Reads the three files."""
         with open(os.path.join(folder, "variant_pins.json"), encoding="utf-8") as file:
             self._pins = json.load(file)
-        self._rows = [row for row in self._table(folder, "pytorch_index_wheels.tsv") if row["sha256"]]
+        self._rows = [
+            row for row in self._table(folder, "pytorch_index_wheels.tsv") if row["sha256"]
+        ]
         self._defaults = {
             (row["version"], row["variant"], row["platform"])
             for row in self._table(folder, "torch.tsv")
@@ -64,7 +66,9 @@ class Facts:
             for name, (pin, extras) in sorted(deps.items())
         ]
 
-    def package(self, name: str, default: list[dict[str, Any]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def package(
+        self, name: str, default: list[dict[str, Any]]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """(head fields, wheels) as build_snapshot.dump_package takes them; `default`: the default index's wheels.
 
         Call it for torch first: its companions follow the builds that torch has.
@@ -76,7 +80,9 @@ class Facts:
                 continue
             filename = urllib.parse.unquote(row["url"].rpartition("/")[2])
             like = self._like(filename, default)
-            platform = next((p for p in PLATFORMS if row["platform"].endswith(p.removeprefix("linux_"))), "")
+            platform = next(
+                (p for p in PLATFORMS if row["platform"].endswith(p.removeprefix("linux_"))), ""
+            )
             requires = self._requires(name, row["version"], platform, like) if like else None
             if like is None or requires is None:
                 continue
@@ -88,11 +94,17 @@ class Facts:
             })  # fmt: skip
             sources[row["version"]] = row["source"]
         unique = {wheel["filename"]: wheel for wheel in reversed(wheels)}.values()
-        wheels = sorted(unique, key=lambda w: (parse_wheel_filename(w["filename"])[1], w["filename"]))
+        wheels = sorted(
+            unique, key=lambda w: (parse_wheel_filename(w["filename"])[1], w["filename"])
+        )
         if name == "torch":
             self._torch = {wheel["version"] for wheel in wheels}
         kept = {wheel["version"] for wheel in wheels}
-        return {"name": name, "index": INDEX, "sources": {v: sources[v] for v in sorted(kept)}}, wheels
+        return {
+            "name": name,
+            "index": INDEX,
+            "sources": {v: sources[v] for v in sorted(kept)},
+        }, wheels
 
     @staticmethod
     def _like(filename: str, default: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -103,7 +115,9 @@ class Facts:
         same = [wheel for wheel in candidates if machine and machine in wheel["filename"]]
         return next(iter(same or candidates), None)
 
-    def _requires(self, name: str, version: str, platform: str, like: dict[str, Any]) -> list[str] | None:
+    def _requires(
+        self, name: str, version: str, platform: str, like: dict[str, Any]
+    ) -> list[str] | None:
         public, _, variant = version.partition("+")
         parsed = [Requirement(text) for text in like["requires"]]
         if name == "torch":
@@ -111,13 +125,21 @@ class Facts:
                 return list(like["requires"])  # the pins of Windows wheels have Linux markers
             if version not in self._pins and variant != "cpu":
                 return None
-            common = [str(requirement) for requirement in parsed if not is_library(requirement.name)]
+            common = [
+                str(requirement) for requirement in parsed if not is_library(requirement.name)
+            ]
             # Not every interpreter and platform has these two: the default index's markers say which.
             if variant == "cpu":
                 return common
-            markers = {r.name: str(r.marker) for r in parsed if r.name in ("triton", "cuda-bindings") and r.marker}
+            markers = {
+                r.name: str(r.marker)
+                for r in parsed
+                if r.name in ("triton", "cuda-bindings") and r.marker
+            }
             pins = self._pins_of(version)
-            return common + [f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins]
+            return common + [
+                f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins
+            ]
         pinned = next((r for r in parsed if r.name == "torch"), None)
         # torchaudio shares torch's version, also where its METADATA has no pin.
         torch = f"{str(pinned.specifier).removeprefix('==') if pinned else public}+{variant}"

@@ -31,9 +31,13 @@ MOST = 100_000  # sets of releases; nearly all are intervals of a page, so there
 class Scope(NamedTuple):
     """Where the walk starts."""
 
-    roots: dict[str, str]  # distribution -> specifier: the frameworks' own, whose METADATA is read file by file
+    roots: dict[
+        str, str
+    ]  # distribution -> specifier: the frameworks' own, whose METADATA is read file by file
     libraries: dict[str, str]  # the same for the libraries that are held whole
-    requirements: list[Requirement]  # what the ways of installing a framework ask for, with their extras
+    requirements: list[
+        Requirement
+    ]  # what the ways of installing a framework ask for, with their extras
 
 
 def scope(folder: str) -> Scope:
@@ -48,7 +52,12 @@ def scope(folder: str) -> Scope:
             requirements += asked
             for name in (*(one.name for one in asked), *way["carriers"]):
                 roots[canonicalize_name(name)] = f">={data['since']}"
-        roots.update({canonicalize_name(name): f">={since}" for name, since in data.get("also_since", {}).items()})
+        roots.update(
+            {
+                canonicalize_name(name): f">={since}"
+                for name, since in data.get("also_since", {}).items()
+            }
+        )
     with open(os.path.join(folder, "scans.toml"), "rb") as file:
         scans = tomllib.load(file)["scan"]
     libraries: dict[str, str] = {}
@@ -65,7 +74,8 @@ def serves(tags: str, requires_python: str | None) -> tuple[int, ...]:
     return tuple(
         place
         for place, environment in enumerate(environments())
-        if environment.rank(f"a-1-{tags}.whl") is not None and environment.accepts_python(requires_python)
+        if environment.rank(f"a-1-{tags}.whl") is not None
+        and environment.accepts_python(requires_python)
     )
 
 
@@ -95,7 +105,9 @@ class Releases:
     def matching(self, specifier: str) -> int:
         """The releases that a specifier admits, yanked or not."""
         contains = environments()[0].contains
-        return sum(1 << place for place, one in enumerate(self.versions) if contains(specifier, one, False))
+        return sum(
+            1 << place for place, one in enumerate(self.versions) if contains(specifier, one, False)
+        )
 
     def admitted(self, specifier: str) -> int:
         """The releases that a solve may take for a specifier: yanked ones only where it pins."""
@@ -104,7 +116,11 @@ class Releases:
 
     def newest(self, releases: int) -> int:
         """The newest of a set for each target."""
-        return union(1 << place for target in self.by_target if (place := (releases & target).bit_length() - 1) >= 0)
+        return union(
+            1 << place
+            for target in self.by_target
+            if (place := (releases & target).bit_length() - 1) >= 0
+        )
 
     def lines(self, releases: int) -> int:
         """The newest of each major.minor of a set, for each target."""
@@ -125,7 +141,9 @@ def pins(specifier: str) -> bool:
 
 def exact(specifier: str) -> bool:
     """Whether a specifier names one release."""
-    return any(clause.startswith("==") and not clause.endswith(".*") for clause in specifier.split(","))
+    return any(
+        clause.startswith("==") and not clause.endswith(".*") for clause in specifier.split(",")
+    )
 
 
 def union(sets: Iterable[int]) -> int:
@@ -146,7 +164,9 @@ def intersections(sets: Iterable[int]) -> set[int]:
     return found - {0}
 
 
-Bounds = dict[str, int]  # what a release needs: package, or package[extra] -> the releases that will do
+Bounds = dict[
+    str, int
+]  # what a release needs: package, or package[extra] -> the releases that will do
 
 
 class Needs:
@@ -167,18 +187,24 @@ class Needs:
                 name = canonicalize_name(one.name)
                 if one.marker is None or environments()[target].marker(str(one.marker), extras):
                     bounds[name] = bounds.get(name, -1) & self._admitted(name, str(one.specifier))
-                    bounds.update((f"{name}[{canonicalize_name(extra)}]", -1) for extra in one.extras)
+                    bounds.update(
+                        (f"{name}[{canonicalize_name(extra)}]", -1) for extra in one.extras
+                    )
             self._bounds[key] = bounds
         return self._bounds[key]
 
     def _admitted(self, name: str, specifier: str) -> int:
-        if name not in self.pages:  # no kept release needs it, so its bounds are never the wider ones
+        if (
+            name not in self.pages
+        ):  # no kept release needs it, so its bounds are never the wider ones
             return 0
         if (name, specifier) not in self._matching:
             self._matching[name, specifier] = Releases(self.pages[name]).matching(specifier)
         return self._matching[name, specifier]
 
-    def mildest(self, releases: Releases, found: int, target: int, extras: tuple[str, ...]) -> tuple[int, bool]:
+    def mildest(
+        self, releases: Releases, found: int, target: int, extras: tuple[str, ...]
+    ) -> tuple[int, bool]:
         """Of a set of releases those that a solve may end with: each asks for less, of something, than all newer ones.
 
         The second value says that METADATA is missing to tell.
@@ -227,7 +253,9 @@ def choose(
     cuda = name.startswith(CUDA)
     if cuda:  # older GPUs and drivers need older lines
         kept |= union(map(releases.lines, asked.values()))
-    elif all(map(exact, asked)):  # a part of something, such as tensorflow-intel: nobody asks for other releases
+    elif all(
+        map(exact, asked)
+    ):  # a part of something, such as tensorflow-intel: nobody asks for other releases
         return releases.named(union(map(releases.newest, asked.values()))), False
     newest = [place for place in range(len(releases.versions)) if releases.offered >> place & 1]
     kept |= union(1 << place for place in newest[-(NEWEST_CUDA if cuda else NEWEST) :])

@@ -58,7 +58,11 @@ Written by `python scripts/support_table.py` from the data of {date}; a test kee
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
     """The driver branches that serve a compute capability."""
-    able = [cuda for cuda, targets in data.compilers.items() if capability in {parse_target(one)[0] for one in targets}]
+    able = [
+        cuda
+        for cuda, targets in data.compilers.items()
+        if capability in {parse_target(one)[0] for one in targets}
+    ]
     last = data.last_branch(capability)
     return [
         branch
@@ -71,7 +75,9 @@ def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     """What the newest usable release of a framework is."""
     for python in PYTHONS:
         # A release of the branch that is newer than any floor in it.
-        host = gpuenv.describe(gpus=[gpu], driver=f"{branch}.999", python=python, platform=platform, glibc="2.39")
+        host = gpuenv.describe(
+            gpus=[gpu], driver=f"{branch}.999", python=python, platform=platform, glibc="2.39"
+        )
         try:
             request = Request(frameworks=(framework,))
             plan = gpuenv.solve(request, host, IndexOptions(offline=True), changes=False)
@@ -110,7 +116,9 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Writes the table, or compares it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if the table is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; 1 if the table is stale"
+    )
     options = parser.parse_args(arguments)
     text = "\n".join(lines(matrix.load()))
     if options.check:

@@ -20,7 +20,9 @@ from device_code import DamagedFileError
 from registry import RangeFile
 
 CHUNK = 1 << 20
-PIECE = 1 << 16  # of what comes over a connection; where it breaks, the piece that was coming is lost
+PIECE = (
+    1 << 16
+)  # of what comes over a connection; where it breaks, the piece that was coming is lost
 ATTEMPTS = 5
 PAUSE = 2.0  # seconds before the second attempt; each time twice as long
 BUSY = (429, 500, 502, 503, 504)
@@ -66,7 +68,9 @@ class RemoteWheel(RangeFile):
                 found = re.fullmatch(r"bytes (\d+)-(\d+)/\d+", sent)
                 # The content is read here, where a broken connection is met.
                 if not found or len(reply.content) != int(found[2]) - int(found[1]) + 1:
-                    raise DamagedFileError(f"the file store sent {len(reply.content)} bytes and calls them {sent!r}")
+                    raise DamagedFileError(
+                        f"the file store sent {len(reply.content)} bytes and calls them {sent!r}"
+                    )
                 return reply
 
         return retried(get)
@@ -85,7 +89,9 @@ class RemoteWheel(RangeFile):
                 with ask(self.session, self.url, f"bytes={start}-{end - 1}") as reply:
                     sent = reply.headers.get("Content-Range", "")
                     if not (sent.startswith(f"bytes {start}-") and sent.endswith(f"/{self.size}")):
-                        raise DamagedFileError(f"the file store sent {sent!r} where byte {start} was asked for")
+                        raise DamagedFileError(
+                            f"the file store sent {sent!r} where byte {start} was asked for"
+                        )
                     for chunk in reply.iter_content(PIECE):
                         wanted = chunk[: end - start]
                         failures, start = 0, start + len(wanted)

@@ -17,7 +17,16 @@ import pytest
 from conda_package_streaming.create import conda_builder
 
 RECORDS = Path(__file__).parent / "data" / "conda_records.json"
-INDEXED = ("name", "version", "build", "build_number", "subdir", "depends", "constrains", "track_features")
+INDEXED = (
+    "name",
+    "version",
+    "build",
+    "build_number",
+    "subdir",
+    "depends",
+    "constrains",
+    "track_features",
+)
 WHEN = 1_700_000_000  # of every file: the same channel has the same bytes
 Files = dict[str, tuple[bytes | None, str | None]]  # path -> (content, or the target of a link)
 
@@ -34,7 +43,9 @@ def own_caches(folders: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RATTLER_CACHE_DIR", str(folders.mktemp("rattler")))
         patch.setenv("GPUENV_CACHE_DIR", str(folders.mktemp("cache")))
-        for name in [name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"]:
+        for name in [
+            name for name in os.environ if name.startswith("CONDA_") or name == "VIRTUAL_ENV"
+        ]:
             patch.delenv(name)
         yield
 
@@ -84,7 +95,10 @@ def package(folder: Path, row: dict[str, Any], files: Files) -> Path:
     }
     stem = f"{row['name']}-{row['version']}-{row['build']}"
     with conda_builder(stem, folder) as archive:
-        for name, (content, link) in [*sorted(files.items()), *((name, (data, None)) for name, data in info.items())]:
+        for name, (content, link) in [
+            *sorted(files.items()),
+            *((name, (data, None)) for name, data in info.items()),
+        ]:
             member = tarfile.TarInfo(name)
             member.mtime, member.mode = WHEN, 0o755
             if link is not None:

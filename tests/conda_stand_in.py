@@ -35,7 +35,13 @@ def fake_torch() -> dict[str, str]:
     }
 
 
-PYTHON = ("python", f"{HERE}.0", "0", [], {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"})
+PYTHON = (
+    "python",
+    f"{HERE}.0",
+    "0",
+    [],
+    {"bin/python": f"-> {sys.executable}", "pyvenv.cfg": f"home = {BASE}\n"},
+)
 
 
 def packages() -> list[Package]:
@@ -48,7 +54,13 @@ def packages() -> list[Package]:
         ("cuda-version", "12.9", "0", [], {"share/cuda-version": "12.9"}),
         ("cuda-version", "13.0", "0", [], {"share/cuda-version": "13.0"}),
         ("pytorch", "2.12.0", "0", ["python", "cudnn <9.20"], fake_torch()),
-        ("pytorch", "2.13.0", "0", ["python", "cudnn >=9.20"], {f"{SITE}/torch/__init__.py": BROKEN}),
+        (
+            "pytorch",
+            "2.13.0",
+            "0",
+            ["python", "cudnn >=9.20"],
+            {f"{SITE}/torch/__init__.py": BROKEN},
+        ),
         ("cowsay", "1.0", "0", [], {"share/cowsay": "moo"}),
     ]
 
@@ -63,10 +75,28 @@ def solvable() -> list[Package]:
         PYTHON,
         ("cuda-version", "12.9", "h4f385c5_3", [], {"share/cuda-version": "12.9"}),
         ("cuda-version", "13.0", "h4f385c5_3", [], {"share/cuda-version": "13.0"}),
-        ("cudnn", "9.10.2.21", "hbcb9cd8_0", ["cuda-version >=12,<13.0a0"], {"share/cudnn": "9.10.2"}),
-        ("cudnn", "9.14.0.64", "hbcb9cd8_0", ["cuda-version >=13,<14.0a0"], {"share/cudnn": "9.14.0"}),
+        (
+            "cudnn",
+            "9.10.2.21",
+            "hbcb9cd8_0",
+            ["cuda-version >=12,<13.0a0"],
+            {"share/cudnn": "9.10.2"},
+        ),
+        (
+            "cudnn",
+            "9.14.0.64",
+            "hbcb9cd8_0",
+            ["cuda-version >=13,<14.0a0"],
+            {"share/cudnn": "9.14.0"},
+        ),
         ("pytorch", "2.7.1", f"cuda129_mkl_py{tag}_h0000000_300", old, fake_torch()),
-        ("pytorch", "2.9.1", f"cuda130_mkl_py{tag}_h0000000_300", new, {f"{SITE}/torch/__init__.py": BROKEN}),
+        (
+            "pytorch",
+            "2.9.1",
+            f"cuda130_mkl_py{tag}_h0000000_300",
+            new,
+            {f"{SITE}/torch/__init__.py": BROKEN},
+        ),
     ]
 
 
@@ -76,7 +106,12 @@ def make_channel(folder: Path, rows: Sequence[Package]) -> None:
         (folder / subdir).mkdir(parents=True)
         found: dict[str, Any] = {}
         for name, version, build, depends, files in rows if subdir == "linux-64" else ():
-            row: dict[str, Any] = {"name": name, "version": version, "build": build, "depends": depends}
+            row: dict[str, Any] = {
+                "name": name,
+                "version": version,
+                "build": build,
+                "depends": depends,
+            }
             row["build_number"] = int(build.rsplit("_", maxsplit=1)[-1])
             row.update(subdir=subdir, arch="x86_64", platform="linux", license="MIT")
             path = folder / subdir / f"{name}-{version}-{build}.tar.bz2"
@@ -85,7 +120,12 @@ def make_channel(folder: Path, rows: Sequence[Package]) -> None:
             hashes = {"md5": hashlib.md5(data, usedforsecurity=False).hexdigest()}
             hashes["sha256"] = hashlib.sha256(data).hexdigest()
             found[path.name] = {**row, **hashes, "size": len(data)}
-        about = {"info": {"subdir": subdir}, "packages": found, "packages.conda": {}, "repodata_version": 1}
+        about = {
+            "info": {"subdir": subdir},
+            "packages": found,
+            "packages.conda": {},
+            "repodata_version": 1,
+        }
         (folder / subdir / "repodata.json").write_text(json.dumps(about))
 
 
@@ -97,7 +137,9 @@ def archive(row: Mapping[str, Any], files: Files) -> bytes:
         data = b"" if link else text.encode()
         kind = "softlink" if link else "hardlink"
         digest = hashlib.sha256(data).hexdigest()
-        paths.append({"_path": path, "path_type": kind, "sha256": digest, "size_in_bytes": len(data)})
+        paths.append(
+            {"_path": path, "path_type": kind, "sha256": digest, "size_in_bytes": len(data)}
+        )
     info = {
         "info/index.json": json.dumps(row),
         "info/files": "".join(f"{path}\n" for path in sorted(files)),
@@ -136,8 +178,14 @@ class Conda:
         self.executable, self.folder = executable, folder
         self.plugins = folder / "plugins"
         self.plugins.mkdir()
-        shutil.copytree(ROOT / "resolver" / "gpuenv", self.plugins / "gpuenv", ignore=shutil.ignore_patterns("*.pyc"))
-        shutil.copytree(ROOT / "matrix_data", self.plugins / "gpuenv" / "matrix_data", ignore=_not_shipped)
+        shutil.copytree(
+            ROOT / "resolver" / "gpuenv",
+            self.plugins / "gpuenv",
+            ignore=shutil.ignore_patterns("*.pyc"),
+        )
+        shutil.copytree(
+            ROOT / "matrix_data", self.plugins / "gpuenv" / "matrix_data", ignore=_not_shipped
+        )
         info = self.plugins / "gpuenv-0.1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\n")
@@ -148,7 +196,11 @@ class Conda:
         # The stand-in of Python needs no pip, as the classic solver would have it.
         settings.append("add_pip_as_python_dependency: false")
         (folder / "condarc").write_text("\n".join([*settings, ""]))
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CONDA", "PYTHON", "GPUENV_"))}
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("CONDA", "PYTHON", "GPUENV_"))
+        }
         self.env = {
             **clean,
             "HOME": str(folder),
@@ -165,7 +217,9 @@ class Conda:
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""
         code = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if not importlib.util.find_spec(n)])"
-        done = subprocess.run([self.python, "-c", code, *modules], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [self.python, "-c", code, *modules], capture_output=True, text=True, check=True
+        )
         return done.stdout.split()
 
     def run(self, *arguments: str, typed: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -185,7 +239,13 @@ class Conda:
         """Code in conda's interpreter, with gpuenv."""
         command = [self.python, "-c", code, *arguments]
         return subprocess.run(
-            command, env=self.env, cwd=self.folder, capture_output=True, text=True, check=False, timeout=300
+            command,
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
         )
 
     def break_torch(self, prefix: Path) -> None:
@@ -196,7 +256,9 @@ class Conda:
 
     def create(self, name: str, specs: Sequence[str]) -> Path:
         """An environment of the channel's packages, made while gpuenv's check is off."""
-        done = self.run("create", "--yes", "--name", name, *specs, CONDA_PLUGINS_GPUENV_VERIFY="off")
+        done = self.run(
+            "create", "--yes", "--name", name, *specs, CONDA_PLUGINS_GPUENV_VERIFY="off"
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return self.folder / "envs" / name
 

@@ -45,22 +45,35 @@ def entry(image: Mapping[str, Any]) -> bytes:
     """
     if "several" not in image:
         size = image.get("size", 40)
-        return header(image, size) + (struct.pack("<IHHQ", MAGIC, 1, 16, 256) * (size // 16 + 1))[:size]
+        return (
+            header(image, size)
+            + (struct.pack("<IHHQ", MAGIC, 1, 16, 256) * (size // 16 + 1))[:size]
+        )
     heads, offset = b"", 0
     for one in image["several"]:
         heads += header(one, one.get("size", 40), inner=offset)
         offset += one.get("size", 40)
     length = 8 + len(heads)
     head = struct.pack("<HHIQII", SEVERAL, 0x101, 64 + length, 32, 30, 64)
-    head += struct.pack("<IIQ", 1, 0, 0) + struct.pack("<QQQ", 0x8011, 0, image.get("total", offset))
-    return head + struct.pack("<II", image.get("count", len(image["several"])), length) + heads + b"\x28" * 32
+    head += struct.pack("<IIQ", 1, 0, 0) + struct.pack(
+        "<QQQ", 0x8011, 0, image.get("total", offset)
+    )
+    return (
+        head
+        + struct.pack("<II", image.get("count", len(image["several"])), length)
+        + heads
+        + b"\x28" * 32
+    )
 
 
 def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
     """A fat binary; `header` changes fields of its header: magic, version, head, length."""
     data = b"".join(entry(image) for image in images)
     fields = {"magic": MAGIC, "version": 1, "head": 16, "length": len(data), **header}
-    return struct.pack("<IHHQ", *(fields[key] for key in ("magic", "version", "head", "length"))) + data
+    return (
+        struct.pack("<IHHQ", *(fields[key] for key in ("magic", "version", "head", "length")))
+        + data
+    )
 
 
 def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
@@ -90,6 +103,18 @@ def library(path: Path, sections: Mapping[str, bytes], flags: Sequence[str] = ()
         access = {".text": "ax", ".data": "aw"}.get(name, "a")
         source.append(f'.section {name},"{access}",@progbits\n.balign 8\n.incbin "{part}"\n')
     source.append('.section .note.GNU-stack,"",@progbits\n')
-    command = ["gcc", "-shared", "-nostdlib", *flags, "-x", "assembler", "-o", path, "-", "-x", "none"]
+    command = [
+        "gcc",
+        "-shared",
+        "-nostdlib",
+        *flags,
+        "-x",
+        "assembler",
+        "-o",
+        path,
+        "-",
+        "-x",
+        "none",
+    ]
     subprocess.run(command, input="".join(source), text=True, check=True)
     return path.read_bytes()

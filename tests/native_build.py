@@ -13,7 +13,12 @@ NATIVE = Path(__file__).parent / "native"
 
 
 def build(
-    source_name: str, soname: str, out_dir: Path, *, defines: Sequence[str] = (), flags: Sequence[str] = ()
+    source_name: str,
+    soname: str,
+    out_dir: Path,
+    *,
+    defines: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> Path:
     """The path of `soname`, compiled from tests/native/`source_name`; alone in a folder for LD_LIBRARY_PATH.
 
@@ -27,7 +32,16 @@ def build(
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{soname}.{os.getpid()}")
-    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{soname}"]
+    command = [
+        "gcc",
+        "-std=gnu11",
+        "-O1",
+        "-Wall",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{soname}",
+    ]
     subprocess.run([*command, *options, "-o", beside, source], check=True)
     beside.replace(path)
     return path
@@ -50,11 +64,21 @@ def nvml_script(host: Mapping[str, Any]) -> str:
         mig = gpu.get("mig")
         uuid = gpu.get("uuid", f"GPU-{index:08d}-0000-4000-8000-000000000000")
         bus = gpu.get("bus", f"00000000:{index + 1:02X}:00.0")
-        lines.append(["gpu", gpu["name"], uuid, bus, *gpu["cc"].split("."), total, gpu.get("free", total)])
+        lines.append(
+            ["gpu", gpu["name"], uuid, bus, *gpu["cc"].split("."), total, gpu.get("free", total)]
+        )
         lines[-1] += [gpu.get("ecc", "-"), gpu.get("mode", "-"), "-" if mig is None else 1]
         for slot, it in enumerate(mig or []):
             size = it.get("total", 5 << 30)
-            row = [it.get("slot", slot), it["name"], it["uuid"], it["gi"], it["ci"], size, it.get("free", size)]
+            row = [
+                it.get("slot", slot),
+                it["name"],
+                it["uuid"],
+                it["gi"],
+                it["ci"],
+                size,
+                it.get("free", size),
+            ]
             lines.append(["mig", index, *row])
     lines += [["fail", *row, "-"][:4] for row in host.get("fail", [])]
     lines += [["hang", name] for name in host.get("hang", [])]

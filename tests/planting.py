@@ -38,7 +38,10 @@ NEIGHBOURS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "nvidia-cuda-nvrtc-cu12": (
         "12.8.93",
-        {"nvrtc/lib/libnvrtc.so.12": "libnvrtc-builtins.so.12.8", "nvrtc/lib/libnvrtc-builtins.so.12.8": ""},
+        {
+            "nvrtc/lib/libnvrtc.so.12": "libnvrtc-builtins.so.12.8",
+            "nvrtc/lib/libnvrtc-builtins.so.12.8": "",
+        },
     ),
     "nvidia-cublas": (
         "13.0.0.19",
@@ -46,7 +49,10 @@ NEIGHBOURS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "nvidia-cuda-nvrtc": (
         "13.2.51",
-        {"cu13/lib/libnvrtc.so.13": "libnvrtc-builtins.so.13.2", "cu13/lib/libnvrtc-builtins.so.13.2": ""},
+        {
+            "cu13/lib/libnvrtc.so.13": "libnvrtc-builtins.so.13.2",
+            "cu13/lib/libnvrtc-builtins.so.13.2": "",
+        },
     ),
     "numpy": ("2.4.0", {}),
     "torch": ("2.10.0+cpu", {}),
@@ -59,7 +65,9 @@ OF_MAJOR = {
 
 
 def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
-    wheel = wheel or Wheel(name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256=None)
+    wheel = wheel or Wheel(
+        name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256=None
+    )
     return Lock(
         pins=(Pin(wheel=wheel),),
         needs=Needs(python=HERE, platform="linux-x86_64"),
@@ -72,17 +80,25 @@ def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
 def download(folder: Path) -> None:
     """Installs each release into an environment of its own below the folder; InstallError if there is no index."""
     found = default_index(Cache())
-    snapshot = Snapshot(os.path.join(matrix.load().folder, "snapshot"), found.file_store, default_index=found.url)
+    snapshot = Snapshot(
+        os.path.join(matrix.load().folder, "snapshot"), found.file_store, default_index=found.url
+    )
     for version, name in RELEASES.items():
         wheel = next(
-            one for one in snapshot.wheels(name) if one.version == version and one.filename.endswith("x86_64.whl")
+            one
+            for one in snapshot.wheels(name)
+            if one.version == version and one.filename.endswith("x86_64.whl")
         )
         wheels.sync(lock_of(name, version, wheel), str(folder / version), installer="uv")
 
 
 def times(folder: Path) -> dict[Path, tuple[int, int]]:
     """The length of each file, and when it was written to."""
-    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 # ---- making environments --------------------------------------------------------------------------------------------
@@ -145,7 +161,9 @@ def stand_in(site: Path, name: str, stubs: Path) -> None:
         if stem == "libcublas":
             flags += ["-Wl,--no-as-needed", str(built["libcublasLt"])]
         defines = [f'NAMES="{names}"'] if names else []
-        built[stem] = build("library_stub.c", f"{stem}.so{suffix}", stubs, defines=defines, flags=flags)
+        built[stem] = build(
+            "library_stub.c", f"{stem}.so{suffix}", stubs, defines=defines, flags=flags
+        )
         link(built[stem], site / "nvidia" / path)
     add(site, name, version, [f"nvidia/{path}" for path in files])
 
@@ -160,12 +178,22 @@ def uninstall(site: Path, name: str) -> None:
 class Planter:
     """Does to an environment what a case says."""
 
-    def __init__(self, site: Path, release: str, published: Mapping[str, Path], stubs: Path, outside: Path) -> None:
-        self.site, self.release, self.published, self.stubs, self.outside = site, release, published, stubs, outside
+    def __init__(
+        self, site: Path, release: str, published: Mapping[str, Path], stubs: Path, outside: Path
+    ) -> None:
+        self.site, self.release, self.published, self.stubs, self.outside = (
+            site,
+            release,
+            published,
+            stubs,
+            outside,
+        )
         self.info = site / info_of(RELEASES[release], release)
 
     def at(self, name: str) -> Path:
-        return self.site / name if "/" in name or name.endswith(".pth") else self.site / CUDNN / name
+        return (
+            self.site / name if "/" in name or name.endswith(".pth") else self.site / CUDNN / name
+        )
 
     def do(self, step: dict[str, Any]) -> None:
         step = dict(step)
@@ -239,7 +267,10 @@ class Planter:
 
     def _version(self, version: str) -> None:
         text = (self.info / "METADATA").read_text()
-        put(self.info / "METADATA", text.replace(f"\nVersion: {self.release}\n", f"\nVersion: {version}\n").encode())
+        put(
+            self.info / "METADATA",
+            text.replace(f"\nVersion: {self.release}\n", f"\nVersion: {version}\n").encode(),
+        )
 
     def _remove_record(self, _: bool) -> None:
         (self.info / "RECORD").unlink()
@@ -255,7 +286,9 @@ class Planter:
         uninstall(self.site, name)
 
 
-def place_of(entry: str, site: Path, published: Mapping[str, Path], stubs: Path, outside: Path) -> str:
+def place_of(
+    entry: str, site: Path, published: Mapping[str, Path], stubs: Path, outside: Path
+) -> str:
     """What an entry of a loader variable stands for."""
     if entry == "own":
         return str(site / CUDNN)

@@ -44,15 +44,24 @@ def release(text: str) -> tuple[int, ...]:
 
 LIBRARIES, DRIVERS, TOOLKITS = toml("libraries.toml"), toml("drivers.toml"), toml("toolkits.toml")
 FRAMEWORKS: dict[str, dict[str, Any]] = {
-    path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(DATA.glob("frameworks/*.toml"))
+    path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(DATA.glob("frameworks/*.toml"))
 }
-SCOPES = [*toml("scans.toml")["scan"], *(scope for one in FRAMEWORKS.values() for scope in one["scan"])]
+SCOPES = [
+    *toml("scans.toml")["scan"],
+    *(scope for one in FRAMEWORKS.values() for scope in one["scan"]),
+]
 # The toolkit that first writes a PTX language: any driver for it compiles that.
 MAKERS: dict[str, Pair] = {}
-for row in (*TOOLKITS["compiler"], *({"ptx": row["version"], **row} for row in TOOLKITS.get("ptx", []))):
+for row in (
+    *TOOLKITS["compiler"],
+    *({"ptx": row["version"], **row} for row in TOOLKITS.get("ptx", [])),
+):
     MAKERS[row["ptx"]] = min(pair(row["cuda"]), MAKERS.get(row["ptx"], (99, 0)))
 CARRIERS = {name for one in FRAMEWORKS.values() for way in one["way"] for name in way["carriers"]}
-ON_PATH = CARRIERS | {name for scope in SCOPES if scope.get("path") for name in scope["distributions"]}
+ON_PATH = CARRIERS | {
+    name for scope in SCOPES if scope.get("path") for name in scope["distributions"]
+}
 SLOTS = {name: slot["folder"] for slot in LIBRARIES["slot"] for name in slot["distributions"]}
 FLOORS = {row["cuda"]: row["linux"] for row in DRIVERS["floor"]}
 
@@ -66,7 +75,13 @@ def branch_of(driver: str) -> int:
 
 def driver_cuda(driver: str) -> Pair:
     """The CUDA version of the newest known branch that is not newer than the driver."""
-    return pair(max((row["branch"], row["cuda"]) for row in DRIVERS["branch"] if row["branch"] <= branch_of(driver))[1])
+    return pair(
+        max(
+            (row["branch"], row["cuda"])
+            for row in DRIVERS["branch"]
+            if row["branch"] <= branch_of(driver)
+        )[1]
+    )
 
 
 def majors_of(driver: str) -> list[str]:
@@ -98,12 +113,16 @@ def rows(name: str) -> dict[str, dict[str, Any]]:
     if not path.exists():
         path = DATA / "frameworks" / f"{name}.json"
     data = json.loads(path.read_text(encoding="ascii")) if path.exists() else {}
-    found = data.get("releases") or [row for row in data.get("builds", ()) if row["index"] == "default"]
+    found = data.get("releases") or [
+        row for row in data.get("builds", ()) if row["index"] == "default"
+    ]
     return {row["version"]: row for row in found if row["platform"] == PLATFORM}
 
 
 def scope_of(name: str) -> dict[str, Any]:
-    return next((one for one in SCOPES if name in one["distributions"] and one["platform"] == PLATFORM), {})
+    return next(
+        (one for one in SCOPES if name in one["distributions"] and one["platform"] == PLATFORM), {}
+    )
 
 
 @cache
@@ -170,7 +189,9 @@ def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
             return "unknown"
         if pair(row["made_by"]) <= cuda:
             return "ptx"
-    if row["sass"] is None or (row["ptx"] is None and any(target(text)[0] <= device for text in row["sass"])):
+    if row["sass"] is None or (
+        row["ptx"] is None and any(target(text)[0] <= device for text in row["sass"])
+    ):
         return "unknown"
     return None
 
@@ -179,7 +200,9 @@ def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
 def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
     """R3: how the least of the libraries of a release serves a device: sass, ptx, unknown or None."""
     if version in scans(name):
-        found = [library_serves(one, engines, device, cuda) for one, engines in members(name, version)]
+        found = [
+            library_serves(one, engines, device, cuda) for one, engines in members(name, version)
+        ]
         # A framework's own wheel without device code runs nothing; a library's own may be all host code.
         return min(found, key=RANK.__getitem__, default=None)
     return row_serves(rows(name)[version], device, cuda) if version in rows(name) else "unknown"
@@ -192,9 +215,9 @@ def known_bad(name: str, version: str, device: Pair) -> set[str]:
         for row in LIBRARIES["bad"]
         if name in row["distributions"]
         and ("capabilities" not in row or device in map(pair, row["capabilities"]))
-        and SpecifierSet(row["versions"] if row["versions"][0] in "<>=" else "==" + row["versions"]).contains(
-            version, prereleases=True
-        )
+        and SpecifierSet(
+            row["versions"] if row["versions"][0] in "<>=" else "==" + row["versions"]
+        ).contains(version, prereleases=True)
     }
 
 
@@ -267,7 +290,10 @@ def tags(python: Pair) -> dict[str, int]:
     platforms = [
         name
         for minor in range(39, 4, -1)
-        for name in (f"manylinux_2_{minor}_x86_64", *([f"manylinux{old[minor]}_x86_64"] if minor in old else []))
+        for name in (
+            f"manylinux_2_{minor}_x86_64",
+            *([f"manylinux{old[minor]}_x86_64"] if minor in old else []),
+        )
     ]
     platforms.append("linux_x86_64")
     found = [*cpython_tags(python, platforms=platforms)]
@@ -291,8 +317,13 @@ def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
         rank = (wheel[6] is not None, min(places, default=0))
         if places and (wheel[0] not in best or rank < best[wheel[0]][0]):
             best[wheel[0]] = rank, wheel
-    found = [Release(name, data["versions"][i], wheel, data["metadata"][wheel[8]]) for i, (_, wheel) in best.items()]
-    assert not any(Version(one.version).is_prerelease for one in found), f"{name} has pre-releases now"
+    found = [
+        Release(name, data["versions"][i], wheel, data["metadata"][wheel[8]])
+        for i, (_, wheel) in best.items()
+    ]
+    assert not any(Version(one.version).is_prerelease for one in found), (
+        f"{name} has pre-releases now"
+    )
     return tuple(sorted(found, key=lambda one: Version(one.version), reverse=True))
 
 
@@ -318,7 +349,9 @@ def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
     """The requirements of a release that hold on the target, for one of its extras or ("") for itself."""
     here = environment(python)
     return [
-        need for need in one.requires if need.marker is None or need.marker.evaluate({**here, "extra": extra})
+        need
+        for need in one.requires
+        if need.marker is None or need.marker.evaluate({**here, "extra": extra})
     ]
 
 

@@ -34,7 +34,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def solve(folder: Path, server: IndexServer, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def solve(
+    folder: Path, server: IndexServer, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return run(["solve", *arguments, *CPU, "--index-url", server.url], folder, **environment)
 
 
@@ -51,7 +53,9 @@ def digest(file: File) -> str:
 
 
 def file_of(server: IndexServer, filename: str) -> File:
-    return next(file for files in server.projects.values() for file in files if file.filename == filename)
+    return next(
+        file for files in server.projects.values() for file in files if file.filename == filename
+    )
 
 
 def test_requirements_and_constraints(folder: Path) -> None:
@@ -66,7 +70,10 @@ def test_requirements_and_constraints(folder: Path) -> None:
         tool = lock_of(folder)["tool"]["gpuenv"]
         assert tool["requirements"] == ["extra-one", "alpha[x]"]
         assert tool["constraints"] == ["beta<2.5", "nothing==1"]
-        assert run(["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU], folder).returncode == 0
+        assert (
+            run(["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU], folder).returncode
+            == 0
+        )
 
 
 def test_an_index_named_in_a_file(folder: Path) -> None:
@@ -102,7 +109,9 @@ MISTAKES = {
 def test_mistakes_are_one_line(folder: Path, lines: list[str], arguments: str, says: str) -> None:
     (folder / "r.txt").write_text("\n".join(lines))
     before = contents(folder)
-    done = run(["solve", *arguments.split(), *CPU, "--index-url", "http://127.0.0.1:1/simple"], folder)
+    done = run(
+        ["solve", *arguments.split(), *CPU, "--index-url", "http://127.0.0.1:1/simple"], folder
+    )
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -147,7 +156,10 @@ def test_a_project_for_another_python(folder: Path) -> None:
     (folder / "pyproject.toml").write_text(PROJECT.replace(">=3.9", ">=3.99"))
     done = run(["solve", *CPU, "--index-url", "http://127.0.0.1:1/simple"], folder)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert f"./pyproject.toml: the project needs Python >=3.99, and the target has Python {HERE}" in done.stderr
+    assert (
+        f"./pyproject.toml: the project needs Python >=3.99, and the target has Python {HERE}"
+        in done.stderr
+    )
 
 
 # ---- hashes ---------------------------------------------------------------------------------------------------------
@@ -156,7 +168,9 @@ def test_a_project_for_another_python(folder: Path) -> None:
 def test_hashes(folder: Path) -> None:
     with IndexServer() as server:
         fill(server)
-        alpha, beta = (file_of(server, f"{name}-py3-none-any.whl") for name in ("alpha-2.0", "beta-2.0"))
+        alpha, beta = (
+            file_of(server, f"{name}-py3-none-any.whl") for name in ("alpha-2.0", "beta-2.0")
+        )
         line = f"alpha==2.0 --hash=sha256:{digest(alpha)}"
         (folder / "r.txt").write_text(f"{line}\nbeta==2.0 \\\n  --hash=sha256:{digest(beta)}\n")
         done = solve(folder, server, "-r", "r.txt")
@@ -171,7 +185,9 @@ def test_hashes(folder: Path) -> None:
         done = solve(folder, server, "-r", "r.txt", "--json")
         assert done.returncode == 3
         assert {reason["code"] for reason in json.loads(done.stdout)["reasons"]} >= {"hash"}
-        assert lock_of(folder)["packages"] == tomllib.loads(before["pylock.toml"].decode())["packages"]
+        assert (
+            lock_of(folder)["packages"] == tomllib.loads(before["pylock.toml"].decode())["packages"]
+        )
 
 
 # ---- source distributions -------------------------------------------------------------------------------------------
@@ -182,8 +198,13 @@ def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
         fill(server)
         done = solve(folder, server, "sources", "--json")
         assert done.returncode == 3
-        (reason,) = [one for one in json.loads(done.stdout)["reasons"] if one["code"] == "only-sdist"]
-        assert (reason["subject"], reason["need"]) == ("sources", "a wheel, or --allow-sdist sources")
+        (reason,) = [
+            one for one in json.loads(done.stdout)["reasons"] if one["code"] == "only-sdist"
+        ]
+        assert (reason["subject"], reason["need"]) == (
+            "sources",
+            "a wheel, or --allow-sdist sources",
+        )
         assert "sources" in done.stderr
         dynamic = solve(folder, server, "dynamic", "--allow-sdist", "dynamic")
         assert dynamic.returncode == 3
@@ -192,7 +213,9 @@ def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_a_source_distribution_that_is_allowed(tmp_path: Path, folder: Path, installer: str) -> None:
+def test_a_source_distribution_that_is_allowed(
+    tmp_path: Path, folder: Path, installer: str
+) -> None:
     with IndexServer() as server:
         fill(server)
         done = solve(folder, server, "sources", "--allow-sdist", "Sources")
@@ -206,13 +229,24 @@ def test_a_source_distribution_that_is_allowed(tmp_path: Path, folder: Path, ins
         assert lock["tool"]["gpuenv"]["allow-sdist"] == ["sources"]
         caches = {"UV_CACHE_DIR": str(tmp_path / "uv"), "PIP_NO_CACHE_DIR": "1"}
         caches["UV_HTTP_RETRIES"] = "0"  # uv waits between its attempts at a bad file
-        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *CPU]
+        command = [
+            "sync",
+            "pylock.toml",
+            "--target",
+            "env",
+            "--no-verify",
+            "--installer",
+            installer,
+            *CPU,
+        ]
         synced = run(command, folder, **caches)
         assert synced.returncode == 0, synced.stderr
         built = [folder / "env" / "bin" / "python", "-c", "import sources; print(sources.built)"]
         assert subprocess.run(built, capture_output=True, text=True, check=True).stdout == "True\n"
         other = make_wheel("beta", "2.0", padding=9)[1]
-        server.projects["sources"] = [File("sources-1.0.tar.gz", other)]  # another file under the name that was locked
+        server.projects["sources"] = [
+            File("sources-1.0.tar.gz", other)
+        ]  # another file under the name that was locked
         command[command.index("env")] = "env2"
         bad = run(command, folder, **{**caches, "UV_CACHE_DIR": str(tmp_path / "uv2")})
         assert bad.returncode == 4, bad.stderr
@@ -259,7 +293,19 @@ def test_a_wheel_by_its_url(folder: Path, installer: str) -> None:
         assert package["archive"] == {"url": url, "hashes": {"sha256": digest(file)}}
         assert "index" not in package
         assert "/simple/alpha/" not in server.paths() + other.paths()
-        synced = run(["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *CPU], folder)
+        synced = run(
+            [
+                "sync",
+                "pylock.toml",
+                "--target",
+                "env",
+                "--no-verify",
+                "--installer",
+                installer,
+                *CPU,
+            ],
+            folder,
+        )
         assert synced.returncode == 0, synced.stderr
         (folder / "r.txt").write_text(f"{url}\n")
         again = solve(folder, server, "-r", "r.txt", "-o", "pylock.b.toml")
@@ -273,7 +319,16 @@ def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder: Path) -> None:
         fill(server)
         file = file_of(server, "alpha-1.0-py3-none-any.whl")
         assert solve(folder, server, f"alpha @ {server.base}/files/{file.filename}").returncode == 0
-        command = [sys.executable, "-m", "pip", "install", "--isolated", "--dry-run", "--ignore-installed", "--no-deps"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--isolated",
+            "--dry-run",
+            "--ignore-installed",
+            "--no-deps",
+        ]
         command += ["--no-index", "--no-cache-dir", "--quiet", "-r", "pylock.toml", "--report", "-"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -301,17 +356,29 @@ def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
         done = solve(folder, default, "mine", f"direct @ {url}", *flags)
         assert done.returncode == 0, done.stderr
         packages = {package["name"]: package for package in lock_of(folder)["packages"]}
-        assert {name: package["version"] for name, package in packages.items()} == dict.fromkeys(packages, "1.0")
+        assert {name: package["version"] for name, package in packages.items()} == dict.fromkeys(
+            packages, "1.0"
+        )
         assert packages["mine"]["index"] == default.url
         assert packages["theirs"]["index"] == extra.url
-        assert "index" not in packages["linked"] and packages["linked"]["wheels"][0]["url"].startswith("file://")
+        assert "index" not in packages["linked"] and packages["linked"]["wheels"][0][
+            "url"
+        ].startswith("file://")
         assert "index" not in packages["direct"] and packages["direct"]["archive"]["url"] == url
         assert {"/simple/mine/", "/simple/linked/", "/simple/direct/"}.isdisjoint(extra.paths())
 
 
 def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:
     """torch's own index has numpy, sympy and more, too: they come from the default one whatever it has."""
-    command = ["solve", "--framework", "torch==2.13.0+cu126", "numpy", "torchvision", "--python", "3.12"]
+    command = [
+        "solve",
+        "--framework",
+        "torch==2.13.0+cu126",
+        "numpy",
+        "torchvision",
+        "--python",
+        "3.12",
+    ]
     done = run([*command, "--gpu", "V100", "--driver", "580.65.06", "--glibc", "2.28"], folder)
     assert done.returncode == 0, done.stderr
     indexes: dict[str, set[str]] = {}

@@ -35,7 +35,11 @@ def make_wheel(folder: Path, name: str, version: str, body: str = "") -> Wheel:
     with zipfile.ZipFile(path, "w") as wheel:
         for file, text in files.items():
             wheel.writestr(file, text)
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+            digest = (
+                base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
+                .rstrip(b"=")
+                .decode()
+            )
             record += f"{file},sha256={digest},{len(text)}\n"
         wheel.writestr(f"{info}/RECORD", record + f"{info}/RECORD,,\n")
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -55,7 +59,9 @@ def make_lock(*wheels_: Wheel, python: tuple[int, int] = VERSION) -> Lock:
 
 def installed(target: Path) -> dict[str, str]:
     code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True)
+    done = subprocess.run(
+        [interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True
+    )
     return dict(json.loads(done.stdout))
 
 
@@ -73,7 +79,9 @@ def test_a_new_environment_holds_exactly_the_lock(tmp_path: Path, installer: str
     assert any(installer in line for line in said)
 
 
-def test_a_second_sync_changes_what_changed_and_removes_what_is_gone(tmp_path: Path, installer: str) -> None:
+def test_a_second_sync_changes_what_changed_and_removes_what_is_gone(
+    tmp_path: Path, installer: str
+) -> None:
     alpha, beta = make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "2.0")
     env = tmp_path / "env"
     wheels.sync(make_lock(alpha, beta), str(env), installer=installer)

@@ -19,13 +19,17 @@ from gpuenv.model import Check
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "causes"
 CAUSES = list(causes().values())
-FILLS = tomllib.loads((Path(__file__).parent / "data" / "causes_looks.toml").read_text(encoding="utf-8"))
+FILLS = tomllib.loads(
+    (Path(__file__).parent / "data" / "causes_looks.toml").read_text(encoding="utf-8")
+)
 VARIES = re.compile(r"<([^<>]+)>")
 LOOKS = [(cause, look) for cause in CAUSES for look in cause.looks]
 
 
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("causes_page", ROOT / "scripts" / "causes_page.py")
+    spec = importlib.util.spec_from_file_location(
+        "causes_page", ROOT / "scripts" / "causes_page.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     before = list(sys.path)
@@ -41,7 +45,9 @@ def verdicts(look: str) -> list[str]:
     return [verdict.cause for verdict in diagnose(read_log([f"{text}\n"]), ()).verdicts]
 
 
-@pytest.mark.parametrize(("cause", "look"), LOOKS, ids=[f"{cause.id}: {look[:40]}" for cause, look in LOOKS])
+@pytest.mark.parametrize(
+    ("cause", "look"), LOOKS, ids=[f"{cause.id}: {look[:40]}" for cause, look in LOOKS]
+)
 def test_what_it_looks_like_leads_to_it(cause: Cause, look: str) -> None:
     found = verdicts(look)
     assert cause.id in found
@@ -68,8 +74,12 @@ def test_every_cause_is_described(cause: Cause) -> None:
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.id)
 def test_every_page_says_what_the_data_say(cause: Cause) -> None:
     text = (PAGES / f"{cause.id}.md").read_text(encoding="utf-8")
-    assert text.startswith(f"# {cause.title}\n") and f"`{cause.id}` in `gpuenv doctor --json`" in text
-    assert f"root is {'' if cause.root else 'not '}needed".replace("root is not", "no root is") in text
+    assert (
+        text.startswith(f"# {cause.title}\n") and f"`{cause.id}` in `gpuenv doctor --json`" in text
+    )
+    assert (
+        f"root is {'' if cause.root else 'not '}needed".replace("root is not", "no root is") in text
+    )
     assert all(f"\n    {look}\n" in text for look in cause.looks)
     assert {*cause.fails, *cause.passes} <= set(re.findall(r"^- `([\w-]+)` \(", text, re.MULTILINE))
 
@@ -81,14 +91,18 @@ def test_the_index_names_every_cause_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"], ids=lambda p: p.name
+    "path",
+    [*PAGES.glob("*.md"), ROOT / "README.md", ROOT / "docs" / "doctor.md"],
+    ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
 
 
-def test_the_pages_are_fresh_and_stale_ones_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_are_fresh_and_stale_ones_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = script()
     assert page.main(["--check"]) == 0
     monkeypatch.setattr(page, "FOLDER", tmp_path / "causes")
@@ -116,7 +130,11 @@ def test_pages_name_who_makes_a_test() -> None:
     ]  # fmt: skip
     for name, subject in names:
         check = Check(name=name, subject=subject, status="pass", evidence="it is so")
-        shown = {fact.subject for fact in check_facts([check]) if fact.kind == "test" and fact.value == "pass"}
+        shown = {
+            fact.subject
+            for fact in check_facts([check])
+            if fact.kind == "test" and fact.value == "pass"
+        }
         label = f"{name} {subject}" if name in ("loader", "cudnn") else name
         for test in shown - {"each-device", "other-stream"}:
             if (name, test) != ("cudnn convolution", "one-folder"):

@@ -13,7 +13,17 @@ import forked
 from gpuenv.__main__ import main as entry_point
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
-SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
+SOLVE = [
+    "solve",
+    "--framework",
+    "torch",
+    "--gpu",
+    "H100",
+    "--driver",
+    "580.65.06",
+    "--python",
+    "3.12",
+]
 
 
 def run_process(
@@ -51,7 +61,11 @@ def command_environment(folder: Path, changes: dict[str, str]) -> dict[str, str]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +128,10 @@ def test_solve_json_is_the_contract(tmp_path: Path) -> None:
 def test_a_refusal_under_json_is_one_document(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
-    done = run(["solve", "--framework", "torch", "--gpu", "V100", "--driver", "595.45.04", "--json"], folder)
+    done = run(
+        ["solve", "--framework", "torch", "--gpu", "V100", "--driver", "595.45.04", "--json"],
+        folder,
+    )
     assert done.returncode == 3
     document = json.loads(done.stdout)
     assert document["possible"] is False

@@ -26,10 +26,20 @@ class Site:
     """A packages' folder of stand-ins: {path: distribution}, as the survey tells it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.libraries, self.requires = folder, dict[str, str](), dict[str, list[str]]()
+        self.folder, self.libraries, self.requires = (
+            folder,
+            dict[str, str](),
+            dict[str, list[str]](),
+        )
 
     def add(
-        self, path: str, owner: str, *, names: Sequence[str] = (), needs: Sequence[Path] = (), flags: Sequence[str] = ()
+        self,
+        path: str,
+        owner: str,
+        *,
+        names: Sequence[str] = (),
+        needs: Sequence[Path] = (),
+        flags: Sequence[str] = (),
     ) -> Path:
         """A library of `owner` that holds texts and needs others, those of which `as_needed` has a file."""
         texts = "\\0".join(names)
@@ -50,10 +60,14 @@ class Site:
         self.libraries[str(self.folder / path)] = owner
         self.requires.setdefault(owner, [])
 
-    def check(self, *modules: str, env: Mapping[str, str] | None = None, deadline: float = 60.0) -> Check:
+    def check(
+        self, *modules: str, env: Mapping[str, str] | None = None, deadline: float = 60.0
+    ) -> Check:
         survey: dict[str, Any] = {
             "libraries": [[path, name] for path, name in self.libraries.items()],
-            "distributions": [{"name": name, "requires": needs} for name, needs in self.requires.items()],
+            "distributions": [
+                {"name": name, "requires": needs} for name, needs in self.requires.items()
+            ],
         }
         return closure_check(survey, modules, Origins(env or {}), time.monotonic() + deadline)
 
@@ -77,13 +91,20 @@ def test_reading_agrees_with_another_reader(site: Site) -> None:
     found = elf.read(str(upper), names=True)
     assert list(found.needed) == [tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"]
     assert found.soname == "libupper.so.2"
-    assert [":".join(found.runpath)] == [tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"]
+    assert [":".join(found.runpath)] == [
+        tag.runpath for tag in tags if tag.entry.d_tag == "DT_RUNPATH"
+    ]
     assert found.rpath == ()
     assert found.names == ("libcublas.so.13", "libplain.so")
 
 
 def test_names_are_whole_texts(site: Site) -> None:
-    texts = ["cannot open libcublas.so.13", "/usr/lib/libcublas.so.12", "libcublas.so.11 is old", "libx.so.%d"]
+    texts = [
+        "cannot open libcublas.so.13",
+        "/usr/lib/libcublas.so.12",
+        "libcublas.so.11 is old",
+        "libx.so.%d",
+    ]
     assert elf.read(str(site.add("libt.so.1", "nvidia-t", names=texts)), names=True).names == ()
 
 
@@ -95,13 +116,20 @@ def test_a_name_across_two_reads_is_seen(site: Site, monkeypatch: pytest.MonkeyP
 
 
 def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
-    path = site.add("libold.so.1", "nvidia-t", flags=["-Wl,-rpath,/a:/b", "-Wl,--disable-new-dtags"])
-    assert (elf.read(str(path), names=False).rpath, elf.read(str(path), names=False).runpath) == (("/a", "/b"), ())
+    path = site.add(
+        "libold.so.1", "nvidia-t", flags=["-Wl,-rpath,/a:/b", "-Wl,--disable-new-dtags"]
+    )
+    assert (elf.read(str(path), names=False).rpath, elf.read(str(path), names=False).runpath) == (
+        ("/a", "/b"),
+        (),
+    )
 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_damage_gives_an_answer_or_one_error(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_damage_gives_an_answer_or_one_error(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Whatever stands in the headers, reading ends, in bounds, with what it found or with NotElfError."""
     folder = tmp_path_factory.mktemp("damage")
     whole = bytearray(build("library_stub.c", "libd.so.1", folder.parent / "native").read_bytes())
@@ -121,19 +149,29 @@ def test_damage_gives_an_answer_or_one_error(data: st.DataObject, tmp_path_facto
 # ---- the judgement --------------------------------------------------------------------------------------------------
 
 
-def cudnn(site: Site, *, members: Sequence[str] = ("ops", "cnn"), named: Sequence[str] = ("ops", "cnn")) -> None:
+def cudnn(
+    site: Site, *, members: Sequence[str] = ("ops", "cnn"), named: Sequence[str] = ("ops", "cnn")
+) -> None:
     """A main library that opens its members by their names without version."""
     lib = "nvidia/cudnn/lib"
-    site.add(f"{lib}/libcudnn.so.9", "nvidia-cudnn-cu13", names=[f"libcudnn_{name}.so" for name in named])
+    site.add(
+        f"{lib}/libcudnn.so.9", "nvidia-cudnn-cu13", names=[f"libcudnn_{name}.so" for name in named]
+    )
     for name in members:
-        site.add(f"{lib}/libcudnn_{name}.so.9", "nvidia-cudnn-cu13", names=["libcuda.so.1", "libcask_profile.so"])
+        site.add(
+            f"{lib}/libcudnn_{name}.so.9",
+            "nvidia-cudnn-cu13",
+            names=["libcuda.so.1", "libcask_profile.so"],
+        )
 
 
 def test_names_that_are_done_without(site: Site) -> None:
     """The driver's, and those without a version that are of another family, or of one that has no such members."""
     cudnn(site)
     site.add(
-        "nvidia/cufile/lib/libcufile.so.0", "nvidia-cufile", names=["libcufile_ck.so", "libudev.so", "libnvrtc.so"]
+        "nvidia/cufile/lib/libcufile.so.0",
+        "nvidia-cufile",
+        names=["libcufile_ck.so", "libudev.so", "libnvrtc.so"],
     )
     found = site.check()
     assert (found.status, found.evidence.partition(":")[0]) == (
@@ -146,13 +184,18 @@ def test_a_member_that_is_named_and_not_there(site: Site) -> None:
     cudnn(site, named=("ops", "cnn", "tensor_ir"))
     found = site.check()
     assert found.status == "fail"
-    assert found.evidence == "missing: libcudnn_tensor_ir.so.9, opened by name by libcudnn.so.9, is not found"
+    assert (
+        found.evidence
+        == "missing: libcudnn_tensor_ir.so.9, opened by name by libcudnn.so.9, is not found"
+    )
 
 
 def test_what_the_path_does_without_is_unknown(site: Site) -> None:
     """Only a library that neither cuDNN nor a framework reaches opens it."""
     cudnn(site)
-    site.add("nvidia/nvshmem/lib/libnvshmem_host.so.3", "nvidia-nvshmem-cu13", names=["libnccl.so.2"])
+    site.add(
+        "nvidia/nvshmem/lib/libnvshmem_host.so.3", "nvidia-nvshmem-cu13", names=["libnccl.so.2"]
+    )
     found = site.check()
     assert (found.status, "missing: libnccl.so.2" in found.evidence) == ("unknown", True)
 
@@ -168,7 +211,10 @@ def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -
         "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the loader takes "
         f"{other} (nvidia-cusolver requires nvidia-cublas, not installed)"
     )
-    assert "missing: libcublas.so.13, needed by libcusolver.so.12, is not found" in site.check().evidence
+    assert (
+        "missing: libcublas.so.13, needed by libcusolver.so.12, is not found"
+        in site.check().evidence
+    )
 
 
 def test_a_library_beside_the_recorded_ones_is_there(site: Site) -> None:
@@ -188,14 +234,18 @@ def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
     site.add("nvidia/cudnn/lib/libcudnn_ext.so.9", "nvidia-cudnn-cu13", names=["libcufile.so.0"])
     assert site.check().status == "pass"
     site.add("nvidia/cudnn/lib/libcudnn_cnn.so.9", "nvidia-cudnn-cu13", needs=[absent])
-    assert site.check().evidence == "missing: libodd.so.7, needed by libcudnn_cnn.so.9, is not found"
+    assert (
+        site.check().evidence == "missing: libodd.so.7, needed by libcudnn_cnn.so.9, is not found"
+    )
 
 
 def frameworks(site: Site, *, both: bool) -> None:
     """A framework whose module reaches cuBLAS of CUDA 12 by way of its own library, and of CUDA 13 if `both`."""
     twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
     thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
-    own = site.add("torch/lib/libtorch_cuda.so", "torch", needs=[twelve, thirteen] if both else [twelve])
+    own = site.add(
+        "torch/lib/libtorch_cuda.so", "torch", needs=[twelve, thirteen] if both else [twelve]
+    )
     site.add("torch/_C.cpython-312-x86_64-linux-gnu.so", "torch", needs=[own])
 
 
@@ -220,7 +270,10 @@ def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
 def test_a_frameworks_library_that_is_missing(site: Site) -> None:
     frameworks(site, both=False)
     (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()
-    assert "missing: libcublas.so.12, needed by libtorch_cuda.so, is not found" in site.check("torch").evidence
+    assert (
+        "missing: libcublas.so.12, needed by libtorch_cuda.so, is not found"
+        in site.check("torch").evidence
+    )
     assert site.check().status == "pass"  # nobody's path
 
 
@@ -230,7 +283,9 @@ def test_a_linkers_script_is_no_broken_library(site: Site) -> None:
         (site.folder / "nvidia/cudnn/lib" / name).write_text("GROUP ( libnccl.so.2 )\n")
         site.own(f"nvidia/cudnn/lib/{name}", "nvidia-nccl-cu13")
     found = site.check()
-    assert found.evidence == f"broken: {site.folder}/nvidia/cudnn/lib/libnccl.so.2: it is no ELF file"
+    assert (
+        found.evidence == f"broken: {site.folder}/nvidia/cudnn/lib/libnccl.so.2: it is no ELF file"
+    )
 
 
 def test_no_time_is_no_pass(site: Site) -> None:

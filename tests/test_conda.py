@@ -42,13 +42,17 @@ from gpuenv.resolve.conda import solvers, virtual_packages
 from gpuenv.verify.installed import file_checks
 from gpuenv.verify.runner import Children
 
-TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())
+TABLES: dict[str, list[dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).parent / "data" / "conda.toml").read_text()
+)
 CASES, CARRIED, BUILDS = TABLES["case"], TABLES["carrier"], TABLES["build"]
 GOOD = [case for case in CASES if "codes" not in case]
 BAD = [case for case in CASES if "codes" in case]
 DATA = api.compatibility_data()
 CARRIERS = conda_records.Carriers(DATA.folder)
-CODE: list[dict[str, Any]] = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())["code"]
+CODE: list[dict[str, Any]] = json.loads(
+    (Path(DATA.folder) / "conda" / "carriers.json").read_text()
+)["code"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
@@ -92,7 +96,10 @@ def host_of(case: dict[str, Any]) -> Host:
 
 
 def planned(case: dict[str, Any], solver: solvers.Solver) -> Plan:
-    request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
+    request = Request(
+        frameworks=tuple(case.get("framework", ())),
+        requirements=tuple(case.get("requirements", ())),
+    )
     python = case.get("asked_python")
     version = (3, int(python.partition(".")[2])) if python else None
     return solve_with(solver, request, host_of(case), python=version)
@@ -110,15 +117,22 @@ def lock(solver: solvers.Solver, channel: str) -> Lock:
 @pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
 def test_each_host_gets_its_variant(case: dict[str, Any], solver: solvers.Solver) -> None:
     plan = planned(case, solver)
-    have = [f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices]
+    have = [
+        f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices
+    ]
     assert have == case.get("want", [])
     pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
     assert case.get("packages", {}).items() <= pinned.items()
     if "python" in case:
-        assert pinned["python"].startswith(case["python"] + ".") and plan.needs.python == plan.host.python.version
+        assert (
+            pinned["python"].startswith(case["python"] + ".")
+            and plan.needs.python == plan.host.python.version
+        )
     if "floor" in case:
         assert plan.needs.driver == case["floor"]
-    passed = {f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons}
+    passed = {
+        f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons
+    }
     assert set(case.get("skipped", ())) <= passed
     mine = {gpu.compute_capability for gpu in plan.host.gpus}
     assert mine <= set(plan.needs.compute_capabilities)
@@ -131,7 +145,9 @@ def test_no_plan_breaks_a_rule(case: dict[str, Any], solver: solvers.Solver) -> 
     pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
     for choice in plan.choices:
         if choice.cuda is not None:
-            assert not gpuenv.reasons_against([(f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])], plan.host)
+            assert not gpuenv.reasons_against(
+                [(f"nvidia-cudnn-cu{choice.cuda[0]}", pinned["cudnn"])], plan.host
+            )
             assert f"{choice.cuda[0]}." in pinned["cuda-version"]
     assert not [one for one in plan.warnings if not evaluate.is_doubt(one)]
     assert [pin.wheel.name for pin in plan.pins] == sorted(pinned)
@@ -143,7 +159,9 @@ def test_a_refusal_says_why(case: dict[str, Any], solver: solvers.Solver) -> Non
         planned(case, solver)
     explanation = caught.value.explanation
     assert set(case["codes"]) <= {reason.code for reason in explanation.reasons}
-    assert [one.change for one in explanation.changes] == ([case["change"]] if "change" in case else [])
+    assert [one.change for one in explanation.changes] == (
+        [case["change"]] if "change" in case else []
+    )
 
 
 def test_what_is_no_spec_is_bad_input(solver: solvers.Solver) -> None:
@@ -163,7 +181,9 @@ class Careless:
         return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]
 
     def solve(self, specs: Any, constraints: Any, virtual: Any) -> Any:
-        return self.inner.solve(specs, constraints, [*virtual[:1], ("__cuda", "99.0", "0"), *virtual[3:]])
+        return self.inner.solve(
+            specs, constraints, [*virtual[:1], ("__cuda", "99.0", "0"), *virtual[3:]]
+        )
 
     def close(self) -> None:
         pass
@@ -173,19 +193,27 @@ def test_the_driver_gate_does_not_trust_the_solver(solver: solvers.Solver) -> No
     case = {"gpu": ["H100"], "driver": "570.86.10", "requirements": ["cuda-version=13.0"]}
     host = host_of(case)
     loose = Careless(solver)
-    told = [one for one in virtual_packages.of_host(host) if one[0] not in ("__cuda", "__cuda_arch")]
+    told = [
+        one for one in virtual_packages.of_host(host) if one[0] not in ("__cuda", "__cuda_arch")
+    ]
     assert loose.inner.solve(["cuda-version 13.0.*"], [], [("__cuda", "99.0", "0"), *told])
     with pytest.raises(NoSolutionError) as caught:
         planned(case, loose)
     (reason, *_) = [one for one in caught.value.explanation.reasons if one.code == "driver-floor"]
-    assert reason.subject == "cuda-version 13.0" and "580.65.06" in reason.need and reason.have == "driver 570.86.10"
+    assert (
+        reason.subject == "cuda-version 13.0"
+        and "580.65.06" in reason.need
+        and reason.have == "driver 570.86.10"
+    )
 
 
 def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str) -> None:
     texts = set()
     for _ in range(3):
         one = conda_formats.lock(planned(GOOD[0], solver), (channel,))
-        texts.add((conda_formats.dumps(one, "conda-explicit"), conda_formats.dumps(one, "conda-lock")))
+        texts.add(
+            (conda_formats.dumps(one, "conda-explicit"), conda_formats.dumps(one, "conda-lock"))
+        )
     assert len(texts) == 1
 
 
@@ -199,9 +227,9 @@ def test_a_lock_reads_back(form: str, lock: Lock, tmp_path: Path) -> None:
     back = conda_formats.read(str(path))
     assert conda_formats.is_lock(str(path))
     assert back.needs == lock.needs and back.host == lock.host and back.choices == lock.choices
-    assert [(pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in back.pins] == [
-        (pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in lock.pins
-    ]
+    assert [
+        (pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in back.pins
+    ] == [(pin.wheel.url, pin.wheel.sha256, pin.wheel.name, pin.wheel.version) for pin in lock.pins]
     assert "torch" in path.read_text() and len(back.pins) == len(lock.pins) > 80
 
 
@@ -217,7 +245,10 @@ def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
     document = yaml.safe_load(conda_formats.dumps(lock, "conda-lock"))
     assert document["version"] == 1 and document["metadata"]["platforms"] == ["linux-64"]
     assert {one["manager"] for one in document["package"]} == {"conda"}
-    assert all(set(one) >= {"name", "version", "url", "hash", "dependencies"} for one in document["package"])
+    assert all(
+        set(one) >= {"name", "version", "url", "hash", "dependencies"}
+        for one in document["package"]
+    )
 
 
 # ---- installation ---------------------------------------------------------------------------------------------------
@@ -240,7 +271,17 @@ def test_solve_lock_install_verify_twice(form: str, channel: str, tmp_path: Path
     texts, trees = [], []
     for turn in ("one", "two"):
         path, target = tmp_path / f"{turn}-{conda_formats.FORMATS[form]}", tmp_path / turn
-        command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
+        command = [
+            "solve",
+            "--framework",
+            "torch",
+            "--backend",
+            "conda",
+            "--channel",
+            channel,
+            "--format",
+            form,
+        ]
         assert main([*command, *HOST, "-o", str(path)]) == 0
         assert main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"]) == 0
         cache = os.environ["GPUENV_CACHE_DIR"]
@@ -248,7 +289,9 @@ def test_solve_lock_install_verify_twice(form: str, channel: str, tmp_path: Path
         done = test_cli.run(again, tmp_path, GPUENV_CACHE_DIR=cache)
         document = json.loads(done.stdout)
         assert done.returncode == 0 and document["ok"], done.stdout + done.stderr
-        assert [one["status"] for one in document["checks"] if one["subject"] == "conda"] == ["pass"]
+        assert [one["status"] for one in document["checks"] if one["subject"] == "conda"] == [
+            "pass"
+        ]
         verify = ["verify", "--target", str(target), "--no-device", "--json"]
         done = test_cli.run(verify, tmp_path, GPUENV_CACHE_DIR=cache)
         assert done.returncode == 0 and json.loads(done.stdout)["ok"], done.stderr
@@ -266,7 +309,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["a lock of gpuenv", "an explicit file of conda's"])
+@pytest.mark.parametrize(
+    "ours", [True, False], ids=["a lock of gpuenv", "an explicit file of conda's"]
+)
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
     name: str, ours: bool, lock: Lock, tmp_path: Path
@@ -276,11 +321,17 @@ def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
         codes = set()  # an explicit file of conda's has no word on it
     path = tmp_path / "explicit.txt"
     text = conda_formats.dumps(lock, "conda-explicit")
-    path.write_text(text if ours else "".join(f"{one}\n" for one in text.splitlines() if not one.startswith("#")))
+    path.write_text(
+        text
+        if ours
+        else "".join(f"{one}\n" for one in text.splitlines() if not one.startswith("#"))
+    )
     host = host_of({"gpu": gpus, "driver": driver, "glibc": glibc})
     target = tmp_path / "prefix"
     if not codes:
-        assert not conda.reasons(conda_formats.read(str(path)), host, DATA, conda_records.Carriers(DATA.folder))
+        assert not conda.reasons(
+            conda_formats.read(str(path)), host, DATA, conda_records.Carriers(DATA.folder)
+        )
         return
     with pytest.raises(HostMismatchError) as caught:
         api.sync(api.read_lock(str(path)), str(target), host=host)
@@ -290,7 +341,9 @@ def test_a_host_that_a_lock_does_not_fit_is_told_before_anything_is_written(
 
 
 @pytest.mark.parametrize("served", ["file", "http"])
-def test_a_file_of_another_hash_is_not_installed(served: str, channel: str, lock: Lock, tmp_path: Path) -> None:
+def test_a_file_of_another_hash_is_not_installed(
+    served: str, channel: str, lock: Lock, tmp_path: Path
+) -> None:
     wrong = lock.pins[3].wheel.replace(sha256="0" * 64)
     url, folder = channel, channel.removeprefix("file://")
     handler = partial(SimpleHTTPRequestHandler, directory=folder)
@@ -299,8 +352,13 @@ def test_a_file_of_another_hash_is_not_installed(served: str, channel: str, lock
         threading.Thread(target=server.serve_forever, daemon=True).start()
         if served == "http":
             url = f"http://127.0.0.1:{server.server_port}"
-        pins = [pin.replace(wheel=wrong) if pin.wheel.name == wrong.name else pin for pin in lock.pins]
-        pins = [pin.replace(wheel=pin.wheel.replace(url=pin.wheel.url.replace(channel, url))) for pin in pins]
+        pins = [
+            pin.replace(wheel=wrong) if pin.wheel.name == wrong.name else pin for pin in lock.pins
+        ]
+        pins = [
+            pin.replace(wheel=pin.wheel.replace(url=pin.wheel.url.replace(channel, url)))
+            for pin in pins
+        ]
         target = tmp_path / "prefix"
         with pytest.raises(InstallError, match="hash mismatch"):
             conda.sync(lock.replace(pins=tuple(pins)), str(target))
@@ -327,7 +385,11 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
     target = tmp_path / "prefix"
     venv.create(target, symlinks=True)
     (target / "conda-meta").mkdir()
-    record = {"name": "libcudnn", "version": "9.10.2.21", "files": ["lib/libcudnn.so.9", "include/cudnn.h"]}
+    record = {
+        "name": "libcudnn",
+        "version": "9.10.2.21",
+        "files": ["lib/libcudnn.so.9", "include/cudnn.h"],
+    }
     (target / "conda-meta" / "libcudnn-9.10.2.21-hf7e9902_0.json").write_text(json.dumps(record))
     (target / "conda-meta" / "history").write_text("")
     (target / "lib" / "libcudnn.so.9").write_text("conda's")
@@ -353,7 +415,10 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
 
 
 def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
-    assert api.active_conda_prefix({}) is None and api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
+    assert (
+        api.active_conda_prefix({}) is None
+        and api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) is None
+    )
     (tmp_path / "conda-meta").mkdir()
     assert api.active_conda_prefix({"CONDA_PREFIX": str(tmp_path)}) == str(tmp_path)
 
@@ -369,8 +434,10 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
     assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
 
 
-@pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip  # noqa: E501
-def test_a_format_of_the_other_backend_is_bad_usage(flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip
+def test_a_format_of_the_other_backend_is_bad_usage(
+    flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["solve", "--framework", "torch", *HOST, *flags]) == 2
     assert "--format" in capsys.readouterr().err
 
@@ -380,9 +447,22 @@ def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
         "import sys; from gpuenv.cli import main; main(sys.argv[1:]); "
         "print(sorted(one for one in sys.modules if 'conda' in one or 'rattler' in one))"
     )
-    command = [sys.executable, "-c", code, "solve", "--framework", "torch", *HOST, "--python", "3.12", "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "solve",
+        "--framework",
+        "torch",
+        *HOST,
+        "--python",
+        "3.12",
+        "--json",
+    ]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=env, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -392,7 +472,9 @@ def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
 def test_virtual_packages_are_those_of_conda() -> None:
     host = host_of({"gpu": ["V100", "H100"], "driver": "570.86.10"})
     known = {name: version for name, version, _ in virtual_packages.of_host(host)}
-    assert known["__cuda"] == "12.8" and known["__cuda_arch"] == "7.0" and known["__glibc"] == "2.35"
+    assert (
+        known["__cuda"] == "12.8" and known["__cuda_arch"] == "7.0" and known["__glibc"] == "2.35"
+    )
     assert {"__linux", "__unix", "__archspec"} <= set(known)
     none = {name for name, _, _ in virtual_packages.of_host(host_of({"gpu": ["none"]}))}
     assert not {"__cuda", "__cuda_arch"} & none
@@ -402,12 +484,17 @@ def test_what_is_doubtful_in_a_closure_is_a_warning(solver: solvers.Solver) -> N
     host = virtual_packages.overridden(host_of({"gpu": ["none"]}), {"CONDA_OVERRIDE_CUDA": "12.9"})
     plan = solve_with(solver, Request(frameworks=("torch",)), host)
     doubts = {one.subject: one.code for one in plan.warnings}
-    assert doubts["libcublas 12.9.1.4"] == "device-unknown" and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
+    assert (
+        doubts["libcublas 12.9.1.4"] == "device-unknown"
+        and doubts["pytorch 2.8.0 (cuda129)"] == "device-unknown"
+    )
 
 
 def test_overrides_stand_for_the_host() -> None:
     host = host_of({"gpu": ["H100"], "driver": "570.86.10"})
-    other = virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"})
+    other = virtual_packages.overridden(
+        host, {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "7.5"}
+    )
     assert other.driver is None and other.driver_cuda == (11, 8)
     assert [gpu.compute_capability for gpu in other.gpus] == [(7, 5)]
     assert virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": ""}).gpus == ()
@@ -417,7 +504,19 @@ def test_overrides_stand_for_the_host() -> None:
         virtual_packages.overridden(host, {"CONDA_OVERRIDE_CUDA": "new"})
 
 
-ORDER = ["0.9", "1.0dev", "1.0a1", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.9", "1.10", "2.0", "1!0.1"]
+ORDER = [
+    "0.9",
+    "1.0dev",
+    "1.0a1",
+    "1.0rc1",
+    "1.0",
+    "1.0.post1",
+    "1.0.1",
+    "1.9",
+    "1.10",
+    "2.0",
+    "1!0.1",
+]
 RANGES = [
     (">=12.9,<13", "12.9", True), (">=12.9,<13.0a0", "13.0", False), ("10.1|10.1.*", "10.1.243", True),
     ("3.13.*", "3.13.1", True), ("3.1.*", "3.13.1", False), ("=13.0", "13.0.1", True), ("==13.0", "13.0.1", False),
@@ -436,7 +535,12 @@ def test_ranges_hold_what_rattler_says_that_they_hold(spec: str, text: str, insi
     from rattler import Version, VersionSpec
 
     assert conda_versions.contains(spec, text) is inside
-    assert VersionSpec(spec if spec[0] in "<>=!~*" or "|" in spec or "*" in spec else f"=={spec}").matches(Version(text)) is inside  # noqa: E501
+    assert (
+        VersionSpec(
+            spec if spec[0] in "<>=!~*" or "|" in spec or "*" in spec else f"=={spec}"
+        ).matches(Version(text))
+        is inside
+    )
 
 
 def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
@@ -447,13 +551,16 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in data:
         by_name.setdefault(row["name"], []).append(row)
-    made = {row["file"]: PackageRecord(row["name"], row["version"], Build(row["build"]), row["build_number"], row["subdir"]) for row in data}  # fmt: skip  # noqa: E501
+    made = {row["file"]: PackageRecord(row["name"], row["version"], Build(row["build"]), row["build_number"], row["subdir"]) for row in data}  # fmt: skip
     asked = {one for row in data for one in (*row["depends"], *row.get("constrains", ()))}
     compared = 0
     for dependency in sorted(asked):
         for row in by_name.get(conda_versions.split(dependency)[0], ()):
             mine = conda_versions.matches(dependency, row["name"], row["version"], row["build"])
-            assert MatchSpec(dependency).matches(made[row["file"]]) is mine, (dependency, row["file"])
+            assert MatchSpec(dependency).matches(made[row["file"]]) is mine, (
+                dependency,
+                row["file"],
+            )
             compared += 1
     assert compared > 400
 
@@ -461,7 +568,9 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
 @pytest.mark.parametrize(("package", "many", "coded"), [("pytorch", 250, 50), ("jaxlib", 5, 3)])
 def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, coded: int) -> None:
     """A row as the data has it says the same as its record read anew; no row has code that carriers.json lacks."""
-    table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())["rows"]
+    table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())[
+        "rows"
+    ]
     known = [one for one in table if one["sass"]]
     framework = CARRIERS.framework_of(package)
     assert framework is not None and len(table) > many and len(known) > coded
@@ -476,8 +585,13 @@ def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, cod
 
 def test_records_of_carriers_name_their_cuda() -> None:
     carriers = conda_records.Carriers(DATA.folder)
-    found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip  # noqa: E501
-    assert {conda_parts.variant_name(row) for row in found.values()} == {"cpu", "cuda126", "cuda129", "cuda130"}
+    found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip
+    assert {conda_parts.variant_name(row) for row in found.values()} == {
+        "cpu",
+        "cuda126",
+        "cuda129",
+        "cuda130",
+    }
     dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
               "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
     row = carriers.row(dotted, "torch")
@@ -488,10 +602,14 @@ def test_records_of_carriers_name_their_cuda() -> None:
 # ---- architectures by recipe ----------------------------------------------------------------------------------------
 
 TARGET = re.compile(r"[1-9][0-9]{1,2}[af]?")
-RECIPE = re.compile(r"(conda-forge/[a-z-]+-feedstock recipe|pytorch/builder conda)/.* @[0-9a-f]{7,40}\b")
+RECIPE = re.compile(
+    r"(conda-forge/[a-z-]+-feedstock recipe|pytorch/builder conda)/.* @[0-9a-f]{7,40}\b"
+)
 
 
-@pytest.mark.parametrize("row", CODE, ids=[f"{one['carrier']} {one['versions']} cuda {one['cuda']}" for one in CODE])
+@pytest.mark.parametrize(
+    "row", CODE, ids=[f"{one['carrier']} {one['versions']} cuda {one['cuda']}" for one in CODE]
+)
 def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
     assert RECIPE.search(row["source"])
     assert row["sass"] and sorted({*row["sass"]}, key=parse_target) == row["sass"]
@@ -513,12 +631,20 @@ def test_no_build_has_two_rows() -> None:
             found |= set(re.findall(r"[0-9][0-9.]*", row.get(key, "")))
     builds = sorted(bounds["builds"])
     met: set[int] = set()
-    for carrier, channel, subdir in {(row["carrier"], row["channel"], one) for row in CODE for one in row["subdirs"]}:
+    for carrier, channel, subdir in {
+        (row["carrier"], row["channel"], one) for row in CODE for one in row["subdirs"]
+    }:
         mine = [(index, row) for index, row in enumerate(CODE) if subdir in row["subdirs"]]
-        mine = [(index, row) for index, row in mine if (row["carrier"], row["channel"]) == (carrier, channel)]
+        mine = [
+            (index, row)
+            for index, row in mine
+            if (row["carrier"], row["channel"]) == (carrier, channel)
+        ]
         for version in bounds["versions"]:
             these = [one for one in mine if conda_versions.contains(one[1]["versions"], version)]
-            for cuda, number in ((cuda, number) for cuda in bounds["cuda"] for number in builds if these):
+            for cuda, number in (
+                (cuda, number) for cuda in bounds["cuda"] for number in builds if these
+            ):
                 about = [index for index, row in these if conda_versions.contains(row["cuda"], cuda)
                          and conda_versions.contains(row.get("builds", "*"), number)]  # fmt: skip
                 assert len(about) <= 1, (carrier, version, cuda, number)
@@ -527,20 +653,30 @@ def test_no_build_has_two_rows() -> None:
 
 
 @pytest.mark.parametrize("case", CARRIED, ids=[case["name"] for case in CARRIED])
-def test_each_host_gets_the_build_with_its_code(case: dict[str, Any], every_framework: solvers.Solver) -> None:
+def test_each_host_gets_the_build_with_its_code(
+    case: dict[str, Any], every_framework: solvers.Solver
+) -> None:
     if "codes" in case:
         with pytest.raises(NoSolutionError) as caught:
             planned(case, every_framework)
         assert set(case["codes"]) <= {reason.code for reason in caught.value.explanation.reasons}
         return
     plan = planned(case, every_framework)
-    assert [f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices] == case["want"]
-    passed = {f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons}
+    assert [
+        f"{one.framework} {one.version} {one.variant} {one.cudnn or '-'}" for one in plan.choices
+    ] == case["want"]
+    passed = {
+        f"{one.name} {one.version}: {reason.code}" for one in plan.skipped for reason in one.reasons
+    }
     assert set(case.get("skipped", ())) <= passed
     assert not {"code-unknown", "device-unknown"} & {one.code for one in plan.warnings}
     (choice,) = plan.choices
     pinned = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    assert pinned[CARRIERS.packages[choice.framework]] == pinned[CARRIERS.carriers[choice.framework]] == choice.version
+    assert (
+        pinned[CARRIERS.packages[choice.framework]]
+        == pinned[CARRIERS.carriers[choice.framework]]
+        == choice.version
+    )
 
 
 @pytest.mark.parametrize("case", BUILDS, ids=[case["file"] for case in BUILDS])
@@ -552,7 +688,9 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
     if "code" in case:
         want = [tuple(case["code"][key].split()) for key in ("sass", "ptx")]
         assert [row.code.sass, row.code.ptx] == want
-        assert row.code.made_by == (parse_pair(case["code"]["made_by"]) if "made_by" in case["code"] else None)
+        assert row.code.made_by == (
+            parse_pair(case["code"]["made_by"]) if "made_by" in case["code"] else None
+        )
     else:
         assert row.code.sass is None
     for gpu, codes in case["against"].items():
@@ -575,15 +713,22 @@ def test_cupy_was_made_for_what_its_wheels_were_made_for() -> None:
     """Feedstock and wheels leave the targets to cupy: where both have one CUDA, the wheels hold what the rows say."""
     compared = 0
     for major in (12, 13):
-        scans = json.loads((Path(DATA.folder) / "scans" / f"cupy-cuda{major}x.json").read_text())["scans"]
+        scans = json.loads((Path(DATA.folder) / "scans" / f"cupy-cuda{major}x.json").read_text())[
+            "scans"
+        ]
         for scan in [one for one in scans if "x86_64" in one["file"]]:
             record = {"name": "cupy", "version": scan["version"], "build": "py312h0_2", "build_number": 2,
                       "subdir": "linux-64", "channel": "conda-forge",
                       "depends": [f"cuda-version >={major}.0,<{major + 1}.0a0"]}  # fmt: skip
             code = CARRIERS.row(record, "cupy").code
-            for library in [one for one in scan["libraries"] if one["sass"] and code.sass is not None]:
+            for library in [
+                one for one in scan["libraries"] if one["sass"] and code.sass is not None
+            ]:
                 assert set(library["sass"]) == set(code.sass or ()), (scan["file"], code)
-                assert {target for target, _, _ in library["ptx"]} == set(code.ptx or ()), (scan["file"], code)
+                assert {target for target, _, _ in library["ptx"]} == set(code.ptx or ()), (
+                    scan["file"],
+                    code,
+                )
                 compared += 1
     assert compared >= 8
 
@@ -591,7 +736,12 @@ def test_cupy_was_made_for_what_its_wheels_were_made_for() -> None:
 def test_onnxruntime_makes_targets_of_its_own_since_1_23() -> None:
     """Its build turns 90 into 90a: the wheels since then have no 90, and the rows have none."""
     scans = json.loads((Path(DATA.folder) / "scans" / "onnxruntime-gpu.json").read_text())["scans"]
-    seen = [(scan["version"], {*library["sass"]}) for scan in scans for library in scan["libraries"] if library["sass"]]
+    seen = [
+        (scan["version"], {*library["sass"]})
+        for scan in scans
+        for library in scan["libraries"]
+        if library["sass"]
+    ]
     mine = [row for row in CODE if row["carrier"] == "onnxruntime"]
     seen += [(row["versions"][2:].partition(",")[0], {*row["sass"]}) for row in mine]
     new = [sass for version, sass in seen if conda_versions.contains(">=1.23", version)]

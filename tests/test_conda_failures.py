@@ -66,11 +66,23 @@ def damaged(channel: Path, tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def said(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, str]:
+def said(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[int, str]:
     """(the exit status, the one line on stderr) of a solve; no file was written."""
     out = tmp_path / "out"
     out.mkdir()
-    command = ["solve", "--backend", "conda", "--framework", "torch", "--channel", url, *HOST, *more]
+    command = [
+        "solve",
+        "--backend",
+        "conda",
+        "--framework",
+        "torch",
+        "--channel",
+        url,
+        *HOST,
+        *more,
+    ]
     status = main([*command, "-o", str(out / "lock.txt")])
     captured = capsys.readouterr()
     assert not list(out.iterdir()) and not captured.out
@@ -79,7 +91,9 @@ def said(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: st
     return status, line
 
 
-def test_a_truncated_repodata(damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_repodata(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for subdir in SUBDIRS:
         (damaged / subdir / "repodata.json.zst").unlink()
         path = damaged / subdir / "repodata.json"
@@ -88,7 +102,9 @@ def test_a_truncated_repodata(damaged: Path, tmp_path: Path, capsys: pytest.Capt
     assert status == INDEX_FAILED and damaged.as_uri() in line and "repodata.json" in line
 
 
-def test_a_truncated_zst(served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_zst(
+    served: str, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for subdir in SUBDIRS:
         path = damaged / subdir / "repodata.json.zst"
         path.write_bytes(path.read_bytes()[:3000])
@@ -106,7 +122,9 @@ def test_a_page_in_place_of_repodata(
     assert status == INDEX_FAILED and f"{served}/mine" in line and "repodata.json" in line
 
 
-def test_a_package_without_sha256(damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_package_without_sha256(
+    damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for subdir in SUBDIRS:
         (damaged / subdir / "repodata.json.zst").unlink()
         path = damaged / subdir / "repodata.json"
@@ -118,7 +136,9 @@ def test_a_package_without_sha256(damaged: Path, tmp_path: Path, capsys: pytest.
     assert status == BAD_INPUT and "no sha256" in line and ".conda" in line
 
 
-def test_a_channel_that_is_not_there(served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_channel_that_is_not_there(
+    served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, line = said(f"{served}/nowhere", tmp_path, capsys)
     assert status == BAD_INPUT and f"--channel {served}/nowhere" in line and "404" in line
 
@@ -136,7 +156,9 @@ def test_a_folder_that_is_no_channel(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_channel_that_nothing_serves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:  # bound, not listening: nothing answers there, and nobody else takes the port
+    with (
+        socket.socket() as taken
+    ):  # bound, not listening: nothing answers there, and nobody else takes the port
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/mine"
         status, line = said(url, tmp_path, capsys)
@@ -144,7 +166,9 @@ def test_a_channel_that_nothing_serves(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("damaged")
-def test_offline_without_a_cache(served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_offline_without_a_cache(
+    served: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, line = said(f"{served}/mine", tmp_path, capsys, "--offline")
     assert status == INDEX_FAILED and "cache" in line
 
@@ -156,7 +180,9 @@ def executable(path: Path, text: str) -> str:
 
 
 def test_a_solver_that_ends_is_said(tmp_path: Path) -> None:
-    solver = solvers.RattlerSolver(["x"], ["noarch"], python=executable(tmp_path / "python", "exit 3"))
+    solver = solvers.RattlerSolver(
+        ["x"], ["noarch"], python=executable(tmp_path / "python", "exit 3")
+    )
     with pytest.raises(PackageIndexError, match="without an answer"):
         solver.records(["pytorch"])
     solver.close()

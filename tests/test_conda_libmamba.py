@@ -12,7 +12,9 @@ from conda_stand_in import Conda, contents, real_conda
 from gpuenv.errors import InputError, PackageIndexError
 from gpuenv.resolve.conda import solvers
 
-CASES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "data" / "conda.toml").read_text())["case"]
+CASES: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "data" / "conda.toml").read_text()
+)["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 # Solves each case in conda's own interpreter, by the solver that gpuenv takes there, and notes libmamba's answers.
 SOLVES = """
@@ -118,42 +120,102 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     conda: Conda, channel: str, tmp_path: Path
 ) -> None:
     """cuda-version 13.0 `constrains: __cuda >=13`, and nothing depends on __cuda."""
-    words = ["create", "--dry-run", "--json", "--name", "thirteen", "--override-channels", "--channel", channel]
+    words = [
+        "create",
+        "--dry-run",
+        "--json",
+        "--name",
+        "thirteen",
+        "--override-channels",
+        "--channel",
+        channel,
+    ]
     done = conda.run(*words, "cuda-version=13.0", CONDA_OVERRIDE_CUDA="12.8")
-    linked = [f"{one['name']} {one['version']}" for one in json.loads(done.stdout)["actions"]["LINK"]]
+    linked = [
+        f"{one['name']} {one['version']}" for one in json.loads(done.stdout)["actions"]["LINK"]
+    ]
     assert linked == ["cuda-version 13.0"]
     lock = tmp_path / "conda-explicit.txt"
-    solve = ["gpuenv", "solve", "--backend", "conda", "cuda-version=13.0", *HOST, "--channel", channel, "-o", str(lock)]
+    solve = [
+        "gpuenv",
+        "solve",
+        "--backend",
+        "conda",
+        "cuda-version=13.0",
+        *HOST,
+        "--channel",
+        channel,
+        "-o",
+        str(lock),
+    ]
     done = conda.run(*solve)
     assert (done.returncode, lock.exists()) == (3, False)
-    assert "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; this host has driver 570.86.10" in done.stderr
+    assert (
+        "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; this host has driver 570.86.10"
+        in done.stderr
+    )
 
 
-def test_a_lock_of_libmambas_closure_is_installed(conda: Conda, channel: str, tmp_path: Path) -> None:
+def test_a_lock_of_libmambas_closure_is_installed(
+    conda: Conda, channel: str, tmp_path: Path
+) -> None:
     lock = tmp_path / "conda-explicit.txt"
-    solve = ["gpuenv", "solve", "--backend", "conda", "pytorch=2.8", *HOST, "--channel", channel, "-o", str(lock)]
+    solve = [
+        "gpuenv",
+        "solve",
+        "--backend",
+        "conda",
+        "pytorch=2.8",
+        *HOST,
+        "--channel",
+        channel,
+        "-o",
+        str(lock),
+    ]
     done = conda.run(*solve)
     assert done.returncode == 0, done.stderr
     assert "Collecting package metadata" not in done.stdout + done.stderr
     (head, *_) = done.stdout.splitlines()
     assert head.startswith("torch 2.8.0 (cuda129, CUDA 12.9, cuDNN 9.11.0.98")
     prefix = tmp_path / "env"
-    made = conda.run("create", "--yes", "--prefix", str(prefix), "--file", str(lock), CONDA_PLUGINS_GPUENV_VERIFY="off")
+    made = conda.run(
+        "create",
+        "--yes",
+        "--prefix",
+        str(prefix),
+        "--file",
+        str(lock),
+        CONDA_PLUGINS_GPUENV_VERIFY="off",
+    )
     assert made.returncode == 0, made.stderr
     assert contents(prefix)["share/stand-ins/cudnn"][2] == b"9.11.0.98"
 
 
 # What is asked of which channel, the exit status, and what the one line says.
 ERRORS = [
-    (["numpy"], "file:///nosuch/channel", 2, "no such channel: HTTP 404 UNAVAILABLE OR INVALID for channel"),
+    (
+        ["numpy"],
+        "file:///nosuch/channel",
+        2,
+        "no such channel: HTTP 404 UNAVAILABLE OR INVALID for channel",
+    ),
     (["numpy"], "http://127.0.0.1:9/channel", 4, "libmamba: HTTP 000 CONNECTION FAILED for url"),
     (["numpy >>2"], None, 2, "not a conda package and its version: Invalid spec 'numpy >>2'"),
 ]
 
 
-@pytest.mark.parametrize(("asked", "where", "status", "says"), ERRORS, ids=[row[3][:24] for row in ERRORS])
+@pytest.mark.parametrize(
+    ("asked", "where", "status", "says"), ERRORS, ids=[row[3][:24] for row in ERRORS]
+)
 def test_an_error_of_condas_is_one_line(
-    *, asked: list[str], where: str | None, status: int, says: str, conda: Conda, channel: str, tmp_path: Path
+    *,
+    asked: list[str],
+    where: str | None,
+    status: int,
+    says: str,
+    conda: Conda,
+    channel: str,
+    tmp_path: Path,
 ) -> None:
     solve = ["gpuenv", "solve", "--backend", "conda", *asked, *HOST, "--channel", where or channel]
     done = conda.run(*solve, "-o", str(tmp_path / "lock"))
@@ -166,19 +228,48 @@ def test_an_error_of_condas_is_one_line(
 
 # The classes of an error of conda's, the last first; its text; what it is to gpuenv, and in which words.
 KINDS = [
-    ("LibMambaUnsatisfiableError UnsatisfiableError CondaError", "nothing provides x", solvers.RefusedError, "nothing"),
-    ("PackagesNotFoundError CondaError", "not there: x\nCurrent channels:\n - y", solvers.RefusedError, "not there: x"),
+    (
+        "LibMambaUnsatisfiableError UnsatisfiableError CondaError",
+        "nothing provides x",
+        solvers.RefusedError,
+        "nothing",
+    ),
+    (
+        "PackagesNotFoundError CondaError",
+        "not there: x\nCurrent channels:\n - y",
+        solvers.RefusedError,
+        "not there: x",
+    ),
     ("ResolvePackageNotFound CondaError", "x", solvers.RefusedError, "x"),
-    ("UnavailableInvalidChannel CondaError", "HTTP 404 for <y>\n\nUse `conda config`", InputError, "HTTP 404 for <y>"),
-    ("InvalidMatchSpec InvalidSpec CondaError", "Invalid spec 'x >>2'", InputError, "Invalid spec 'x >>2'"),
-    ("CondaHTTPError CondaError", "HTTP 000 for <y>\nElapsed: -\n\nTry again", PackageIndexError, "HTTP 000 for <y>"),
+    (
+        "UnavailableInvalidChannel CondaError",
+        "HTTP 404 for <y>\n\nUse `conda config`",
+        InputError,
+        "HTTP 404 for <y>",
+    ),
+    (
+        "InvalidMatchSpec InvalidSpec CondaError",
+        "Invalid spec 'x >>2'",
+        InputError,
+        "Invalid spec 'x >>2'",
+    ),
+    (
+        "CondaHTTPError CondaError",
+        "HTTP 000 for <y>\nElapsed: -\n\nTry again",
+        PackageIndexError,
+        "HTTP 000 for <y>",
+    ),
     ("MambaNativeException", "cannot read y", PackageIndexError, "cannot read y"),
     ("RecursionError", "too deep", RecursionError, "too deep"),
 ]
 
 
-@pytest.mark.parametrize(("classes", "text", "becomes", "says"), KINDS, ids=[row[0].split()[0] for row in KINDS])
-def test_what_an_error_of_condas_becomes(classes: str, text: str, becomes: type[Exception], says: str) -> None:
+@pytest.mark.parametrize(
+    ("classes", "text", "becomes", "says"), KINDS, ids=[row[0].split()[0] for row in KINDS]
+)
+def test_what_an_error_of_condas_becomes(
+    classes: str, text: str, becomes: type[Exception], says: str
+) -> None:
     kind: type[Exception] = Exception
     for name in reversed(classes.split()):
         kind = RecursionError if name == "RecursionError" else type(name, (kind,), {})

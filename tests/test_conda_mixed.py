@@ -23,7 +23,9 @@ from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-H100 = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35")
+H100 = gpuenv.describe(
+    gpus=["H100"], driver="570.86.10", python="3.13", platform="linux-x86_64", glibc="2.35"
+)
 DATA = api.compatibility_data()
 WHEELS = [
     ("leaf-kit", "1.0", ()),
@@ -40,7 +42,11 @@ WHEELS = [
     (
         "fsspec",
         "2025.10.0",
-        ("aio-kit; extra == 'http'", "never-there; extra == 'other'", "fsspec[http]; extra == 'full'"),
+        (
+            "aio-kit; extra == 'http'",
+            "never-there; extra == 'other'",
+            "fsspec[http]; extra == 'full'",
+        ),
     ),
     ("aio-kit", "3.0", ()),
     ("jinja2", "3.0.0", ()),
@@ -70,9 +76,21 @@ def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def solved(channel: str, links: Path, tmp_path: Path) -> Any:
-    def solve(*pip: str, form: str = "conda-explicit", more: tuple[str, ...] = ()) -> tuple[int, Path]:
+    def solve(
+        *pip: str, form: str = "conda-explicit", more: tuple[str, ...] = ()
+    ) -> tuple[int, Path]:
         path = tmp_path / conda_formats.FORMATS[form]
-        command = ["solve", "--framework", "torch", "--backend", "conda", "--channel", channel, "--format", form]
+        command = [
+            "solve",
+            "--framework",
+            "torch",
+            "--backend",
+            "conda",
+            "--channel",
+            channel,
+            "--format",
+            form,
+        ]
         command += ["--find-links", str(links), "--offline", *HOST, "-o", str(path), *more]
         return main([*command, *(flag for one in pip for flag in ("--pip", one))]), path
 
@@ -87,7 +105,10 @@ def packages(path: Path) -> dict[str, str]:
 # ---- what is solved -------------------------------------------------------------------------------------------------
 
 GOOD = {
-    "what conda brings is not installed again": (["trainer"], {"trainer": "1.0", "leaf-kit": "1.0"}),
+    "what conda brings is not installed again": (
+        ["trainer"],
+        {"trainer": "1.0", "leaf-kit": "1.0"},
+    ),
     "asked for, and there": (["numpy>=2", "leaf-kit"], {"leaf-kit": "1.0"}),
     "an extra of a package of conda's": (["remote"], {"remote": "1.0", "aio-kit": "3.0"}),
     "an extra that was asked for": (["fsspec[http]"], {"aio-kit": "3.0"}),
@@ -101,16 +122,31 @@ def test_wheels_are_solved_beside_what_conda_brings(name: str, solved: Any) -> N
     status, path = solved(*asked)
     assert status == 0 and packages(path) == want
     lock = gpuenv.read_lock(str(path.parent / "pylock.conda-explicit.toml"))
-    assert list(lock.requirements) == asked and lock.needs.python == conda_formats.read(str(path)).needs.python
+    assert (
+        list(lock.requirements) == asked
+        and lock.needs.python == conda_formats.read(str(path)).needs.python
+    )
     assert all(set(pin.dependencies) <= set(want) for pin in lock.pins)
 
 
 BAD = {
-    "a version that conda does not bring": (["needs-old"], ["needs-old 1.0 needs numpy-of-conda<2", "2.3.5"]),
+    "a version that conda does not bring": (
+        ["needs-old"],
+        ["needs-old 1.0 needs numpy-of-conda<2", "2.3.5"],
+    ),
     "a release with other needs": (["leaf-kit==2.0"], ["numpy-of-conda>=99", "2.3.5"]),
-    "the user's own": (["numpy<2"], ["--pip needs numpy<2; this conflicts with numpy 2.3.5 of conda"]),
-    "a second cuDNN": (["needs-cudnn"], ["nvidia-cudnn-cu12 9.10.2.21", "one cuDNN in a prefix", "of conda"]),
-    "a second cuDNN, of all but the oldest release": (["old-kit"], ["one cuDNN in a prefix", "numpy-of-conda<1"]),
+    "the user's own": (
+        ["numpy<2"],
+        ["--pip needs numpy<2; this conflicts with numpy 2.3.5 of conda"],
+    ),
+    "a second cuDNN": (
+        ["needs-cudnn"],
+        ["nvidia-cudnn-cu12 9.10.2.21", "one cuDNN in a prefix", "of conda"],
+    ),
+    "a second cuDNN, of all but the oldest release": (
+        ["old-kit"],
+        ["one cuDNN in a prefix", "numpy-of-conda<1"],
+    ),
     "a second NCCL": (["nvidia-nccl-cu13"], ["nvidia-nccl-cu13 2.27.7", "one owner", "nccl"]),
     "built for the wheel of torch": (
         ["torchvision"],
@@ -121,7 +157,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_refusal_names_what_conda_brings(name: str, solved: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_names_what_conda_brings(
+    name: str, solved: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked, says = BAD[name]
     status, path = solved(*asked)
     said = capsys.readouterr().err
@@ -134,8 +172,20 @@ def test_the_flag_is_for_conda(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--pip numpy: is for --backend conda" in capsys.readouterr().err
 
 
-def test_without_python_there_are_no_wheels(channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["solve", "--backend", "conda", "--channel", channel, "cuda-version=12.8", "--pip", "numpy", *HOST]
+def test_without_python_there_are_no_wheels(
+    channel: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "solve",
+        "--backend",
+        "conda",
+        "--channel",
+        channel,
+        "cuda-version=12.8",
+        "--pip",
+        "numpy",
+        *HOST,
+    ]
     assert main([*command, "-o", str(tmp_path / "x.txt")]) == 2
     assert "no Python in the environment" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -155,7 +205,9 @@ def test_what_a_closure_supplies() -> None:
     ]  # fmt: skip
     found = wheels_beside.supply(pins, conda_records.Carriers(DATA.folder), DATA)
     assert found.versions == {"torch": "2.8.0", "ruamel-yaml": "0.18", "tzdata": "2025.2"}
-    assert {"odd", "torchvision", "torchaudio"} <= set(found.refused) and "torch" not in found.refused
+    assert {"odd", "torchvision", "torchaudio"} <= set(
+        found.refused
+    ) and "torch" not in found.refused
     against = {name: reason.code for name in ("nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cuda-runtime-cu13", "odd",
                "nvidia-cudnn-cu12", "numpy") if (reason := found.against(name, "1"))}  # fmt: skip
     assert against == {"nvidia-cublas-cu12": "two-libraries", "nvidia-cublas": "two-libraries",
@@ -171,13 +223,17 @@ def test_one_command_installs_both(form: str, solved: Any, tmp_path: Path) -> No
     for _ in range(2):
         status, path = solved("trainer", form=form)
         assert status == 0
-        texts.append((path.read_bytes(), (tmp_path / conda_formats.wheel_lock_name(str(path))).read_bytes()))
+        texts.append(
+            (path.read_bytes(), (tmp_path / conda_formats.wheel_lock_name(str(path))).read_bytes())
+        )
     assert texts[0] == texts[1]
     target, cache = tmp_path / "prefix", os.environ["GPUENV_CACHE_DIR"]
     command = ["sync", str(path), "--target", str(target), *HOST, "--json"]
     for _ in range(2):
         done = test_cli.run(command, tmp_path, GPUENV_CACHE_DIR=cache)
-        checks = {f"{one['name']} {one['subject']}": one for one in json.loads(done.stdout)["checks"]}
+        checks = {
+            f"{one['name']} {one['subject']}": one for one in json.loads(done.stdout)["checks"]
+        }
         assert checks["versions conda"]["status"] == "pass", done.stdout + done.stderr
         assert checks["versions wheels"]["evidence"] == "2 wheels as locked"
         (site,) = (target / "lib").glob("python3*/site-packages")
@@ -195,7 +251,9 @@ def both(solved: Any, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "conda-explicit.txt", tmp_path / "pylock.conda-explicit.toml"
 
 
-def test_a_changed_or_missing_file_beside_is_found(both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_or_missing_file_beside_is_found(
+    both: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     path, beside = both
     lock, target = conda_formats.read(str(path)), path.parent / "prefix"
     assert conda_formats.wheel_lock_path(str(path), lock) == str(beside)
@@ -245,7 +303,9 @@ def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_p
         second = None if beside is None else gpuenv.read_lock(beside)
         sync_both(lock, second, target)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
-        found.append(sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info")))
+        found.append(
+            sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info"))
+        )
     assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
     assert not (target / "conda-meta" / "gpuenv-wheels").exists()
 
@@ -263,8 +323,14 @@ def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:
     path, beside = both
-    lock, second, target = conda_formats.read(str(path)), gpuenv.read_lock(str(beside)), path.parent / "prefix"
-    wrong = second.replace(pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins))
+    lock, second, target = (
+        conda_formats.read(str(path)),
+        gpuenv.read_lock(str(beside)),
+        path.parent / "prefix",
+    )
+    wrong = second.replace(
+        pins=tuple(one.replace(wheel=one.wheel.replace(sha256="0" * 64)) for one in second.pins)
+    )
     with pytest.raises(InstallError, match="wrong hash"):
         sync_both(lock, wrong, target)
     assert not target.exists()

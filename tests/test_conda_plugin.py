@@ -52,8 +52,28 @@ def test_no_virtual_package_is_added(conda: Conda) -> None:
 
 def test_the_subcommand_is_gpuenv(conda: Conda, tmp_path: Path) -> None:
     lock = tmp_path / "pylock.toml"
-    host = ["--gpu", "H100", "--driver", "550.54.14", "--python", "3.12", "--platform", "linux-x86_64"]
-    solve = ["gpuenv", "solve", "--framework", "torch", *host, "--glibc", "2.28", "-o", str(lock), "--json"]
+    host = [
+        "--gpu",
+        "H100",
+        "--driver",
+        "550.54.14",
+        "--python",
+        "3.12",
+        "--platform",
+        "linux-x86_64",
+    ]
+    solve = [
+        "gpuenv",
+        "solve",
+        "--framework",
+        "torch",
+        *host,
+        "--glibc",
+        "2.28",
+        "-o",
+        str(lock),
+        "--json",
+    ]
     done = conda.run(*solve)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["frameworks"]["torch"]["cuda"].startswith("12.")
@@ -61,11 +81,15 @@ def test_the_subcommand_is_gpuenv(conda: Conda, tmp_path: Path) -> None:
 
 
 def test_the_subcommand_ends_as_gpuenv_does(conda: Conda, prefix: Path) -> None:
-    done = conda.run("gpuenv", "solve", "--framework", "nosuch", "--gpu", "H100", "--driver", "550.54.14")
+    done = conda.run(
+        "gpuenv", "solve", "--framework", "nosuch", "--gpu", "H100", "--driver", "550.54.14"
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("gpuenv: ")
     code = "import sys; sys.exit(len(sys.argv))"
-    done = conda.run("gpuenv", "run", "--target", str(prefix), "--", "python", "-c", code, "--", "--json")
+    done = conda.run(
+        "gpuenv", "run", "--target", str(prefix), "--", "python", "-c", code, "--", "--json"
+    )
     assert done.returncode == 3, done.stderr
 
 
@@ -86,19 +110,29 @@ def test_a_failed_check_is_a_warning(conda: Conda, prefix: Path) -> None:
     done = conda.run("install", "--yes", "--json", "--prefix", str(prefix), "pytorch=2.13.0")
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["success"] is True
-    assert "FAIL torch" in done.stderr and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    assert (
+        "FAIL torch" in done.stderr
+        and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    )
     assert (prefix / SITE / "torch" / "__init__.py").read_text() == BROKEN
 
 
 def test_strict_rolls_the_transaction_back(conda: Conda, prefix: Path) -> None:
     before = contents(prefix)
-    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", "cowsay", **STRICT)
+    done = conda.run(
+        "install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", "cowsay", **STRICT
+    )
     assert done.returncode == 1
-    assert "FAIL torch" in done.stderr and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    assert (
+        "FAIL torch" in done.stderr
+        and "libcudnn.so.9: cannot open shared object file" in done.stderr
+    )
     assert "conda gpuenv explain" in done.stderr
     assert contents(prefix) == before
     assert "share/cowsay" not in before
-    done = conda.run("install", "--yes", "--prefix", str(prefix), "cowsay", "cudnn=9.10.2.21", **STRICT)
+    done = conda.run(
+        "install", "--yes", "--prefix", str(prefix), "cowsay", "cudnn=9.10.2.21", **STRICT
+    )
     assert done.returncode == 0, done.stderr
     assert contents(prefix)["share/cudnn"][2] == b"9.10.2"
 
@@ -114,18 +148,29 @@ def test_strict_refuses_a_cuda_that_the_driver_does_not_run(conda: Conda) -> Non
     done = conda.run("create", "--yes", "--name", "thirteen", "cuda-version=13.0", **override)
     assert done.returncode == 1
     assert "CUDA 13.0 is installed, CONDA_OVERRIDE_CUDA says CUDA 12.8" in done.stderr
-    assert conda.run("create", "--yes", "--name", "twelve", "cuda-version=12.9", **override).returncode == 0
+    assert (
+        conda.run("create", "--yes", "--name", "twelve", "cuda-version=12.9", **override).returncode
+        == 0
+    )
 
 
 def test_the_setting_of_the_settings_file(conda: Conda, prefix: Path) -> None:
     rows = conda.run("config", "--show").stdout
     assert "gpuenv_verify: warn" in rows
     condarc = conda.folder / "strict.yml"
-    condarc.write_text((conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strict\n")
-    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc))
+    condarc.write_text(
+        (conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strict\n"
+    )
+    done = conda.run(
+        "install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc)
+    )
     assert done.returncode == 1
-    condarc.write_text((conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strcit\n")
-    done = conda.run("install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc))
+    condarc.write_text(
+        (conda.folder / "condarc").read_text() + "plugins:\n  gpuenv_verify: strcit\n"
+    )
+    done = conda.run(
+        "install", "--yes", "--prefix", str(prefix), "pytorch=2.13.0", CONDARC=str(condarc)
+    )
     assert done.returncode == 0
     assert "'strcit': taken as warn" in done.stderr
 
@@ -137,7 +182,9 @@ def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
     assert " passed, 0 failed, " in done.stdout
     wheel = prefix / SITE / "nvidia_cudnn_cu12-9.1.0.70.dist-info"
     wheel.mkdir()
-    (wheel / "METADATA").write_text("Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n")
+    (wheel / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: 9.1.0.70\n"
+    )
     done = conda.run("doctor", "--prefix", str(prefix), "gpuenv")
     assert "cudnn 9.14.0.64 of conda" in done.stdout
     assert "nvidia-cudnn-cu12 9.1.0.70" in done.stdout
@@ -145,7 +192,10 @@ def test_doctor_shows_the_health_check(conda: Conda, prefix: Path) -> None:
 
 def test_doctor_says_where_nothing_is_to_be_checked(conda: Conda) -> None:
     empty = conda.create("empty", ["cowsay"])
-    assert "no CUDA, cuDNN or framework" in conda.run("doctor", "--prefix", str(empty), "gpuenv").stdout
+    assert (
+        "no CUDA, cuDNN or framework"
+        in conda.run("doctor", "--prefix", str(empty), "gpuenv").stdout
+    )
 
 
 def test_doctor_changes_nothing_unasked(conda: Conda, prefix: Path) -> None:
@@ -163,12 +213,18 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     condarc = conda.folder / "solvable.yml"
     text = (conda.folder / "condarc").read_text()
     condarc.write_text(text.replace("/channel'", "/solvable'"))
-    env = {"CONDARC": str(condarc), "CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}
+    env = {
+        "CONDARC": str(condarc),
+        "CONDA_OVERRIDE_CUDA": "12.8",
+        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
+    }
     done = conda.run("create", "--yes", "--name", "fixed", "pytorch=2.9.1", **env)
     assert "FAIL driver cuda-version: CUDA 13.0" in done.stderr
     prefix = conda.folder / "envs" / "fixed"
     before = contents(prefix)
-    done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", "--dry-run", typed="y\n", **env)
+    done = conda.run(
+        "doctor", "--name", "fixed", "--fix", "gpuenv", "--dry-run", typed="y\n", **env
+    )
     assert "torch 2.7.1" in done.stdout and contents(prefix) == before
     done = conda.run("doctor", "--name", "fixed", "--fix", "gpuenv", typed="y\n", **env)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -211,11 +267,16 @@ def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: P
         path.write_text(text)
     env = {**STRICT, "PYTHONPATH": str(broken)}
     assert conda.run("info", **env).returncode == 0
-    for arguments in (["create", "--yes", "pytorch=2.12.0"], ["install", "--yes", "cudnn=9.10.2.21"]):
+    for arguments in (
+        ["create", "--yes", "pytorch=2.12.0"],
+        ["install", "--yes", "cudnn=9.10.2.21"],
+    ):
         done = conda.run(*arguments, "--name", f"broken-{kind}", **env)
         assert done.returncode == 0, done.stdout + done.stderr
         # conda says once or twice that a plugin could not be imported.
-        assert len({line for line in done.stderr.splitlines() if "gpuenv" in line}) == 1, done.stderr
+        assert len({line for line in done.stderr.splitlines() if "gpuenv" in line}) == 1, (
+            done.stderr
+        )
     done = conda.run("doctor", "--name", f"broken-{kind}", **env)
     assert done.returncode == 0
     assert "Environment Health Report" in done.stdout
@@ -265,7 +326,12 @@ STAND_IN = {
     "common/configuration.py": "def PrimitiveParameter(default, element_type): return default, element_type\n",
     "exceptions.py": ERRORS,
 }
-HOOK_NAMES = ["conda_subcommands", "conda_settings", "conda_post_transaction_actions", "conda_health_checks"]
+HOOK_NAMES = [
+    "conda_subcommands",
+    "conda_settings",
+    "conda_post_transaction_actions",
+    "conda_health_checks",
+]
 CHECKS = "from gpuenv.conda_plugin import checks\n"
 TRANSACTION = """
 from types import SimpleNamespace
@@ -274,7 +340,13 @@ print(action.verify())
 action.execute()
 action.cleanup()
 """
-FAILED = {"name": "torch", "subject": "import", "status": "fail", "evidence": "ImportError", "seconds": 0.1}
+FAILED = {
+    "name": "torch",
+    "subject": "import",
+    "status": "fail",
+    "evidence": "ImportError",
+    "seconds": 0.1,
+}
 
 
 @pytest.fixture
@@ -287,11 +359,18 @@ def stand_in(tmp_path: Path) -> Path:
     return tmp_path / "stand-in"
 
 
-def child(code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
+def child(
+    code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
     """Code that has the plugin as `plugin`, in an interpreter that finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
     return subprocess.run(
-        [sys.executable, "-c", f"import sys\nfrom gpuenv import conda_plugin as plugin\n{code}", *arguments],
+        [
+            sys.executable,
+            "-c",
+            f"import sys\nfrom gpuenv import conda_plugin as plugin\n{code}",
+            *arguments,
+        ],
         env={**os.environ, "PYTHONPATH": found, **env},
         capture_output=True,
         text=True,
@@ -308,9 +387,21 @@ def test_conda_is_pointed_to_the_module() -> None:
 def test_what_an_import_brings(stand_in: Path) -> None:
     code = "import sys; before = set(sys.modules); import gpuenv.conda_plugin; print(*set(sys.modules) - before)"
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
     names = set(done.stdout.split())
-    light = {"api", "conda_plugin", "detect", "errors", "install", "lock", "model", "verify", "version"}
+    light = {
+        "api",
+        "conda_plugin",
+        "detect",
+        "errors",
+        "install",
+        "lock",
+        "model",
+        "verify",
+        "version",
+    }
     assert {name.split(".")[1] for name in names if name.startswith("gpuenv.")} <= light
     assert {name for name in names if name.split(".")[0] == "conda"} == {"conda", "conda.plugins"}
     heavy = "numpy packaging pip pynvml rattler requests resolvelib rich tomli_w tomllib yaml"
@@ -333,12 +424,19 @@ def test_what_conda_is_offered(stand_in: Path) -> None:
         "CondaPostTransactionAction gpuenv",
         "CondaHealthCheck gpuenv",
     ]
-    hooks = child("print(*[one for one in vars(plugin) if one.startswith('conda_')])", stand_in).stdout.split()
+    hooks = child(
+        "print(*[one for one in vars(plugin) if one.startswith('conda_')])", stand_in
+    ).stdout.split()
     assert sorted(hooks) == sorted([*HOOK_NAMES, "conda_error_hints"])
-    assert child(f"print(all(getattr(plugin, name).marked for name in {hooks}))", stand_in).stdout == "True\n"
+    assert (
+        child(f"print(all(getattr(plugin, name).marked for name in {hooks}))", stand_in).stdout
+        == "True\n"
+    )
 
 
-@pytest.mark.parametrize("name", ["plugins/types.py", "core/path_actions.py", "common/configuration.py"])
+@pytest.mark.parametrize(
+    "name", ["plugins/types.py", "core/path_actions.py", "common/configuration.py"]
+)
 def test_a_conda_of_another_kind_gets_less(name: str, stand_in: Path) -> None:
     (stand_in / "conda" / name).write_text("raise RuntimeError('another conda')\n")
     code = f"print(sum(len(getattr(plugin, name)()) for name in {HOOK_NAMES}))"
@@ -355,9 +453,24 @@ STOPS = [
     ("return [{}]", "strict", "not checked: KeyError: 'status'", 0),
     (f"return [{FAILED}]", "off", None, 0),
     (f"return [{FAILED}]", "warn", "PREFIX: 0 checks passed, 1 failed, 0 unknown", 0),
-    (f"return [{FAILED}]", "strict", "CondaVerificationError: gpuenv: PREFIX: 0 checks passed, 1 failed", 1),
-    (f"return [{FAILED | {'status': 'unknown'}}]", "strict", "PREFIX: 0 checks passed, 0 failed, 1 unknown", 0),
-    ("import conda.exceptions as e; raise e.CondaSignalInterrupt('ended')", "warn", "CondaSignalInterrupt", 1),
+    (
+        f"return [{FAILED}]",
+        "strict",
+        "CondaVerificationError: gpuenv: PREFIX: 0 checks passed, 1 failed",
+        1,
+    ),
+    (
+        f"return [{FAILED | {'status': 'unknown'}}]",
+        "strict",
+        "PREFIX: 0 checks passed, 0 failed, 1 unknown",
+        0,
+    ),
+    (
+        "import conda.exceptions as e; raise e.CondaSignalInterrupt('ended')",
+        "warn",
+        "CondaSignalInterrupt",
+        1,
+    ),
 ]
 
 
@@ -374,7 +487,9 @@ def test_only_a_failure_that_was_asked_for_stops_conda(
     assert status == 1 or len(done.stderr.splitlines()) == told
 
 
-@pytest.mark.parametrize(("later", "left"), [("os.unlink(path)", b"==> 1 <==\n"), ("open(path, 'w').close()", b"")])
+@pytest.mark.parametrize(
+    ("later", "left"), [("os.unlink(path)", b"==> 1 <==\n"), ("open(path, 'w').close()", b"")]
+)
 def test_a_history_that_a_rollback_loses_is_written_again(
     later: str, left: bytes, stand_in: Path, tmp_path: Path
 ) -> None:
@@ -396,19 +511,33 @@ def test_another_platform_is_not_checked(stand_in: Path, tmp_path: Path) -> None
     assert done.stderr == "gpuenv: not checked: the environment is for another platform\n"
 
 
-def test_the_words_of_a_gpuenv_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_words_of_a_gpuenv_that_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "resolver"))
     with pytest.raises(RuntimeError, match="has no interpreter"):
         checks.run_gpuenv(["verify", "--json", "--target", str(tmp_path)], str(tmp_path), 60)
 
 
-def test_an_environment_without_python_is_read_by_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_without_python_is_read_by_its_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "conda-meta").mkdir()
-    for name in ("cuda-version-13.0-h1_3.json", "libcudnn-9.10.2.21-h0.json", "history", "odd.json"):
+    for name in (
+        "cuda-version-13.0-h1_3.json",
+        "libcudnn-9.10.2.21-h0.json",
+        "history",
+        "odd.json",
+    ):
         (tmp_path / "conda-meta" / name).touch()
-    (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(parents=True)
+    (tmp_path / "lib/python3.12/site-packages/nvidia_cudnn_cu12-9.1.0.70.dist-info").mkdir(
+        parents=True
+    )
     monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "12.8")
-    assert packages.installed_packages(str(tmp_path)) == {"cuda-version": "13.0", "libcudnn": "9.10.2.21"}
+    assert packages.installed_packages(str(tmp_path)) == {
+        "cuda-version": "13.0",
+        "libcudnn": "9.10.2.21",
+    }
     rows = checks.examine(str(tmp_path), 60)
     found = [(one["name"], one["subject"], one["status"]) for one in rows]
     assert found == [("driver", "cuda-version", "fail"), ("owners", "cuDNN", "fail")]
@@ -424,7 +553,9 @@ def test_the_driver_gate(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES["cudnn"], ids=str)
 def test_two_owners_of_cudnn(case: dict[str, Any]) -> None:
-    rows = checks.cudnn_check(case["packages"], {name: tuple(one) for name, one in case["wheels"].items()})
+    rows = checks.cudnn_check(
+        case["packages"], {name: tuple(one) for name, one in case["wheels"].items()}
+    )
     assert len(rows) == (case["says"] is not None)
     assert all(text in one["evidence"] for one in rows for text in case["says"])
 
@@ -434,13 +565,17 @@ def test_which_transactions_are_checked(case: dict[str, Any], tmp_path: Path) ->
     (tmp_path / "conda-meta").mkdir()
     for name in case["left"]:
         (tmp_path / "conda-meta" / f"{name}-1.0-0.json").touch()
-    linked, unlinked = ([SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked"))
+    linked, unlinked = (
+        [SimpleNamespace(name=name) for name in case[key]] for key in ("linked", "unlinked")
+    )
     assert transaction.touched(linked, unlinked, str(tmp_path)) is case["touched"]
 
 
 @pytest.mark.parametrize("case", CASES["modes"], ids=str)
 def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
-    code = "from conda.base.context import context\ncontext.plugins.gpuenv_verify = eval(sys.argv[1])"
+    code = (
+        "from conda.base.context import context\ncontext.plugins.gpuenv_verify = eval(sys.argv[1])"
+    )
     done = child(
         f"{code}\nfrom gpuenv.conda_plugin import transaction\nprint(transaction._mode())",
         stand_in,
@@ -453,7 +588,9 @@ def test_what_a_setting_means(case: dict[str, Any], stand_in: Path) -> None:
 @pytest.mark.parametrize("case", CASES["hints"], ids=str)
 def test_which_errors_get_a_hint(case: dict[str, Any]) -> None:
     base = type("UnsatisfiableError", (Exception,), {})
-    error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(case["text"])
+    error = type(case["error"], (base if case["error"].startswith("LibMamba") else Exception,), {})(
+        case["text"]
+    )
     found = error_hints.hints(error)
     assert [code for _, code in found] == (["gpuenv_explain"] if case["hint"] else [])
     assert all(text.endswith(case["hint"]) for text, _ in found)

@@ -115,12 +115,20 @@ def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
 
 
 def warnings(document: str) -> dict[str, dict[str, str]]:
-    return {one["code"]: one for one in json.loads(document)["warnings"] if one["code"].startswith("two-")}
+    return {
+        one["code"]: one
+        for one in json.loads(document)["warnings"]
+        if one["code"].startswith("two-")
+    }
 
 
 @pytest.fixture
 def solved(
-    channel: str, prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    channel: str,
+    prefix: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., str]:
     """The output of a solve with the prefix active."""
 
@@ -128,13 +136,20 @@ def solved(
         monkeypatch.setenv("CONDA_PREFIX", str(prefix))
         name = "conda.txt" if "conda" in more else "pylock.toml"
         conda = ("--channel", channel) if "conda" in more else ("--offline", "--python", "3.12")
-        assert main(["solve", "--framework", "torch", *HOST, "-o", str(tmp_path / name), *conda, *more]) == 0
+        assert (
+            main(
+                ["solve", "--framework", "torch", *HOST, "-o", str(tmp_path / name), *conda, *more]
+            )
+            == 0
+        )
         return capsys.readouterr().out
 
     return solve
 
 
-def test_a_conda_solve_names_the_wheels_of_the_prefix(solved: Callable[..., str], prefix: Path) -> None:
+def test_a_conda_solve_names_the_wheels_of_the_prefix(
+    solved: Callable[..., str], prefix: Path
+) -> None:
     assert warnings(solved("--backend", "conda", "--json")) == {}
     put_wheel(prefix, "nvidia_cudnn_cu12", "9.5.1.17")
     put_wheel(prefix, "nvidia_cublas_cu12", "12.4.5.8")
@@ -145,10 +160,15 @@ def test_a_conda_solve_names_the_wheels_of_the_prefix(solved: Callable[..., str]
     cudnn = found["two-cudnn"]
     assert cudnn["subject"] == "cuDNN"
     assert "cudnn 9.11.0.98 of conda and nvidia-cudnn-cu12 9.5.1.17 of a wheel" in cudnn["have"]
-    assert "libcublas 12.9.1.4 of conda and nvidia-cublas-cu12 12.4.5.8 of a wheel" in found["two-libraries"]["have"]
+    assert (
+        "libcublas 12.9.1.4 of conda and nvidia-cublas-cu12 12.4.5.8 of a wheel"
+        in found["two-libraries"]["have"]
+    )
     assert "pytorch 2.8.0 of conda and torch 2.6.0 of a wheel" in found["two-frameworks"]["have"]
     assert not [one for one in found.values() if "numpy" in one["have"]]
-    lines = [line for line in solved("--backend", "conda").splitlines() if line.startswith("warning: ")]
+    lines = [
+        line for line in solved("--backend", "conda").splitlines() if line.startswith("warning: ")
+    ]
     assert len([line for line in lines if "of conda and" in line and "of a wheel" in line]) == 3
 
 
@@ -162,7 +182,9 @@ def test_what_is_of_conda_or_goes_with_its_lock_is_no_second_owner(
     assert warnings(solved("--backend", "conda", "--json")) == {}
 
 
-def test_a_pip_solve_names_the_packages_of_the_prefix(solved: Callable[..., str], prefix: Path, tmp_path: Path) -> None:
+def test_a_pip_solve_names_the_packages_of_the_prefix(
+    solved: Callable[..., str], prefix: Path, tmp_path: Path
+) -> None:
     assert warnings(solved("--json")) == {}
     put_package(prefix, "cudnn", "9.10.2.21", "hbcb9cd8_0")
     put_package(prefix, "libcublas", "12.9.1.4", "h9ab20c4_0")
@@ -209,13 +231,28 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
-def test_install_solves_locks_installs_and_verifies(form: str, channel: str, links: Path, tmp_path: Path) -> None:
+def test_install_solves_locks_installs_and_verifies(
+    form: str, channel: str, links: Path, tmp_path: Path
+) -> None:
     path, target = tmp_path / conda_formats.FORMATS[form], tmp_path / "prefix"
-    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, "--format", form, *HOST]
+    asked = [
+        "--backend",
+        "conda",
+        "--framework",
+        "torch",
+        "--channel",
+        channel,
+        "--format",
+        form,
+        *HOST,
+    ]
     pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
     status, document, err = run("install", *asked, *pip, "-o", str(path), "--target", str(target))
     found = checks(document)
-    assert status == 0 and found["versions conda"]["status"] == found["versions wheels"]["status"] == "pass", err
+    assert (
+        status == 0
+        and found["versions conda"]["status"] == found["versions wheels"]["status"] == "pass"
+    ), err
     assert found["host"]["status"] == "pass" and "owners" in found
     status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
     assert status == 0 and set(found) == set(checks(document)), err
@@ -229,12 +266,25 @@ def test_a_target_that_cannot_be_used_leaves_no_lock(channel: str, tmp_path: Pat
     (target / "thesis.txt").write_text("mine")
     asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, *HOST]
     status, document, _ = run("install", *asked, "-o", str(path), "--target", str(target))
-    assert status == 2 and "no conda environment" in document["error"]["message"] and not path.exists()
+    assert (
+        status == 2 and "no conda environment" in document["error"]["message"] and not path.exists()
+    )
 
 
-def test_what_cannot_be_installed_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for flags in (["--format", "requirements"], ["--format", "requirements", "--backend", "conda"], ["--pip", "x"]):
-        assert main(["install", "--framework", "torch", *HOST, "--target", str(tmp_path / "x"), *flags]) == 2
+def test_what_cannot_be_installed_is_bad_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for flags in (
+        ["--format", "requirements"],
+        ["--format", "requirements", "--backend", "conda"],
+        ["--pip", "x"],
+    ):
+        assert (
+            main(
+                ["install", "--framework", "torch", *HOST, "--target", str(tmp_path / "x"), *flags]
+            )
+            == 2
+        )
         assert flags[0] in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -259,9 +309,17 @@ AGAINST: dict[str, tuple[dict[str, Any], str, str]] = {
     "as locked": ({}, "pass", "2 conda packages as locked"),
     "another build": ({"build": "h9_0"}, "fail", "xz is 5.6 h9_0, not 5.6 h2_1"),
     "another version": ({"version": "5.8"}, "fail", "xz is 5.8 h2_1, not 5.6 h2_1"),
-    "another file of that name": ({"sha256": "c" * 64}, "fail", "xz 5.6 h2_1 is of another file: sha256 cccccccccccc"),
+    "another file of that name": (
+        {"sha256": "c" * 64},
+        "fail",
+        "xz 5.6 h2_1 is of another file: sha256 cccccccccccc",
+    ),
     "no sha256": ({"sha256": None}, "unknown", "conda-meta has no sha256 of xz"),
-    "not there": ({"name": "xz-tools"}, "fail", "xz 5.6 is not installed; xz-tools 5.6 is not in the lock"),
+    "not there": (
+        {"name": "xz-tools"},
+        "fail",
+        "xz 5.6 is not installed; xz-tools 5.6 is not in the lock",
+    ),
 }
 
 
@@ -269,7 +327,9 @@ AGAINST: dict[str, tuple[dict[str, Any], str, str]] = {
 def test_a_prefix_has_exactly_the_builds_of_its_lock(name: str, lock: Path, prefix: Path) -> None:
     changed, status, evidence = AGAINST[name]
     put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
-    put_package(prefix, **{"name": "xz", "version": "5.6", "build": "h2_1", "sha256": "b" * 64, **changed})
+    put_package(
+        prefix, **{"name": "xz", "version": "5.6", "build": "h2_1", "sha256": "b" * 64, **changed}
+    )
     code, document, err = run("verify", str(lock), "--target", str(prefix), "--no-device")
     check = checks(document)["versions conda"]
     assert (check["status"], code) == (status, int(status == "fail")), err
@@ -279,7 +339,9 @@ def test_a_prefix_has_exactly_the_builds_of_its_lock(name: str, lock: Path, pref
 def test_the_prefix_of_an_interpreter_is_verified(lock: Path, prefix: Path) -> None:
     put_package(prefix, "zlib", "1.3", "h1_0", sha256="a" * 64)
     put_package(prefix, "xz", "5.6", "h2_1", sha256="b" * 64)
-    code, document, _ = run("verify", str(lock), "--python", str(prefix / "bin" / "python"), "--no-device")
+    code, document, _ = run(
+        "verify", str(lock), "--python", str(prefix / "bin" / "python"), "--no-device"
+    )
     assert code == 0 and checks(document)["versions conda"]["status"] == "pass"
 
 
@@ -289,15 +351,26 @@ def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path:
     assert code == 2 and "is no conda environment" in document["error"]["message"]
 
 
-def test_a_lock_that_does_not_fit_the_host_fails_its_verification(prefix: Path, tmp_path: Path) -> None:
+def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
+    prefix: Path, tmp_path: Path
+) -> None:
     """The rules are asked of another tool's lock, too: this CUDA 13 needs a driver that the host does not have."""
     made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
-    (tmp_path / "explicit.txt").write_text(f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n")
+    (tmp_path / "explicit.txt").write_text(
+        f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n"
+    )
     read = api.read_lock(str(tmp_path / "explicit.txt"))
-    host = gpuenv.describe(gpus=["H100"], driver="570.86.10", python="3.12", platform="linux-x86_64", glibc="2.35")
+    host = gpuenv.describe(
+        gpus=["H100"], driver="570.86.10", python="3.12", platform="linux-x86_64", glibc="2.35"
+    )
     found = {f"{one.name} {one.subject}": one for one in api.verify(read, str(prefix), host)}
-    assert found["host driver-floor"].status == "fail" and "570.86.10" in found["host driver-floor"].evidence
-    newer = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.35")
+    assert (
+        found["host driver-floor"].status == "fail"
+        and "570.86.10" in found["host driver-floor"].evidence
+    )
+    newer = gpuenv.describe(
+        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.35"
+    )
     assert api.verify(read, str(prefix), newer)[0].status == "pass"
 
 
@@ -309,24 +382,46 @@ def test_the_lock_of_the_wheels_alone_is_refused(
 ) -> None:
     """Alone it would make an environment that lacks what conda brings, and in the prefix take conda's own away."""
     path, target = tmp_path / "conda-lock.yml", tmp_path / "env"
-    asked = ["--backend", "conda", "--framework", "torch", "--channel", channel, "--format", "conda-lock", *HOST]
+    asked = [
+        "--backend",
+        "conda",
+        "--framework",
+        "torch",
+        "--channel",
+        channel,
+        "--format",
+        "conda-lock",
+        *HOST,
+    ]
     pip = ["--pip", "leaf-kit", "--find-links", str(links), "--offline"]
     assert main(["solve", *asked, *pip, "-o", str(path)]) == 0
     beside = tmp_path / "pylock.conda-lock.toml"
-    assert tomllib.loads(beside.read_text())["tool"]["gpuenv"]["inputs"] == {"conda-lock": "conda-lock.yml"}
+    assert tomllib.loads(beside.read_text())["tool"]["gpuenv"]["inputs"] == {
+        "conda-lock": "conda-lock.yml"
+    }
     capsys.readouterr()
     assert main(["sync", str(beside), "--target", str(target), *HOST]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "belong to conda-lock.yml" in line and "gpuenv sync conda-lock.yml" in line and not target.exists()
+    assert (
+        "belong to conda-lock.yml" in line
+        and "gpuenv sync conda-lock.yml" in line
+        and not target.exists()
+    )
     with pytest.raises(InputError, match="belong to"):
         gpuenv.sync(gpuenv.read_lock(str(beside)), str(target), host=gpuenv.detect())
 
 
 def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     host = gpuenv.describe(gpus=["none"], python="3.12", platform="linux-x86_64", glibc="2.35")
-    made = gpuenv.lock(gpuenv.solve(gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)))
+    made = gpuenv.lock(
+        gpuenv.solve(
+            gpuenv.Request(requirements=("numpy",)), host, gpuenv.IndexOptions(offline=True)
+        )
+    )
     profile: Lock = made.replace(inputs=(("gpus", ("none",)),))
-    assert conda_formats.conda_lock_of(made) is None and conda_formats.conda_lock_of(profile) is None
+    assert (
+        conda_formats.conda_lock_of(made) is None and conda_formats.conda_lock_of(profile) is None
+    )
 
 
 # ---- names ----------------------------------------------------------------------------------------------------------
@@ -335,11 +430,18 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
 def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
     document = json.loads((Path(DATA.folder) / "conda" / "carriers.json").read_text())
     for row in document["distributions"]:
-        assert row["source"].startswith("conda-forge/") and " recipe/" in row["source"] and " @" in row["source"]
+        assert (
+            row["source"].startswith("conda-forge/")
+            and " recipe/" in row["source"]
+            and " @" in row["source"]
+        )
         assert row["package"] != row["distribution"]
     wanted = {"matplotlib-base": "matplotlib", "msgpack-python": "msgpack", "brotli-python": "brotli",
               "pyarrow-core": "pyarrow"}  # fmt: skip
-    pins = [Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",)) for name in wanted]
+    pins = [
+        Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",))
+        for name in wanted
+    ]
     held = wheels_beside.supply(pins, CARRIERS, DATA)
     assert set(held.versions) == set(wanted.values())
     assert held.renamed("matplotlib>=1") == "matplotlib-of-conda>=1"

@@ -91,7 +91,9 @@ def make_nvidia_smi(case: dict[str, Any], folder: Path) -> None:
     script.chmod(0o755)
 
 
-def make_loader_env(case: dict[str, Any], stubs: Stubs, tmp_path: Path, root: Path) -> dict[str, str]:
+def make_loader_env(
+    case: dict[str, Any], stubs: Stubs, tmp_path: Path, root: Path
+) -> dict[str, str]:
     env = {
         "LD_AUDIT": str(stubs.audit),
         "REFUSE_EXCEPT": f"{stubs.folder}:{tmp_path}",
@@ -147,7 +149,9 @@ def test_host(case: dict[str, Any], stubs: Stubs, tmp_path: Path) -> None:
 
 def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Path) -> None:
     """An nvidia-smi that knows no compute capability names the GPU and the driver's release."""
-    case = next(one.values[0] for one in CASES if one.id == "fallback: nvidia-smi without compute_cap")
+    case = next(
+        one.values[0] for one in CASES if one.id == "fallback: nvidia-smi without compute_cap"
+    )
     root = tmp_path / "root"
     root.mkdir()
     make_root(case, root)
@@ -173,15 +177,18 @@ def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
     """The devices and the release then come from /proc; nvidia-smi would hang as well and is not run."""
     root = tmp_path / "root"
     smi = {"with": {"out": "0, NVIDIA X, GPU-1, 0:0, 1, 1, 999.99, 9.0"}}
-    case = {"files": {"proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: Tesla T4\n"}, "smi": smi}
+    case = {
+        "files": {"proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: Tesla T4\n"},
+        "smi": smi,
+    }
     root.mkdir()
     make_root(case, root)
     make_nvidia_smi(case, tmp_path / "bin")
     for function in ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2"):
         hang = {"nvml": {"hang": [function]}}
-        code = DETECT.replace("import json, sys", "import json, sys\nfrom gpuenv.detect import nvml").replace(
-            "root, env", "nvml.read.__defaults__ = (0.2,)\nroot, env", 1
-        )
+        code = DETECT.replace(
+            "import json, sys", "import json, sys\nfrom gpuenv.detect import nvml"
+        ).replace("root, env", "nvml.read.__defaults__ = (0.2,)\nroot, env", 1)
         env = {"PATH": str(tmp_path / "bin")}
         host = run(code, [str(root), env, "3.12"], make_loader_env(hang, stubs, tmp_path, root))
         assert [problem["code"] for problem in host["problems"]] == ["nvml-timeout"]
@@ -191,7 +198,11 @@ def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
 def test_no_binding(stubs: Stubs, tmp_path: Path) -> None:
     case: dict[str, Any] = {"nvml": {"gpus": []}}
     code = DETECT.replace("import json, sys", "import json, sys\nsys.modules['pynvml'] = None")
-    host = run(code, [str(tmp_path), {"PATH": ""}, "3.12"], make_loader_env(case, stubs, tmp_path, tmp_path))
+    host = run(
+        code,
+        [str(tmp_path), {"PATH": ""}, "3.12"],
+        make_loader_env(case, stubs, tmp_path, tmp_path),
+    )
     assert [problem["code"] for problem in host["problems"]] == ["nvml-binding-missing"]
 
 
@@ -211,7 +222,9 @@ def test_platform_of_this_process(tmp_path: Path) -> None:
 
 # ---- the laws of CUDA_VISIBLE_DEVICES --------------------------------------------------------------------------
 
-ENTRIES = st.sampled_from(["0", "1", "2", "3", "-1", "", " 1", "1x", "GPU-", "GPU-a", "GPU-b0", "MIG-", "MIG-a", "no"])
+ENTRIES = st.sampled_from(
+    ["0", "1", "2", "3", "-1", "", " 1", "1x", "GPU-", "GPU-a", "GPU-b0", "MIG-", "MIG-a", "no"]
+)
 DEVICES = [
     nvml.Device(index=0, gpu=Gpu(name="A", compute_capability=(8, 0), index=0, uuid="GPU-a0")),
     nvml.Device(index=1, gpu=Gpu(name="A", compute_capability=(8, 0), index=1, uuid="GPU-b0")),
@@ -219,21 +232,31 @@ DEVICES = [
 ]
 
 
-@given(st.lists(ENTRIES, max_size=4) | st.lists(st.text(max_size=6), max_size=4), st.sampled_from([None, "580.65"]))
+@given(
+    st.lists(ENTRIES, max_size=4) | st.lists(st.text(max_size=6), max_size=4),
+    st.sampled_from([None, "580.65"]),
+)
 def test_visible_devices_are_devices(entries: list[str], driver: str | None) -> None:
     gpus, problems, _ = visible.select(DEVICES, {"CUDA_VISIBLE_DEVICES": ",".join(entries)}, driver)
     assert len(set(gpus)) == len(gpus)
     assert set(gpus) <= {device.gpu for device in DEVICES}
-    assert gpus or problems or entries[0].strip() == "2"  # the lost device: detection has said so already
+    assert (
+        gpus or problems or entries[0].strip() == "2"
+    )  # the lost device: detection has said so already
 
 
 @given(st.permutations(range(4)), st.integers(1, 4))
 def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
     devices = [
-        nvml.Device(index=n, gpu=Gpu(name="A", compute_capability=(8, 0), index=n, uuid=f"GPU-{n}")) for n in range(4)
+        nvml.Device(index=n, gpu=Gpu(name="A", compute_capability=(8, 0), index=n, uuid=f"GPU-{n}"))
+        for n in range(4)
     ]
-    by_index = visible.select(devices, {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order[:count]))}, None)
-    by_uuid = visible.select(devices, {"CUDA_VISIBLE_DEVICES": ",".join(f"GPU-{n}" for n in order[:count])}, None)
+    by_index = visible.select(
+        devices, {"CUDA_VISIBLE_DEVICES": ",".join(map(str, order[:count]))}, None
+    )
+    by_uuid = visible.select(
+        devices, {"CUDA_VISIBLE_DEVICES": ",".join(f"GPU-{n}" for n in order[:count])}, None
+    )
     assert [gpu.index for gpu in by_index[0]] == order[:count]
     assert by_index[:2] == by_uuid[:2]
 
@@ -258,9 +281,13 @@ def test_python_version(
     assert host.python == Python(version=version, full_version=full, free_threaded=free_threaded)
 
 
-@pytest.mark.parametrize("text", ["", "3", "2.7", "three", "3.x", "3.12.1.1", "/nowhere/bin/python", "3.12 ; x"])
+@pytest.mark.parametrize(
+    "text", ["", "3", "2.7", "three", "3.x", "3.12.1.1", "/nowhere/bin/python", "3.12 ; x"]
+)
 def test_python_nonsense(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InputError, match=r"--python .* is neither a Python 3 version nor an interpreter") as error:
+    with pytest.raises(
+        InputError, match=r"--python .* is neither a Python 3 version nor an interpreter"
+    ) as error:
         detection.detect(root=str(tmp_path), env={"PATH": ""}, python=text)
     assert "3.12" in error.value.hint
 
@@ -270,14 +297,18 @@ def test_python_asked(tmp_path: Path) -> None:
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     version = ".".join(map(str, sys.version_info[:3]))
     for python in (str(tmp_path / "bin" / "python"), str(tmp_path), "python"):
-        host = detection.detect(root=str(tmp_path), env={"PATH": str(tmp_path / "bin")}, python=python)
+        host = detection.detect(
+            root=str(tmp_path), env={"PATH": str(tmp_path / "bin")}, python=python
+        )
         assert host.python.version == sys.version_info[:2]
         assert (host.python.full_version or "").startswith(version)
         assert host.python.executable == str(tmp_path / "bin" / "python")
         assert dict(host.sources)["glibc"] == "the target interpreter"
 
 
-@pytest.mark.parametrize("script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"])
+@pytest.mark.parametrize(
+    "script", ["exit 1", "echo hello", "echo 'gpuenv|2.7.18||none'", "echo 'gpuenv|x|y'"]
+)
 def test_python_that_is_none(tmp_path: Path, script: str) -> None:
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
@@ -297,7 +328,9 @@ def test_python_that_is_none(tmp_path: Path, script: str) -> None:
         ("CONDA_PREFIX", {"conda-meta/python-3.13.1-h9a34b6e_5_cp313t.json": ""}, "3.13.1t"),
     ],
 )
-def test_active_environment(tmp_path: Path, variable: str, files: dict[str, str], python: str) -> None:
+def test_active_environment(
+    tmp_path: Path, variable: str, files: dict[str, str], python: str
+) -> None:
     make_root({"files": files | {"bin/python": "never run"}}, tmp_path)
     host = detection.detect(root=str(tmp_path), env={variable: str(tmp_path), "PATH": ""})
     assert (host.python.full_version or "") + "t" * host.python.free_threaded == python
@@ -325,7 +358,10 @@ BASE = Host(
     driver="535.183.01",
     driver_cuda=(12, 2),
     virtualization="container",
-    problems=(Problem(code="driver-library-mismatch", detail="d"), Problem(code="gpu-lost", detail="d")),
+    problems=(
+        Problem(code="driver-library-mismatch", detail="d"),
+        Problem(code="gpu-lost", detail="d"),
+    ),
     sources=(("driver", "NVML"), ("glibc", "confstr"), ("mig", "x")),
 )
 
@@ -340,7 +376,9 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
         glibc=flags.get("glibc"),
         capability=CAPABILITIES.get,
         driver_cuda={"580.65.06": (13, 0)}.get,
-        suggest=lambda text: [name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()],
+        suggest=lambda text: [
+            name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()
+        ],
     )
 
 
@@ -408,14 +446,26 @@ def test_file_gives_the_host_back(scratch: Path, host: Host) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 5)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
 
 def paths(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     return [here, *(path for key, value in items for path in paths(value, (*here, key)))]
 
 
@@ -423,7 +473,9 @@ FULL = {"gpuenv_host": 1, "host": to_plain(BASE)}
 
 
 @given(path=st.sampled_from(paths(FULL)), value=JSON)
-def test_damaged_file_gives_a_host_or_an_error(scratch: Path, path: tuple[Any, ...], value: Any) -> None:
+def test_damaged_file_gives_a_host_or_an_error(
+    scratch: Path, path: tuple[Any, ...], value: Any
+) -> None:
     """One value of a good file replaced by any JSON: what is read is refused by name or can be written again."""
     data = {"": json.loads(json.dumps(FULL))}
     at: Any = data
@@ -452,11 +504,23 @@ def test_damaged_file_gives_a_host_or_an_error(scratch: Path, path: tuple[Any, .
         ('{"gpuenv_host": true, "host": {}}', "'gpuenv_host' is True"),
         ('{"gpuenv_host": 1, "hosts": {}}', "unknown field 'hosts'"),
         ('{"gpuenv_host": 1, "host": {}}', "host.python must be a table"),
-        ('{"gpuenv_host": 1, "host": {"python": {"version": "3.12"}}}', "host.python.version must be two numbers"),
-        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpu": 1}}', "unknown field 'gpu'"),
+        (
+            '{"gpuenv_host": 1, "host": {"python": {"version": "3.12"}}}',
+            "host.python.version must be two numbers",
+        ),
+        (
+            '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpu": 1}}',
+            "unknown field 'gpu'",
+        ),
         ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "driver": "new"}}', "'new'"),
-        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpus": [{"name": "A"}]}}', "compute_capability"),
-        ('{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "sources": [["a"]]}}', "host.sources"),
+        (
+            '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "gpus": [{"name": "A"}]}}',
+            "compute_capability",
+        ),
+        (
+            '{"gpuenv_host": 1, "host": {"python": {"version": [3, 12]}, "sources": [["a"]]}}',
+            "host.sources",
+        ),
     ],
 )
 def test_file_refused(tmp_path: Path, text: str, said: str) -> None:

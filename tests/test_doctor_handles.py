@@ -58,7 +58,10 @@ def test_the_evidence_is_the_call(name: str) -> None:
 def test_where_a_chunk_ends_is_no_matter(name: str, data: st.DataObject) -> None:
     lines = LOGS[name].splitlines(keepends=True)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(lines)), max_size=8)))
-    chunks = [b"".join(lines[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    chunks = [
+        b"".join(lines[begin:end])
+        for begin, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)
+    ]
     assert handles_of(chunks) == handles_of([LOGS[name]])
 
 

@@ -32,7 +32,9 @@ HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
 PAIRS = tomllib.loads((HERE / "data" / "doctor_host.toml").read_text())["pair"]
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"
+)
 
 EXAMINE = """
 import io, json, sys
@@ -55,7 +57,9 @@ def env(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(target)  # copies of half a gigabyte
 
 
-def fill(pair: dict[str, Any], site: Path, native: Path, request: pytest.FixtureRequest, outside: Path) -> list[str]:
+def fill(
+    pair: dict[str, Any], site: Path, native: Path, request: pytest.FixtureRequest, outside: Path
+) -> list[str]:
     """Makes the environment of a pair; the entries of LD_LIBRARY_PATH that it wants."""
     entries = []
     if "real" in pair:
@@ -67,11 +71,17 @@ def fill(pair: dict[str, Any], site: Path, native: Path, request: pytest.Fixture
         planter = planting.Planter(site, release, published, native, outside)
         for step in pair.get("do", ()):
             planter.do(step)
-        entries = [planting.place_of(entry, site, published, native, outside) for entry in pair.get("path", ())]
+        entries = [
+            planting.place_of(entry, site, published, native, outside)
+            for entry in pair.get("path", ())
+        ]
     elif not pair.get("bare"):
         install(site, native, [])
     if "broken" in pair:
-        place(member_file(native, pair["broken"], defines=["CRASH"]), outside / file_name(pair["broken"], 92000))
+        place(
+            member_file(native, pair["broken"], defines=["CRASH"]),
+            outside / file_name(pair["broken"], 92000),
+        )
         entries.append(str(outside))
     for name, version in pair.get("packages", {}).items():
         planting.add(site, name, version, [])
@@ -83,13 +93,18 @@ def fill(pair: dict[str, Any], site: Path, native: Path, request: pytest.Fixture
 
 def first_cause(document: dict[str, Any]) -> str:
     """The cause of the first verdict, or "abstain" where none is named."""
-    causes = [one["cause"] for one in document["verdicts"] if one["cause"] != "cudnn_init_failed_unknown"]
+    causes = [
+        one["cause"] for one in document["verdicts"] if one["cause"] != "cudnn_init_failed_unknown"
+    ]
     return "abstain" if document["abstained"] or not causes else str(causes[0])
 
 
 def without_host(log: str) -> dict[str, Any]:
     found = diagnose(read_log([log]), ())
-    return {"abstained": found.abstained, "verdicts": [{"cause": one.cause} for one in found.verdicts]}
+    return {
+        "abstained": found.abstained,
+        "verdicts": [{"cause": one.cause} for one in found.verdicts],
+    }
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair["name"] for pair in PAIRS])
@@ -114,7 +129,9 @@ def test_the_evidence_settles_it(
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert list(document)[:2] == ["abstained", "verdicts"]
-    said = json.dumps({key: document[key] for key in ("abstained", "verdicts", "next_tests", "tests")}, indent=1)
+    said = json.dumps(
+        {key: document[key] for key in ("abstained", "verdicts", "next_tests", "tests")}, indent=1
+    )
     said += "\n".join(" ".join(map(str, one.values())) for one in document["checks"])
     assert first_cause(document) == pair["with"], said
     assert not {one["cause"] for one in document["verdicts"]} & set(pair.get("never", ())), said
@@ -126,7 +143,9 @@ def test_the_evidence_settles_it(
         assert any(line.startswith("host") for line in first["evidence"]), said
     shown = {one["test"]: one["status"] for one in document["tests"]}
     assert shown | pair.get("tests", {}) == shown, said
-    assert pair.get("solves", "") in " ".join((document["remedy"] or {}).get("gives", [])), document["remedy"]
+    assert pair.get("solves", "") in " ".join((document["remedy"] or {}).get("gives", [])), (
+        document["remedy"]
+    )
 
 
 def test_there_are_enough_pairs() -> None:
@@ -139,18 +158,31 @@ LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
 DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]
 
 
-def run(args: list[str], folder: Path, *, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    args: list[str], folder: Path, *, text: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """`gpuenv doctor` as users run it, with `text` piped in."""
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD")
-    env = {key: value for key, value in os.environ.items() if key not in dropped} | {"PYTHONPATH": str(RESOLVER)}
+    env = {key: value for key, value in os.environ.items() if key not in dropped} | {
+        "PYTHONPATH": str(RESOLVER)
+    }
     source: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
     command = [sys.executable, "-m", "gpuenv", "doctor", *args]
     return subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False, **source
+        command,
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **source,
     )
 
 
-def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env: Path, tmp_path: Path) -> None:
+def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(
+    env: Path, tmp_path: Path
+) -> None:
     planting.add(site_of(env), "torch", "2.13.0", [])
     (tmp_path / "train.log").write_text(LOG)
     done = run(["train.log", "--target", "env", *DESCRIBED], tmp_path)
@@ -161,7 +193,9 @@ def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(env: Path,
     assert any("525.60.13" in line and "580.65.06" in line for line in lines[2:6])
     assert "what to do:" in lines
     (command,) = [line.strip() for line in lines if line.strip().startswith("gpuenv install")]
-    assert command.endswith("--framework torch==2.13.0 --gpu H100 --driver 525.60.13 --target env-new")
+    assert command.endswith(
+        "--framework torch==2.13.0 --gpu H100 --driver 525.60.13 --target env-new"
+    )
     assert any("It gives torch 2.13.0 (cu126, CUDA 12.6, cuDNN" in line for line in lines)
     assert len(lines) < 40 and max(map(len, lines)) <= 230
 
@@ -186,9 +220,13 @@ def test_a_log_comes_from_a_pipe(words: list[str], tmp_path: Path) -> None:
 
 
 def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
-    done = run(["-", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text="epoch 1: loss 0.5\n" * 100)
+    done = run(
+        ["-", "--gpu", "H100", "--driver", "580.65.06"], tmp_path, text="epoch 1: loss 0.5\n" * 100
+    )
     assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith("No fault of a GPU, of its driver or of its libraries is in the log.")
+    assert done.stdout.startswith(
+        "No fault of a GPU, of its driver or of its libraries is in the log."
+    )
 
 
 def test_without_a_log_all_checks_are_on_one_page(env: Path, tmp_path: Path) -> None:
@@ -206,14 +244,18 @@ def test_without_a_log_all_checks_are_on_one_page(env: Path, tmp_path: Path) -> 
 
 def test_every_cause_has_a_title_and_a_fix_that_are_sentences() -> None:
     for one in causes().values():
-        assert (one.title[0].isupper() or one.title.startswith("cuDNN")) and not one.title.endswith("."), one.id
+        assert (one.title[0].isupper() or one.title.startswith("cuDNN")) and not one.title.endswith(
+            "."
+        ), one.id
         assert one.fix.endswith("."), one.id
         assert {*one.fails, *one.passes} <= {*doctor.TESTS}, one.id
 
 
 def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
     """ONNX Runtime for the CPU in an environment with torch for CUDA: neither alone nor under another's log."""
-    host = gpuenv.describe(gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64")
+    host = gpuenv.describe(
+        gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64"
+    )
     alone = [("onnxruntime", "1.30.0")]
     both = [*alone, ("torch", "2.11.0"), ("nvidia-cudnn-cu13", "9.19.0.56")]
     for pins, fails in ((alone, True), (both, False)):

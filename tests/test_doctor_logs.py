@@ -1,6 +1,6 @@
 """Logs without a GPU fault get no verdict, whatever they say; the reader survives anything, in bounded memory."""
 
-# ruff: noqa: E501, S311  lines of logs are as long as they are; nothing secret is drawn
+# ruff: noqa: S311  lines of logs are as long as they are; nothing secret is drawn
 import random
 import tracemalloc
 from collections.abc import Iterator
@@ -157,7 +157,9 @@ def test_a_log_without_a_fault_gets_no_verdict(seed: int) -> None:
 def test_the_ordinary_logs_are_not_empty_of_words_that_messages_have() -> None:
     """The test above could fail: the reader does find needles in those logs, and facts, too."""
     text = "\n".join(ordinary(seed) for seed in range(90))
-    assert sum(needle.decode() in text for message in messages() for needle in message.needles) >= 30
+    assert (
+        sum(needle.decode() in text for message in messages() for needle in message.needles) >= 30
+    )
     assert {fact.kind for fact in read_log([text])} >= {"driver", "gpu", "package", "capability"}
 
 
@@ -209,7 +211,16 @@ def endless(line: bytes, size: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    "line", [b"a line\n", b"x" * 999, FAULT.encode() + b"\n", b"(" * 70, b"\x1b[", b"CUDNN_STATUS_" * 9, b"\xff\x00\n"]
+    "line",
+    [
+        b"a line\n",
+        b"x" * 999,
+        FAULT.encode() + b"\n",
+        b"(" * 70,
+        b"\x1b[",
+        b"CUDNN_STATUS_" * 9,
+        b"\xff\x00\n",
+    ],
 )
 def test_memory_is_bounded(line: bytes) -> None:
     """A log that is 1.5 MB longer takes no more memory."""
@@ -229,7 +240,20 @@ PIECES = st.one_of(
     st.sampled_from(PARTS),
     st.text(max_size=20),
     st.sampled_from(
-        ["\n", " ", "\x1b[31m", "'", "(", "9.1.0", "undefined symbol: ", "/", ".so.9", "0" * 40, "\r", "\0"]
+        [
+            "\n",
+            " ",
+            "\x1b[31m",
+            "'",
+            "(",
+            "9.1.0",
+            "undefined symbol: ",
+            "/",
+            ".so.9",
+            "0" * 40,
+            "\r",
+            "\0",
+        ]
     ),
     st.sampled_from([message.pattern[:60] for message in messages()]),
 )

@@ -85,7 +85,9 @@ class Plain:
 
     def match(self, message: Message, text: bytes, begin: int, window: bytes) -> None:
         if message.lines:
-            following = text[begin : begin + 8000].replace(b"\r\n", b"\n").split(b"\n")[: message.lines + 1]
+            following = (
+                text[begin : begin + 8000].replace(b"\r\n", b"\n").split(b"\n")[: message.lines + 1]
+            )
             window = b" ".join(following)[: BEFORE + AFTER]
         shown = re.sub(r"[\x00-\x1f\x7f]", " ", window.decode("utf-8", "replace"))
         found = compiled(message.pattern).search(shown)
@@ -95,7 +97,9 @@ class Plain:
         number = 1 + text.count(b"\n", 0, begin)
         rest = f"log line {number}"
         if message.cause:
-            self.found.setdefault((message.sure, message.cause, message.name), (rest, shown.strip()))
+            self.found.setdefault(
+                (message.sure, message.cause, message.name), (rest, shown.strip())
+            )
         for kind, subject, value in message.facts:
             given_ = fill(value, found)
             if given_ or not value:
@@ -120,7 +124,9 @@ def cut(raw: bytes, size: int) -> Iterator[bytes]:
 
 # ---- logs -----------------------------------------------------------------------------------------------------------
 
-CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())["case"]
+CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())[
+    "case"
+]
 EXAMPLES = sorted({line for case in CASES for line in case["log"].split("\n") if line.strip()})
 SEVERAL = (
     "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: 9000\n"
@@ -160,7 +166,9 @@ def made(seed: int, count: int, end: str = "\n") -> bytes:
     for _ in range(count):
         line = chance.choice(EXAMPLES if chance.random() < 0.4 else [*NOISE, *SEVERAL])
         name = "".join(chance.choices("abcdefghijklmnop", k=5))
-        prefix = chance.choice(("", "[rank3]: ", f"{name} ", "\x1b[32mINFO\x1b[0m ", f"0x{chance.getrandbits(40):x} "))
+        prefix = chance.choice(
+            ("", "[rank3]: ", f"{name} ", "\x1b[32mINFO\x1b[0m ", f"0x{chance.getrandbits(40):x} ")
+        )
         lines.append(prefix + re.sub(r"\d", lambda _one: str(chance.randrange(10)), line))
     return end.join(lines).encode("utf-8", "replace")
 
@@ -195,7 +203,12 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
 @pytest.mark.parametrize("end", ["\n", " "])
 def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a line is longer than a block, and its pieces overlap; and where needles hold digits."""
-    log = end.join([*(f"{needle.decode()} and cuda" for needle in NUMBERED), made(5, 60, end).decode()]).encode() * 2
+    log = (
+        end.join(
+            [*(f"{needle.decode()} and cuda" for needle in NUMBERED), made(5, 60, end).decode()]
+        ).encode()
+        * 2
+    )
     expected = Plain().read(log)
     assert len(log) > 8000
     for size in range(2 * LONG_LINE, 3 * LONG_LINE, 37):
@@ -248,7 +261,9 @@ def test_what_a_pattern_needs_is_in_what_it_matches() -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(messages()), st.data())
-def test_the_literals_of_a_pattern_are_in_all_that_it_matches(message: Message, data: st.DataObject) -> None:
+def test_the_literals_of_a_pattern_are_in_all_that_it_matches(
+    message: Message, data: st.DataObject
+) -> None:
     text = data.draw(st.from_regex(message.pattern, alphabet=st.characters(codec="ascii")))
     assert holds(needed_literals(message.pattern), text.lower())
 
@@ -258,7 +273,9 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
     lines = []
     for number in range(30_000):
         name = "".join(chance.choices("abcdefghijklmnop", k=9))
-        lines.append(f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by 0x{number:x}")
+        lines.append(
+            f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by 0x{number:x}"
+        )
     lines[20_000] = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
     found = {(fact.kind, fact.value): fact.where for fact in read_log(["\n".join(lines)])}
     assert found["xid", "79"] == "log line 20001"
@@ -294,6 +311,8 @@ print(before, peak())
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
 def test_memory_does_not_grow_with_the_log() -> None:
     """12 MB of lines and 12 MB of one line, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], check=True, capture_output=True, text=True
+    )
     before, after = map(int, done.stdout.split())
     assert after - before < 6 * 1024  # KiB

@@ -20,7 +20,13 @@ CASES: list[dict[str, Any]] = tomllib.loads(
 
 def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
     return tuple(
-        Fact(kind=kind, subject=subject, value=value, where="host: a test", text=f"{kind} {subject} is {value}")
+        Fact(
+            kind=kind,
+            subject=subject,
+            value=value,
+            where="host: a test",
+            text=f"{kind} {subject} is {value}",
+        )
         for kind, subject, value in case.get("host", ())
     )
 
@@ -41,12 +47,18 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
         assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
 
 
-@pytest.mark.parametrize("prefix", ["", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '{"log":"'])
-@pytest.mark.parametrize("case", [case for case in CASES if "\n" not in case["log"]], ids=lambda case: case["log"][:40])
+@pytest.mark.parametrize(
+    "prefix", ["", "\x1b[31m", "[rank7]: ", "2026-01-02T03:04:05.678Z stderr F ", '{"log":"']
+)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "\n" not in case["log"]], ids=lambda case: case["log"][:40]
+)
 def test_prefixes_change_no_verdict(case: dict[str, Any], prefix: str) -> None:
     plain = diagnose(read_log([case["log"]]), of_host(case))
     found = diagnose(read_log([f"begin\n{prefix}{case['log']}\x1b[0m\nend"]), of_host(case))
-    assert [verdict.cause for verdict in found.verdicts] == [verdict.cause for verdict in plain.verdicts]
+    assert [verdict.cause for verdict in found.verdicts] == [
+        verdict.cause for verdict in plain.verdicts
+    ]
 
 
 def test_every_refutation_holds() -> None:
@@ -55,14 +67,20 @@ def test_every_refutation_holds() -> None:
         said = Fact(kind="says", subject=cause.id, value="x", where="log line 1", text="it is so")
         assert diagnose([said], ()).verdicts[0].cause == cause.id
         for name in cause.passes:
-            passed = Fact(kind="test", subject=name, value="pass", where="host: a test", text="it passed")
-            assert cause.id not in {verdict.cause for verdict in diagnose([said], [passed]).verdicts}
+            passed = Fact(
+                kind="test", subject=name, value="pass", where="host: a test", text="it passed"
+            )
+            assert cause.id not in {
+                verdict.cause for verdict in diagnose([said], [passed]).verdicts
+            }
 
 
 def test_every_failed_test_proves_its_cause() -> None:
     for cause in causes().values():
         for name in cause.fails:
-            failed = Fact(kind="test", subject=name, value="fail", where="host: a test", text="it failed")
+            failed = Fact(
+                kind="test", subject=name, value="fail", where="host: a test", text="it failed"
+            )
             assert cause.id in {verdict.cause for verdict in diagnose((), [failed]).verdicts}
 
 
@@ -76,7 +94,9 @@ def test_the_data_speak_the_vocabulary() -> None:
     for message in messages():
         assert message.compiled() and message.needles
         assert bool(message.cause) != bool(message.facts), message.name
-        assert not message.cause or (message.cause in known and message.sure in ("says", "hints", "maybe"))
+        assert not message.cause or (
+            message.cause in known and message.sure in ("says", "hints", "maybe")
+        )
         assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
 
 
@@ -100,14 +120,22 @@ def test_numbers_are_read() -> None:
 
 def test_what_the_names_of_releases_say() -> None:
     """Rows in their order, each with a source; ranges of compute capability only grow at their later end."""
-    rows = tomllib.loads((Path(__file__).parents[1] / "matrix_data" / "doctor" / "releases.toml").read_text())
+    rows = tomllib.loads(
+        (Path(__file__).parents[1] / "matrix_data" / "doctor" / "releases.toml").read_text()
+    )
     assert all(row["source"] for table in rows.values() for row in table)
     for table, framework in (("tensorflow", ""), ("newest", "torch"), ("newest", "tensorflow")):
         before = releases_before(table, framework)
         assert len(before) >= 2
         assert before == sorted(set(before))
     ranges = compilers()
-    assert [cuda for cuda, _first, _last in ranges] == sorted({cuda for cuda, _first, _last in ranges})
-    assert [last for _cuda, _first, last in ranges] == sorted(last for _cuda, _first, last in ranges)
-    assert [first for _cuda, first, _last in ranges] == sorted(first for _cuda, first, _last in ranges)
+    assert [cuda for cuda, _first, _last in ranges] == sorted(
+        {cuda for cuda, _first, _last in ranges}
+    )
+    assert [last for _cuda, _first, last in ranges] == sorted(
+        last for _cuda, _first, last in ranges
+    )
+    assert [first for _cuda, first, _last in ranges] == sorted(
+        first for _cuda, first, _last in ranges
+    )
     assert ((12, 8), (5, 0), (12, 0)) in ranges

@@ -45,7 +45,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def host(gpus: list[str]) -> Host:
-    return Host(python=Python(version=(3, 12)), gpus=tuple(Gpu(name=name, compute_capability=None) for name in gpus))
+    return Host(
+        python=Python(version=(3, 12)),
+        gpus=tuple(Gpu(name=name, compute_capability=None) for name in gpus),
+    )
 
 
 # ---- the line -----------------------------------------------------------------------------------------------------
@@ -55,12 +58,21 @@ def host(gpus: list[str]) -> Host:
 def test_lines(case: dict[str, Any]) -> None:
     keys = ("name", "subject", "status", "evidence")
     checks = [Check(**dict(zip(keys, row, strict=True))) for row in case["checks"]]
-    assert hook_line(checks, host(case.get("gpus", [])), 3.14, device=case.get("device", True)) == case["line"]
+    assert (
+        hook_line(checks, host(case.get("gpus", [])), 3.14, device=case.get("device", True))
+        == case["line"]
+    )
 
 
-@given(st.lists(st.tuples(st.sampled_from(["pass", "fail", "unknown"]), st.text()), max_size=4), st.integers(0, 3000))
+@given(
+    st.lists(st.tuples(st.sampled_from(["pass", "fail", "unknown"]), st.text()), max_size=4),
+    st.integers(0, 3000),
+)
 def test_whatever_was_seen_is_one_printable_line(found: list[tuple[str, str]], more: int) -> None:
-    checks = [Check(name="a", subject="b", status=status, evidence=text + "x" * more) for status, text in found]
+    checks = [
+        Check(name="a", subject="b", status=status, evidence=text + "x" * more)
+        for status, text in found
+    ]
     line = hook_line(checks, host([]), 1.0, device=True)
     assert line.isprintable()
     assert len(line) <= LONGEST
@@ -86,13 +98,21 @@ def test_what_is_well_and_what_is_unknown(folder: Path) -> None:
 
 def test_a_failure(folder: Path, cache: Path) -> None:
     install(site_of(folder / "env"), cache, [{"remove": "heuristic", "late": True}])
-    done = run(["verify", "--hook", "--no-device", "--target", "env", "--bundle", "report.md"], folder, FORCE_COLOR="1")
+    done = run(
+        ["verify", "--hook", "--no-device", "--target", "env", "--bundle", "report.md"],
+        folder,
+        FORCE_COLOR="1",
+    )
     assert (done.returncode, done.stderr) == (1, "")
-    assert re.fullmatch(r"gpuenv: fail: .*libcudnn_heuristic\.so\.9.* \(and \d+ more\)\n", done.stdout)
+    assert re.fullmatch(
+        r"gpuenv: fail: .*libcudnn_heuristic\.so\.9.* \(and \d+ more\)\n", done.stdout
+    )
     assert "libcudnn_heuristic.so.9" in (folder / "report.md").read_text()
 
 
-@pytest.mark.parametrize("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
+@pytest.mark.parametrize(
+    "case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]]
+)
 def test_mistakes(case: dict[str, Any], folder: Path) -> None:
     done = run(["verify", "--hook", *case["args"]], folder)
     assert (done.returncode, done.stdout) == (2, "")
@@ -113,7 +133,11 @@ def test_flags_that_do_not_go_together(folder: Path) -> None:
 def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) -> None:
     install(site_of(folder / "env"), cache, HANG)
     marker = f"marker-{os.getpid()}-{folder}"
-    done = run(["verify", "--hook", "--no-device", "--target", "env", "--timeout", "2"], folder, MARKER=marker)
+    done = run(
+        ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "2"],
+        folder,
+        MARKER=marker,
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert re.match(r"gpuenv: fail: .*libcudnn_heuristic", done.stdout)
     assert running_with(marker) == []
@@ -123,7 +147,11 @@ def test_a_hang_of_gpuenv_itself_is_over_at_the_limit(folder: Path) -> None:
     """A lock that nobody ever writes to: the open() of it does not return, as no call to a dead driver does."""
     os.mkfifo(folder / "pylock.toml")
     marker = f"marker-{os.getpid()}-{folder}"
-    done = run(["verify", "pylock.toml", "--hook", "--target", "env", "--timeout", "1"], folder, MARKER=marker)
+    done = run(
+        ["verify", "pylock.toml", "--hook", "--target", "env", "--timeout", "1"],
+        folder,
+        MARKER=marker,
+    )
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == "gpuenv: fail: time limit: no result in 1 s; it was at: starting\n"
     assert wait_until(lambda: running_with(marker) == [])
@@ -141,7 +169,9 @@ def hanging(folder: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], 
     arguments = ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "500"]
     command = [sys.executable, "-c", code + f"sys.argv = ['gpuenv', *{arguments!r}]\nmain()\n"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True
+    ) as process:
         assert wait_until(lambda: any(hangs(one) for one in running_with(marker)))
         yield process, marker
         process.kill()
@@ -157,7 +187,9 @@ def hangs(process: str) -> bool:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)]
 )
-def test_signals_end_all_of_it(number: int, status: int, hanging: tuple[subprocess.Popen[str], str]) -> None:
+def test_signals_end_all_of_it(
+    number: int, status: int, hanging: tuple[subprocess.Popen[str], str]
+) -> None:
     process, marker = hanging
     process.send_signal(number)
     out, _ = process.communicate(timeout=60)
@@ -172,7 +204,9 @@ def test_the_working_process_is_killed(hanging: tuple[subprocess.Popen[str], str
     os.kill(int(worker), signal.SIGKILL)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (1, "")
-    assert out == "gpuenv: fail: verification: no result, ended by signal 9; it was at: the checks\n"
+    assert (
+        out == "gpuenv: fail: verification: no result, ended by signal 9; it was at: the checks\n"
+    )
     # The probes, which nobody is left to end; one may still be starting another.
     assert wait_until(lambda: not [kill(int(probe)) for probe in running_with(marker)])
 
@@ -212,15 +246,23 @@ def machine(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(line: str | list[str], machine: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def shell(
+    line: str | list[str], machine: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a line, or a command, of an example with the folders of the machine in place of /app and /opt."""
     words = [line] if isinstance(line, str) else line
     words = [re.sub(r"(?<![\w.])/(app|opt)/", rf"{machine}/\1/", word) for word in words]
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX")
     env = {key: value for key, value in CLEAN.items() if key not in dropped}
-    env |= {"PYTHONPATH": str(ROOT / "resolver"), "GPUENV_CACHE_DIR": str(machine / "cache"), **environment}
+    env |= {
+        "PYTHONPATH": str(ROOT / "resolver"),
+        "GPUENV_CACHE_DIR": str(machine / "cache"),
+        **environment,
+    }
     command = ["sh", "-c", *words] if isinstance(line, str) else words
-    return subprocess.run(command, cwd=machine / "app", env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=machine / "app", env=env, capture_output=True, text=True, check=False
+    )
 
 
 def steps(name: str, pattern: str) -> list[str]:
@@ -231,7 +273,9 @@ def steps(name: str, pattern: str) -> list[str]:
     return found[1:]
 
 
-@pytest.mark.parametrize(("name", "pattern"), [("Dockerfile", r"^RUN (.+)$"), ("ci.yml", r"^ +- run: (.+)$")])
+@pytest.mark.parametrize(
+    ("name", "pattern"), [("Dockerfile", r"^RUN (.+)$"), ("ci.yml", r"^ +- run: (.+)$")]
+)
 def test_the_steps_of_an_image_and_of_a_job(name: str, pattern: str, machine: Path) -> None:
     for line in steps(name, pattern):
         done = shell(line, machine)
@@ -262,7 +306,9 @@ def test_the_containers_of_a_pod(machine: Path) -> None:
     for line in steps("Dockerfile", r"^RUN (.+)$"):
         assert shell(line, machine).returncode == 0
     text = (HOOKS / "pod.yaml").read_text()
-    init, main = (json.loads(one) for one in re.findall(r"^ +command: (\[.+\])$", text, re.MULTILINE))
+    init, main = (
+        json.loads(one) for one in re.findall(r"^ +command: (\[.+\])$", text, re.MULTILINE)
+    )
     done = shell(init, machine, CUDA_VISIBLE_DEVICES="")
     # This machine has no GPU, or none that is visible: strictly, nothing was proved.
     assert (done.returncode, done.stderr) == (1, "")

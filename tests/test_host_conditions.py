@@ -21,7 +21,17 @@ from gpuenv.verify.cudnn_log import calls, reasons, variables
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import PROBES, Children
 from native_build import build, nvml_script
-from test_verification import CLEAN, CUDNN, host_of, install, place, running_with, site_of, wait_until, write_record
+from test_verification import (
+    CLEAN,
+    CUDNN,
+    host_of,
+    install,
+    place,
+    running_with,
+    site_of,
+    wait_until,
+    write_record,
+)
 
 HERE = Path(__file__).parent
 RESOLVER = HERE.parent / "resolver"
@@ -62,7 +72,9 @@ def install_eight(site: Path, native: Path) -> None:
         texts = "".join(f"\\0libcudnn_{one}.so" for one in names.split())
         defines = ["VERSION=8907", f'NAMES="{texts}"', *(["MAIN"] if member == "" else [])]
         flags = ["-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"]
-        place(build("cudnn_stub.c", name, native, defines=defines, flags=flags), site / CUDNN / name)
+        place(
+            build("cudnn_stub.c", name, native, defines=defines, flags=flags), site / CUDNN / name
+        )
         paths.append(CUDNN / name)
     write_record(site, "nvidia-cudnn-cu12", "8.9.7.29", paths)
 
@@ -70,9 +82,15 @@ def install_eight(site: Path, native: Path) -> None:
 def variables_of(case: dict[str, Any], native: Path, folder: Path) -> dict[str, str]:
     """The environment variables that make the host of a case."""
     gpu = {"name": "Stand-in", "cc": "9.0", **case.get("gpu", {})}
-    script = {"driver": case.get("driver", "580.65.06"), "gpus": [gpu] * case.get("gpus", 1), **case.get("nvml", {})}
+    script = {
+        "driver": case.get("driver", "580.65.06"),
+        "gpus": [gpu] * case.get("gpus", 1),
+        **case.get("nvml", {}),
+    }
     (folder / "nvml.txt").write_text(nvml_script(script))
-    missing = [name for key, name in (("nvml_missing", NVML), ("cuda_missing", CUDA)) if case.get(key)]
+    missing = [
+        name for key, name in (("nvml_missing", NVML), ("cuda_missing", CUDA)) if case.get(key)
+    ]
     stubs = [("nvml_stub.c", NVML), ("cuda_stub.c", CUDA)]
     folders = [build(source, name, native).parent for source, name in stubs if name not in missing]
     told = {"CUDA_STUB_DEVICES": str(case.get("gpus", 1))}
@@ -93,10 +111,17 @@ def variables_of(case: dict[str, Any], native: Path, folder: Path) -> dict[str, 
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_condition(case: dict[str, Any], environments: dict[int, Path], native: Path, tmp_path: Path) -> None:
+def test_condition(
+    case: dict[str, Any], environments: dict[int, Path], native: Path, tmp_path: Path
+) -> None:
     target = environments[case.get("release", 9)]
     (tmp_path / "root").mkdir()
-    arguments = [str(tmp_path / "root"), str(target), case.get("timeout", 60), case.get("verbose", False)]
+    arguments = [
+        str(tmp_path / "root"),
+        str(target),
+        case.get("timeout", 60),
+        case.get("verbose", False),
+    ]
     done = subprocess.run(
         [sys.executable, "-c", VERIFY, json.dumps(arguments)],
         env=variables_of(case, native, tmp_path),
@@ -107,11 +132,15 @@ def test_condition(case: dict[str, Any], environments: dict[int, Path], native: 
     )
     assert done.returncode == 0, done.stderr
     checks = json.loads(done.stdout)
-    said = "\n".join(f"{status:8}{name} {subject}: {evidence}" for name, subject, status, evidence in checks)
+    said = "\n".join(
+        f"{status:8}{name} {subject}: {evidence}" for name, subject, status, evidence in checks
+    )
     left = list(checks)
     for want in case["expect"]:
         found = [
-            one for one in left if one[0] == want["check"] and subject_fits(one[1], want["subject"], case["expect"])
+            one
+            for one in left
+            if one[0] == want["check"] and subject_fits(one[1], want["subject"], case["expect"])
         ]
         assert [one[2] for one in found] == [want["status"]], f"{want}\n{said}"
         for text in want.get("has", []):
@@ -131,7 +160,9 @@ def test_there_are_enough_conditions() -> None:
     assert len({case["name"] for case in CASES}) == len(CASES) >= 25
 
 
-def test_hung_children_are_ended_together_and_in_time(environments: dict[int, Path], native: Path) -> None:
+def test_hung_children_are_ended_together_and_in_time(
+    environments: dict[int, Path], native: Path
+) -> None:
     """The promise of --timeout: never more than two seconds past it, however many hang, and no process is left."""
     marker = f"marker-{os.getpid()}-{native}"
     libcuda = build("cuda_stub.c", CUDA, native)
@@ -146,11 +177,16 @@ def test_hung_children_are_ended_together_and_in_time(environments: dict[int, Pa
         env={**env, "LD_LIBRARY_PATH": str(libcuda.parent)},
     )
     assert time.monotonic() - begin < 2 + 2
-    assert len([one for one in checks if one.name == "device" and "the driver hangs" in one.evidence]) == 8
+    assert (
+        len([one for one in checks if one.name == "device" and "the driver hangs" in one.evidence])
+        == 8
+    )
     assert wait_until(lambda: running_with(marker) == [])
 
 
-def test_a_tampered_reference_is_seen(environments: dict[int, Path], native: Path, tmp_path: Path) -> None:
+def test_a_tampered_reference_is_seen(
+    environments: dict[int, Path], native: Path, tmp_path: Path
+) -> None:
     """The comparison can fail: a copy of the probes whose reference is other."""
     probes = tmp_path / "probes"
     shutil.copytree(PROBES, probes)
@@ -188,7 +224,12 @@ def test_children_that_need_a_scarce_device_take_turns(
         note.write_text("")
         gpus = tuple(gpu.replace(compute_mode=mode) for gpu in host.gpus)
         checks = verify(
-            None, str(environments[9]), host.replace(gpus=gpus), frameworks=(), env=CLEAN, probes=str(probes)
+            None,
+            str(environments[9]),
+            host.replace(gpus=gpus),
+            frameworks=(),
+            env=CLEAN,
+            probes=str(probes),
         )
         assert (note.read_text().split() != ["in", "out"] * 3) == together
         assert [one.status for one in checks if one.name == "device"] == ["unknown"] * 3
@@ -288,8 +329,12 @@ def test_reasons_of_eight() -> None:
 
 def test_reasons_of_a_library_that_cannot_be_loaded() -> None:
     found = reasons(LOG_MISSING)
-    assert found[0] == "Unable to load any of {libcudnn_heuristic.so.9.28.0, libcudnn_heuristic.so.9}."
-    assert found[1].startswith("cudnnBackendFinalize: warning: Unable to load any of {libcudnn_heuristic.so.9.28.0}")
+    assert (
+        found[0] == "Unable to load any of {libcudnn_heuristic.so.9.28.0, libcudnn_heuristic.so.9}."
+    )
+    assert found[1].startswith(
+        "cudnnBackendFinalize: warning: Unable to load any of {libcudnn_heuristic.so.9.28.0}"
+    )
 
 
 def test_reasons_of_a_log_that_was_quoted_by_hand() -> None:
@@ -305,7 +350,11 @@ def test_reasons_of_a_log_that_was_quoted_by_hand() -> None:
 def test_the_variables_of_each_family() -> None:
     assert variables(9, "x", verbose=False) == {"CUDNN_LOGLEVEL_DBG": "2", "CUDNN_LOGDEST_DBG": "x"}
     assert variables(9, "x", verbose=True)["CUDNN_LOGLEVEL_DBG"] == "3"
-    assert set(variables(8, "x", verbose=False)) == {"CUDNN_LOGERR_DBG", "CUDNN_LOGWARN_DBG", "CUDNN_LOGDEST_DBG"}
+    assert set(variables(8, "x", verbose=False)) == {
+        "CUDNN_LOGERR_DBG",
+        "CUDNN_LOGWARN_DBG",
+        "CUDNN_LOGDEST_DBG",
+    }
     assert variables(8, "x", verbose=True)["CUDNN_LOGINFO_DBG"] == "1"
 
 
@@ -324,7 +373,11 @@ def test_a_member_that_needs_the_driver_is_not_blamed_where_there_is_none(
     )
     hidden = {"LD_AUDIT": str(build("refuse_audit.c", "refuse_audit.so", native))}
     for env, status in ((hidden, "unknown"), ({"LD_LIBRARY_PATH": str(libcuda.parent)}, "pass")):
-        checks = verify(None, str(target), host_of(0), frameworks=(), device=False, env={**CLEAN, **env})
+        checks = verify(
+            None, str(target), host_of(0), frameworks=(), device=False, env={**CLEAN, **env}
+        )
         (members,) = [one for one in checks if (one.name, one.subject) == ("cudnn", "libraries")]
         assert members.status == status, members
-        assert ("libcudnn_heuristic needs the driver: libcuda.so.1" in members.evidence) == (status == "unknown")
+        assert ("libcudnn_heuristic needs the driver: libcuda.so.1" in members.evidence) == (
+            status == "unknown"
+        )

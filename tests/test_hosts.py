@@ -18,12 +18,24 @@ LOCKED = [name for name, record in RECORDS.items() if "versions" in record]
 FOUND = ("h200-frameworks", "h200-x2")  # environments that gpuenv did not make
 # what was planted, and the checks that found it
 FAULTS = {
-    "another cuDNN in front": {"loader variables", "cudnn origin", "cudnn version", "torch libraries"},
+    "another cuDNN in front": {
+        "loader variables",
+        "cudnn origin",
+        "cudnn version",
+        "torch libraries",
+    },
     "a sub-library swapped": {"files", "cudnn libraries", "cudnn convolution GPU 0 NVIDIA H200"},
-    "a sub-library removed": {"files", "closure", "cudnn libraries", "cudnn convolution GPU 0 NVIDIA H200"},
+    "a sub-library removed": {
+        "files",
+        "closure",
+        "cudnn libraries",
+        "cudnn convolution GPU 0 NVIDIA H200",
+    },
     "an old cuDNN under jax": {"files", "cudnn version", "jax import"},
     "a device that is not there": {"device GPU 0"},
-    "wrong numerics of the frameworks": {f"{name} convolution GPU 0 NVIDIA H200" for name in ("torch", "jax", "cupy")},
+    "wrong numerics of the frameworks": {
+        f"{name} convolution GPU 0 NVIDIA H200" for name in ("torch", "jax", "cupy")
+    },
     "wrong numerics of cuDNN": {"cudnn convolution GPU 0 NVIDIA H200"},
     "a child that hangs": {"torch import"},
     "a child that aborts": {"torch import"},
@@ -63,7 +75,13 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
         assert not [check for check in found if check.status == "fail"]
         passed = {f"{check.name} {check.subject}" for check in found if check.status == "pass"}
         for ordinal, gpu in enumerate(gpus):
-            for who in ("torch convolution", "jax convolution", "cupy convolution", "cudnn convolution", "device"):
+            for who in (
+                "torch convolution",
+                "jax convolution",
+                "cupy convolution",
+                "cudnn convolution",
+                "device",
+            ):
                 assert f"{who} GPU {ordinal} {gpu['name']}" in passed
     alone = steps(name)["cuDNN without a framework"]
     assert alone["exit"] == 0 and alone["seconds"] <= 2
@@ -75,8 +93,12 @@ def test_a_planted_fault_was_found(fault: str) -> None:
     step = steps("h200-frameworks")[fault]
     found = checks(step)
     assert step["exit"] == 1 and not step["document"]["ok"] and not plans.ok(found)
-    status = "unknown" if "left on the card" in fault else "fail"  # a full card is no fault of the environment
-    assert FAULTS[fault] <= {f"{check.name} {check.subject}".strip() for check in found if check.status == status}
+    status = (
+        "unknown" if "left on the card" in fault else "fail"
+    )  # a full card is no fault of the environment
+    assert FAULTS[fault] <= {
+        f"{check.name} {check.subject}".strip() for check in found if check.status == status
+    }
 
 
 def test_an_untouched_copy_is_verified() -> None:
@@ -99,9 +121,13 @@ def test_the_snapshot_gives_the_host_the_same_builds(record: dict[str, Any]) -> 
     """What was solved there from a folder of wheels is what the snapshot gives for that version."""
     versions = record["versions"]
     host = host_from_plain(record["host"])
-    plan = gpuenv.solve(Request(frameworks=(f"torch=={versions['torch']}",), default_index_only=True), host)
+    plan = gpuenv.solve(
+        Request(frameworks=(f"torch=={versions['torch']}",), default_index_only=True), host
+    )
     mine = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    libraries = {name for name in mine if name.startswith(("nvidia-", "torch", "triton", "cuda-toolkit"))}
+    libraries = {
+        name for name in mine if name.startswith(("nvidia-", "torch", "triton", "cuda-toolkit"))
+    }
     assert len(libraries) > 15
     assert {name: mine[name] for name in libraries} == {name: versions[name] for name in libraries}
 
@@ -112,9 +138,17 @@ def test_what_passed_and_what_was_found(record: dict[str, Any]) -> None:
         document = made[name]["document"]
         assert made[name]["exit"] == 0 and document["ok"]
         assert {check["status"] for check in document["checks"]} == {"pass"}
-        runs = [check for check in document["checks"] if check["subject"].startswith("convolution GPU")]
+        runs = [
+            check for check in document["checks"] if check["subject"].startswith("convolution GPU")
+        ]
         assert len(runs) == len(record["host"]["gpus"])
-        assert all("float32" in check["evidence"] and "float16" in check["evidence"] for check in runs)
+        assert all(
+            "float32" in check["evidence"] and "float16" in check["evidence"] for check in runs
+        )
     faults = {name for name, row in made.items() if row["exit"] == 1}
-    assert {"another cuDNN in front", "a sub-library removed", "a device that is not there"} <= faults
+    assert {
+        "another cuDNN in front",
+        "a sub-library removed",
+        "a device that is not there",
+    } <= faults
     assert made["detect"]["seconds"] <= 0.3

@@ -30,15 +30,23 @@ def site_of(env: Path) -> Path:
     return env / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
 
 
-def add(env: Path, name: str, files: Mapping[str, str], version: str = "1.0", installer: str = "pip") -> None:
+def add(
+    env: Path, name: str, files: Mapping[str, str], version: str = "1.0", installer: str = "pip"
+) -> None:
     """A distribution with these files, {path: text}."""
     site, info = site_of(env), f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     rows = [f"{info}/RECORD,,\n", f"{name}/__pycache__/gone.cpython-311.pyc,,\n"]
-    for path, text in {**files, f"{info}/METADATA": metadata, f"{info}/INSTALLER": installer}.items():
+    for path, text in {
+        **files,
+        f"{info}/METADATA": metadata,
+        f"{info}/INSTALLER": installer,
+    }.items():
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(text)
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        )
         rows.append(f"{path},sha256={digest},{len(text)}\n")
     (site / info / "RECORD").write_text("".join(rows))
 
@@ -77,12 +85,19 @@ FILES = {
     [
         ("odd/__init__.py", "x = 22\n", "fail", "odd/__init__.py of odd: 7 bytes, not 6"),
         ("odd/core.so", None, "fail", "odd/core.so of odd is missing"),
-        ("odd/data.pem", "certificates, and one more", "pass", "data.pem of odd (26 bytes, not 12)"),
+        (
+            "odd/data.pem",
+            "certificates, and one more",
+            "pass",
+            "data.pem of odd (26 bytes, not 12)",
+        ),
         ("odd/data.pem", None, "pass", "data.pem of odd (missing)"),
         ("odd/tests/test_x.py", None, "pass", "test_x.py of odd (missing)"),
     ],
 )
-def test_a_file_that_is_not_as_recorded(env: Path, path: str, text: str | None, status: str, evidence: str) -> None:
+def test_a_file_that_is_not_as_recorded(
+    env: Path, path: str, text: str | None, status: str, evidence: str
+) -> None:
     add(env, "odd", FILES)
     assert (files_of(env).status, "not as recorded" in files_of(env).evidence) == ("pass", False)
     change(env, path, text)
@@ -94,7 +109,10 @@ def test_all_of_nvidias_files_count(env: Path) -> None:
     add(env, "nvidia_odd", {"nvidia/odd/include/odd.h": "// text"})
     change(env, "nvidia/odd/include/odd.h", "// TEXT")
     found = files_of(env)
-    assert (found.status, "odd.h of nvidia-odd: its sha256 is not" in found.evidence) == ("fail", True)
+    assert (found.status, "odd.h of nvidia-odd: its sha256 is not" in found.evidence) == (
+        "fail",
+        True,
+    )
 
 
 def test_conda_keeps_records_of_its_own(env: Path) -> None:
@@ -139,9 +157,21 @@ def test_a_distribution_that_is_there_twice(env: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "evidence"),
     [
-        ("shared/core.so", "fail", "one and two both own SITE/shared/core.so: its bytes are those of two"),
-        ("tests/__init__.py", "pass", "one and two both own SITE/tests/__init__.py: its bytes are those of two"),
-        ("tools/__init__.py", "pass", "one and two both own SITE/tools/__init__.py: its bytes are those of two"),
+        (
+            "shared/core.so",
+            "fail",
+            "one and two both own SITE/shared/core.so: its bytes are those of two",
+        ),
+        (
+            "tests/__init__.py",
+            "pass",
+            "one and two both own SITE/tests/__init__.py: its bytes are those of two",
+        ),
+        (
+            "tools/__init__.py",
+            "pass",
+            "one and two both own SITE/tools/__init__.py: its bytes are those of two",
+        ),
     ],
 )
 def test_two_owners(env: Path, path: str, status: str, evidence: str) -> None:
@@ -175,7 +205,10 @@ NONE = Host(python=Python(version=HERE))
 
 
 def suits(
-    host: Host, *pins: tuple[str, str], lock: Lock | None = None, say: Callable[[str], list[Reason]] | None = None
+    host: Host,
+    *pins: tuple[str, str],
+    lock: Lock | None = None,
+    say: Callable[[str], list[Reason]] | None = None,
 ) -> dict[str, Check]:
     survey = {"distributions": [{"name": name, "version": version} for name, version in pins]}
 
@@ -183,7 +216,9 @@ def suits(
         assert asked == list(pins)
         return say("") if say else list(gpuenv.reasons_against(pins, host))
 
-    found = suitability_checks(lock, survey, host, against, ("torch", "tensorflow", "jax", "onnxruntime"))
+    found = suitability_checks(
+        lock, survey, host, against, ("torch", "tensorflow", "jax", "onnxruntime")
+    )
     return {f"{one.name} {one.subject}".strip(): one for one in found}
 
 
@@ -218,7 +253,13 @@ def test_a_lock_that_wants_the_cpu() -> None:
 def test_reasons_are_checks_and_doubts_are_unknown() -> None:
     reasons = [
         Reason(code="two-owners", subject="nvidia/cudnn", need="one owner", have="two", source=""),
-        Reason(code="library-unknown", subject="nvidia-cudnn-cu13 99", need="a row", have="none", source=""),
+        Reason(
+            code="library-unknown",
+            subject="nvidia-cudnn-cu13 99",
+            need="a row",
+            have="none",
+            source="",
+        ),
         Reason(code="gpu-unused", subject="torch 2.10.0", need="a GPU", have="none", source=""),
     ]
     found = suits(NONE, ("torch", "2.10.0"), say=lambda _: reasons)

@@ -108,7 +108,9 @@ def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     module = tmp_path / "resolve" / "bad.py"
     module.parent.mkdir()
-    module.write_text("import requests\nfrom ..cli import main\n\ndef f():\n    from .. import api\n")
+    module.write_text(
+        "import requests\nfrom ..cli import main\n\ndef f():\n    from .. import api\n"
+    )
     found = imports(module, tmp_path)
     assert {"gpuenv.cli", "gpuenv.api", "requests"} <= found
     assert "gpuenv.api" not in imports(module, tmp_path, top_only=True)

@@ -65,7 +65,9 @@ def test_tables_are_fresh() -> None:
 
 def test_tables_of_changed_data_are_stale(copy: Path) -> None:
     gpus = copy / "gpus.toml"
-    gpus.write_text(gpus.read_text(encoding="utf-8").replace('"RTX 4090 D"', '"RTX 4090 E"'), encoding="utf-8")
+    gpus.write_text(
+        gpus.read_text(encoding="utf-8").replace('"RTX 4090 D"', '"RTX 4090 E"'), encoding="utf-8"
+    )
     assert compile_tables(copy, "--check").returncode == 1
     assert compile_tables(copy).returncode == 0
     assert compile_tables(copy, "--check").returncode == 0
@@ -93,11 +95,15 @@ def test_rows_of_scripts_stand_one_a_line_in_order() -> None:
     for path in sorted([*FOLDER.glob("frameworks/*.json"), *FOLDER.glob("libraries/*.json")]):
         text = path.read_text(encoding="ascii")
         lines = [line.strip().rstrip(",") for line in text.splitlines() if line.startswith("  {")]
-        listed = [row for table in json.loads(text).values() if isinstance(table, list) for row in table]
+        listed = [
+            row for table in json.loads(text).values() if isinstance(table, list) for row in table
+        ]
         assert [json.loads(line) for line in lines] == listed
     for name in DATA.libraries():
         plain = [release.version for release in DATA.releases(name) if "dev" not in release.version]
-        assert plain == sorted(plain, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()])
+        assert plain == sorted(
+            plain, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()]
+        )
 
 
 def test_no_file_says_the_same_thing_twice() -> None:
@@ -122,33 +128,49 @@ def test_drivers_only_go_forward() -> None:
 
 
 def test_a_toolkit_came_with_a_driver_that_supports_it() -> None:
-    known = [(version, row["driver_linux"]) for version, row in DATA.toolkits.items() if "driver_linux" in row]
+    known = [
+        (version, row["driver_linux"])
+        for version, row in DATA.toolkits.items()
+        if "driver_linux" in row
+    ]
     assert len(known) > 30
     for version, driver in known:
         assert DATA.driver_cuda(driver) == parse_pair(version.rpartition(".")[0])
-    assert [parse_pair(version.rpartition(".")[0]) in DATA.compilers for version in DATA.toolkits].count(False) == 0
+    assert [
+        parse_pair(version.rpartition(".")[0]) in DATA.compilers for version in DATA.toolkits
+    ].count(False) == 0
 
 
 def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought() -> None:
     for major in (12, 13):
         floor = DATA.driver_floor((major, 0), "linux")
         assert floor is not None
-        assert parse_release(DATA.toolkits[f"{major}.0.0"]["driver_linux"]) >= parse_release(floor[0])
+        assert parse_release(DATA.toolkits[f"{major}.0.0"]["driver_linux"]) >= parse_release(
+            floor[0]
+        )
 
 
 def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
-    compiled = {parse_target(target)[0] for targets in DATA.compilers.values() for target in targets}
+    compiled = {
+        parse_target(target)[0] for targets in DATA.compilers.values() for target in targets
+    }
     names = DATA.gpu_names()
     assert len({matrix.gpu_key(name) for name in names}) == len(names) > 200
     assert [name for name in names if DATA.compute_capability(name) not in compiled] == []
-    assert list(DATA.capabilities()) == sorted({DATA.compute_capability(name) or (0, 0) for name in names})
+    assert list(DATA.capabilities()) == sorted(
+        {DATA.compute_capability(name) or (0, 0) for name in names}
+    )
 
 
 def test_dropped_gpus_are_older_than_those_that_are_not() -> None:
-    compiled = {parse_target(target)[0] for targets in DATA.compilers.values() for target in targets}
+    compiled = {
+        parse_target(target)[0] for targets in DATA.compilers.values() for target in targets
+    }
     dropped = [capability for capability in compiled if DATA.last_branch(capability) is not None]
     assert dropped
-    assert max(dropped) < min(capability for capability in compiled if DATA.last_branch(capability) is None)
+    assert max(dropped) < min(
+        capability for capability in compiled if DATA.last_branch(capability) is None
+    )
     lasts = [DATA.last_branch(capability) or (0, "") for capability in sorted(dropped)]
     assert lasts == sorted(lasts, key=lambda last: last[0])
 
@@ -234,7 +256,11 @@ def test_builds(name: str, version: str, platform: str, facts: tuple[str, str | 
     build = DATA.build(name, version, platform)
     assert build is not None
     assert (build.variant, build.cudnn, build.code.evidence) == facts
-    assert (build.local, build.platform, build.index == "default") == (version, platform, "+" not in version)
+    assert (build.local, build.platform, build.index == "default") == (
+        version,
+        platform,
+        "+" not in version,
+    )
     assert build in DATA.builds(name, platform)
 
 
@@ -288,7 +314,11 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         assert [*data.frameworks()] == sorted([*DATA.frameworks(), "flint"])
         found = data.build("flint-core", "1.0", "linux-x86_64")
         assert found is not None
-        assert (found.cuda, found.code.made_by, found.companions) == ((13, 0), (13, 0), (("flint-vision", "0.1"),))
+        assert (found.cuda, found.code.made_by, found.companions) == (
+            (13, 0),
+            (13, 0),
+            (("flint-vision", "0.1"),),
+        )
         vision = data.build("flint-vision", "0.1", "linux-x86_64")
         assert vision is not None
         assert vision.variant == "cu13"
@@ -322,7 +352,9 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         (CUDNN, '"sha256": ', '"sha265": ', "sha256 is missing"),
     ],
 )  # fmt: skip
-def test_damage_is_told_by_file_and_row(copy: Path, file: str, old: str, new: str, message: str) -> None:
+def test_damage_is_told_by_file_and_row(
+    copy: Path, file: str, old: str, new: str, message: str
+) -> None:
     damage(copy / file, old, new)
     with pytest.raises(DataError, match=message):
         check(matrix.load(str(copy)))
@@ -344,7 +376,12 @@ def test_a_missing_file_is_named(copy: Path, file: str) -> None:
         ("libraries.toml", 'severity = "broken"', 'severity = "bad"', "neither broken nor avoid"),
         ("toolkits.toml", 'version = "13.0.1"', 'version = "13.0.0"', "two rows for 13.0.0"),
         ("drivers.toml", "[[floor]]", "[[floor", "drivers.toml"),
-        ("frameworks/torch.toml", "distribution =", "distro =", "torch.toml: distribution is missing"),
+        (
+            "frameworks/torch.toml",
+            "distribution =",
+            "distro =",
+            "torch.toml: distribution is missing",
+        ),
     ],
 )
 def test_damage_in_what_people_write_stops_the_compilation(

@@ -16,7 +16,9 @@ from gpuenv.errors import DataError
 from gpuenv.model import Wheel
 
 FOLDER = Path(__file__).parent.parent / "matrix_data"
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_audit.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "matrix_audit.json").read_text()
+)
 PLATFORM = "linux-x86_64"
 FLINT = """name = "flint"
 distribution = "flint"
@@ -54,7 +56,9 @@ def file_of(name: str, version: str) -> str:
     return f"{name.replace('-', '_')}-{version}-py3-none-manylinux_2_28_x86_64.whl"
 
 
-def row(name: str, version: str, sass: Sequence[str], ptx: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+def row(
+    name: str, version: str, sass: Sequence[str], ptx: Sequence[str] = (), **more: Any
+) -> dict[str, Any]:
     return {
         "version": version, "platform": PLATFORM, "sass": [*sass], "ptx": [*ptx], "evidence": "scanned",
         "source": "made up", "file": file_of(name, version), "sha256": "ab", **more,
@@ -65,7 +69,11 @@ def record(name: str, made: dict[str, Any]) -> dict[str, Any]:
     def library(path: str, sass: dict[str, int], ptx: list[list[Any]]) -> dict[str, Any]:
         return {"paths": [path], "sass": sass, "ptx": ptx, "binaries": 3}
 
-    whole = library(f"{name}/lib{name}.so", dict.fromkeys(made["sass"], 3), [[one, "8.7", 3] for one in made["ptx"]])
+    whole = library(
+        f"{name}/lib{name}.so",
+        dict.fromkeys(made["sass"], 3),
+        [[one, "8.7", 3] for one in made["ptx"]],
+    )
     empty = {**library(f"{name}/_c.so", {}, []), "binaries": 0}
     return {
         "name": name, "version": made["version"], "file": made["file"], "sha256": made["sha256"],
@@ -93,22 +101,44 @@ def made(tmp_path: Path) -> Path:
     build = {"local": "1.0", "variant": "cu128", "index": "default", **facts}
     flint = row("flint", "1.0", ["75", "90"], ["90"], **build)
     other = {"local": "1.0+cu128", "index": "https://flint.example/cu128", "evidence": "documented"}
-    cpu = {**other, "local": "1.0+cpu", "variant": "cpu", "cuda": None, "cudnn": None, "sass": [], "ptx": []}
+    cpu = {
+        **other,
+        "local": "1.0+cpu",
+        "variant": "cpu",
+        "cuda": None,
+        "cudnn": None,
+        "sass": [],
+        "ptx": [],
+    }
     put(folder / "frameworks" / "flint.json", {
         "distribution": "flint", "companions": [], "builds": [flint, flint | other, flint | cpu],
     })  # fmt: skip
     rows = {
         "nvidia-cudnn-cu12": row("nvidia-cudnn-cu12", "9.8.0.87", ["50", "75", "90"]),
-        "spark-cuda12": row("spark-cuda12", "2.0", ["75", "90"], ["90"], **facts | {"cudnn": "9.8"}),
+        "spark-cuda12": row(
+            "spark-cuda12", "2.0", ["75", "90"], ["90"], **facts | {"cudnn": "9.8"}
+        ),
     }
     for name, one in rows.items():
-        put(folder / "libraries" / f"{name}.json", {"distribution": name, "cuda_major": 12, "releases": [one]})
+        put(
+            folder / "libraries" / f"{name}.json",
+            {"distribution": name, "cuda_major": 12, "releases": [one]},
+        )
     wheels = {}
     for name, one in {"flint": flint, **rows}.items():
         put(folder / "scans" / f"{name}.json", {"distribution": name, "scans": [record(name, one)]})
-        wheel = {"version": one["version"], "filename": one["file"], "sha256": one["sha256"], "index": "default"}
+        wheel = {
+            "version": one["version"],
+            "filename": one["file"],
+            "sha256": one["sha256"],
+            "index": "default",
+        }
         # Of another index, an older release of the line, a pre-release, another platform: none of them is in scope.
-        old = {**wheel, "version": "2.0rc1" if name.startswith("spark") else "0.9", "filename": "old-" + one["file"]}
+        old = {
+            **wheel,
+            "version": "2.0rc1" if name.startswith("spark") else "0.9",
+            "filename": "old-" + one["file"],
+        }
         arm = {**wheel, "version": "8.0", "filename": one["file"].replace("x86_64", "aarch64")}
         elsewhere = {**wheel, "version": "8.1", "index": "https://flint.example/cu128"}
         wheels[name] = [wheel, old, arm, elsewhere]
@@ -167,19 +197,35 @@ def test_what_is_there_is_counted(made: Path) -> None:
 def test_without_the_scans_only_the_rows_are_checked(made: Path) -> None:
     shutil.rmtree(made / "scans")
     found = audit(made)
-    assert (found.contradictions, found.records, found.unscanned, found.unlisted) == ((), (), (), ())
+    assert (found.contradictions, found.records, found.unscanned, found.unlisted) == (
+        (),
+        (),
+        (),
+        (),
+    )
 
 
 @pytest.mark.parametrize(
     "expected",
     [
         ([], 0, "the data agrees with itself"),
-        ([["scans/flint.json", ["scans", 0, "sha256"], "00"]], 1, "flint 1.0 on linux-x86_64 has another sha256"),
-        ([["libraries/spark-cuda12.json", ["releases", 0, "source"], ""]], 1, "rows without a source: 1"),
+        (
+            [["scans/flint.json", ["scans", 0, "sha256"], "00"]],
+            1,
+            "flint 1.0 on linux-x86_64 has another sha256",
+        ),
+        (
+            [["libraries/spark-cuda12.json", ["releases", 0, "source"], ""]],
+            1,
+            "rows without a source: 1",
+        ),
     ],
 )
 def test_the_command_says_so_by_its_exit_status(
-    made: Path, expected: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Path,
+    expected: tuple[Any, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     changes, status, says = expected
     damage(made, {"set": changes})

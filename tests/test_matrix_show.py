@@ -11,7 +11,9 @@ from gpuenv import api, cli
 from gpuenv.compat.catalog import PLATFORMS, pick, platform_of, short_name
 from gpuenv.requirements.target import version_key
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "matrix_show.json").read_text())
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "matrix_show.json").read_text()
+)
 CONTRACT = {"variant", "cuda", "cudnn", "sass", "ptx", "requires_python", "source"}
 
 
@@ -20,7 +22,9 @@ def ask(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("case", CASES, ids=["-".join([*case["args"], case["platform"]]) for case in CASES])
+@pytest.mark.parametrize(
+    "case", CASES, ids=["-".join([*case["args"], case["platform"]]) for case in CASES]
+)
 def test_show(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     shown = ask(capsys, "show", *case["args"], "--platform", case["platform"])
     assert set(shown) == {"name", "version", "variants"}
@@ -30,7 +34,11 @@ def test_show(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert not case.get("only") or set(found) == set(case["variants"])
     for name, facts in case["variants"].items():
         variant = found[name]
-        assert set(variant) >= CONTRACT and variant["source"] and variant["platform"] == case["platform"]
+        assert (
+            set(variant) >= CONTRACT
+            and variant["source"]
+            and variant["platform"] == case["platform"]
+        )
         for fact, value in facts.items():
             if fact == "has":
                 assert {*value} <= {*variant["sass"]}
@@ -57,7 +65,9 @@ def test_what_is_known_is_listed_and_can_be_shown(capsys: pytest.CaptureFixture[
             assert [variant["variant"] for variant in newest["variants"]] == one["variants"]
 
 
-@pytest.mark.parametrize("args", [["list"], ["show", "torch"], ["show", "torch", "2.15"], ["show", "cudnn", "9.10.2"]])
+@pytest.mark.parametrize(
+    "args", [["list"], ["show", "torch"], ["show", "torch", "2.15"], ["show", "cudnn", "9.10.2"]]
+)
 def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["matrix", *args, "--platform", "linux-x86_64"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -82,12 +92,26 @@ def test_an_unknown_release_is_told_with_those_near_it() -> None:
     [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"), ("9.1.1.17", "9.1.1.17"),
      ("9.1.1.1", None), ("8", None), ("1", None)],
 )  # fmt: skip
-def test_a_version_means_the_newest_that_begins_with_its_numbers(asked: str, version: str | None) -> None:
+def test_a_version_means_the_newest_that_begins_with_its_numbers(
+    asked: str, version: str | None
+) -> None:
     assert pick(["9.1.0.70", "9.10.2.21", "9.1.1.17", "9.9.0.52"], asked) == version
 
 
 def test_names_of_wheels_and_libraries() -> None:
     tags = ("manylinux_2_28_x86_64", "manylinux2014_aarch64", "win_amd64", "any")
     assert [platform_of(f"a-1.0-py3-none-{tag}.whl") for tag in tags] == [*PLATFORMS, ""]
-    names = ("nvidia-cudnn-cu12", "nvidia-cublas", "nvidia-nvjitlink-cu13", "torch", "nvidia-cuda-nvrtc-cu12")
-    assert [short_name(name) for name in names] == ["cudnn", "cublas", "nvjitlink", None, "cuda-nvrtc"]
+    names = (
+        "nvidia-cudnn-cu12",
+        "nvidia-cublas",
+        "nvidia-nvjitlink-cu13",
+        "torch",
+        "nvidia-cuda-nvrtc-cu12",
+    )
+    assert [short_name(name) for name in names] == [
+        "cudnn",
+        "cublas",
+        "nvjitlink",
+        None,
+        "cuda-nvrtc",
+    ]

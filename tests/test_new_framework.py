@@ -72,18 +72,24 @@ print("gpuenv-probe: " + json.dumps(answer))
 """
 
 
-def wheel(folder: Path, name: str, version: str, content: str, requires: tuple[str, ...] = ()) -> None:
+def wheel(
+    folder: Path, name: str, version: str, content: str, requires: tuple[str, ...] = ()
+) -> None:
     """A wheel of one module that installs and whose RECORD is right."""
     info = f"{name}-{version}.dist-info"
     head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", "Provides-Extra: fast"]
     files = {
         f"{name}.py": content,
-        f"{info}/METADATA": "\n".join([*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]),
+        f"{info}/METADATA": "\n".join(
+            [*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]
+        ),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     lines = []
     for path, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        )
         lines.append(f"{path},sha256={digest},{len(text)}")
     files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,", ""])
     buffer = io.BytesIO()
@@ -98,8 +104,16 @@ def wheel(folder: Path, name: str, version: str, content: str, requires: tuple[s
 def site(tmp_path: Path) -> Path:
     """gpuenv as it is installed: the package, with the data inside it."""
     folder = tmp_path / "site"
-    shutil.copytree(ROOT / "resolver" / "gpuenv", folder / "gpuenv", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "matrix_data", folder / "gpuenv" / "matrix_data", ignore=shutil.ignore_patterns("scans"))
+    shutil.copytree(
+        ROOT / "resolver" / "gpuenv",
+        folder / "gpuenv",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    shutil.copytree(
+        ROOT / "matrix_data",
+        folder / "gpuenv" / "matrix_data",
+        ignore=shutil.ignore_patterns("scans"),
+    )
     return folder
 
 
@@ -115,7 +129,13 @@ def gpuenv(site: Path, folder: Path, *args: str) -> subprocess.CompletedProcess[
     environment = base | {"PYTHONPATH": str(site), "GPUENV_CACHE_DIR": str(folder.parent / "cache")}
     command = [sys.executable, "-m", "gpuenv", *args]
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -130,15 +150,25 @@ def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:
     flags += ["--platform", "linux-x86_64", "--json"]
     chosen = {}
     for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"), ("H100", "550.54.14")):
-        done = gpuenv(site, work, "solve", *flags, "--gpu", gpu, "--driver", driver, "-o", "pylock.gpu.toml")
+        done = gpuenv(
+            site, work, "solve", *flags, "--gpu", gpu, "--driver", driver, "-o", "pylock.gpu.toml"
+        )
         answer = json.loads(done.stdout)
-        chosen[gpu, driver] = answer["frameworks"]["madeup"]["version"] if done.returncode == 0 else done.returncode
-    assert chosen == {("H100", "580.65.06"): "2.0", ("V100", "550.54.14"): "1.0", ("H100", "550.54.14"): 3}
+        chosen[gpu, driver] = (
+            answer["frameworks"]["madeup"]["version"] if done.returncode == 0 else done.returncode
+        )
+    assert chosen == {
+        ("H100", "580.65.06"): "2.0",
+        ("V100", "550.54.14"): "1.0",
+        ("H100", "550.54.14"): 3,
+    }
 
 
 def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_path: Path) -> None:
     work, links = tmp_path / "work", tmp_path / "links"
-    wheel(links, "madeup", "1.0", "__version__ = '1.0'\nERROR = 1e-9\n", ("helper ; extra == 'fast'",))
+    wheel(
+        links, "madeup", "1.0", "__version__ = '1.0'\nERROR = 1e-9\n", ("helper ; extra == 'fast'",)
+    )
     wheel(links, "helper", "3.0", "")
     add(site, WAYS)
     flags = ["--find-links", str(links), "--offline", "--gpu", "none", "--python", HERE]
@@ -148,14 +178,18 @@ def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_pa
     assert 'name = "madeup"' in text and 'name = "helper"' not in text and 'variant = "cpu"' in text
     synced = gpuenv(site, work, "sync", "pylock.toml", "--target", "env", "--no-verify")
     assert synced.returncode == 0, synced.stderr
-    verified = gpuenv(site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json")
+    verified = gpuenv(
+        site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json"
+    )
     answer = json.loads(verified.stdout)
     assert verified.returncode == 0 and answer["ok"], answer
     assert any("made-up convolution" in check["evidence"] for check in answer["checks"])
     module = next((work / "env").rglob("madeup.py"))
     module.write_text(module.read_text().replace("1e-9", "0.5"))
     broken = gpuenv(site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json")
-    failed = {check["name"] for check in json.loads(broken.stdout)["checks"] if check["status"] == "fail"}
+    failed = {
+        check["name"] for check in json.loads(broken.stdout)["checks"] if check["status"] == "fail"
+    }
     assert broken.returncode == 1 and "madeup" in failed
 
 

@@ -13,7 +13,9 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 def fill(server: IndexServer) -> None:
     server.add("alpha", "1.0", ["beta>=1"])
-    server.add("alpha", "2.0", ["beta>=2 ; python_version >= '3.8'", "gamma ; sys_platform == 'win32'"])
+    server.add(
+        "alpha", "2.0", ["beta>=2 ; python_version >= '3.8'", "gamma ; sys_platform == 'win32'"]
+    )
     server.add("beta", "1.0")
     server.add("beta", "2.5")
     server.add("beta", "3.0", yanked="broken")
@@ -32,7 +34,9 @@ def fill(server: IndexServer) -> None:
         ("pip", None, "plain"),
     ],
 )
-def test_solve_and_sync_from_a_live_index(tmp_path: Path, style: str, metadata: str | None, installer: str) -> None:
+def test_solve_and_sync_from_a_live_index(
+    tmp_path: Path, style: str, metadata: str | None, installer: str
+) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     with IndexServer(style, metadata=metadata) as server:
@@ -44,10 +48,30 @@ def test_solve_and_sync_from_a_live_index(tmp_path: Path, style: str, metadata: 
         assert 'version = "2.5"' in text and 'version = "2.0"' in text and "gamma" not in text
         assert f'index = "{server.url}' in text
         assert text.count("size = ") == 2  # asked for where the page does not say it
-        again = run(["solve", "alpha", *flags, "--index-url", server.url, "-o", "pylock.b.toml", "--offline"], folder)
+        again = run(
+            [
+                "solve",
+                "alpha",
+                *flags,
+                "--index-url",
+                server.url,
+                "-o",
+                "pylock.b.toml",
+                "--offline",
+            ],
+            folder,
+        )
         assert again.returncode == 0, again.stderr
         assert (folder / "pylock.b.toml").read_text() == text
-        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer]
+        command = [
+            "sync",
+            "pylock.toml",
+            "--target",
+            "env",
+            "--no-verify",
+            "--installer",
+            installer,
+        ]
         synced = run([*command, *flags], folder)
         assert synced.returncode == 0, synced.stderr
     assert (folder / "env" / "pyvenv.cfg").exists()
@@ -91,7 +115,16 @@ def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path: Path, installer: 
         before = contents(folder)
         name, other = make_wheel("beta", "2.5", padding=9)
         server.projects["beta"] = [File(name, other)]  # another file under the name that was locked
-        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--installer", installer, *flags]
+        command = [
+            "sync",
+            "pylock.toml",
+            "--target",
+            "env",
+            "--no-verify",
+            "--installer",
+            installer,
+            *flags,
+        ]
         done = run(command, folder, UV_CACHE_DIR=str(tmp_path / "uv"), PIP_NO_CACHE_DIR="1")
     assert done.returncode == 4, done.stderr
     assert "beta-2.5" in done.stderr.splitlines()[-1]

@@ -38,12 +38,16 @@ def put(folder: Path, installed: dict[str, list[Any]]) -> None:
         (info / "METADATA").write_text("\n".join([*lines, ""]))
         (info / "RECORD").write_text(f"{info.name}/METADATA,,\n{info.name}/RECORD,,\n")
         if "direct" in more:
-            (info / "direct_url.json").write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
+            (info / "direct_url.json").write_text(
+                '{"url": "file:///x", "dir_info": {"editable": true}}'
+            )
 
 
 def present(folder: Path) -> dict[str, str]:
     code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run([folder / "env" / "bin" / "python", "-I", "-c", code], capture_output=True, check=True)
+    done = subprocess.run(
+        [folder / "env" / "bin" / "python", "-I", "-c", code], capture_output=True, check=True
+    )
     return dict(json.loads(done.stdout))
 
 
@@ -54,7 +58,9 @@ def pip(folder: Path, *arguments: str, active: bool = True) -> subprocess.Comple
 
 def steps(done: subprocess.CompletedProcess[str]) -> dict[str, list[str | None]]:
     document = json.loads(done.stdout)
-    found: dict[str, list[str | None]] = {one["name"]: [one["was"], one["version"]] for one in document["installed"]}
+    found: dict[str, list[str | None]] = {
+        one["name"]: [one["was"], one["version"]] for one in document["installed"]
+    }
     return found | {one["name"]: [one["version"], None] for one in document["removed"]}
 
 
@@ -77,7 +83,9 @@ def test_what_would_be_done(case: dict[str, Any], folder: Path, server: IndexSer
     assert present(folder) == before
 
 
-@pytest.mark.parametrize("case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]])
+@pytest.mark.parametrize(
+    "case", DATA["mistakes"], ids=[" ".join(case["args"]) for case in DATA["mistakes"]]
+)
 def test_mistakes(case: dict[str, Any], folder: Path) -> None:
     done = pip(folder, *case["args"])
     assert (done.returncode, done.stdout) == (case["status"], ""), done.stdout
@@ -110,7 +118,9 @@ def test_frameworks_by_the_rules(case: dict[str, Any], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_it_is_installed_and_verified_and_all_else_stays(installer: str, folder: Path, server: IndexServer) -> None:
+def test_it_is_installed_and_verified_and_all_else_stays(
+    installer: str, folder: Path, server: IndexServer
+) -> None:
     server.add("mine", "1.0")
     server.add("alpha", "1.0", ["beta>=1"])
     server.add("alpha", "2.0", ["beta>=1"])
@@ -157,7 +167,9 @@ def test_files_of_a_folder_and_no_index(folder: Path, server: IndexServer) -> No
     assert server.asked == []
 
 
-def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(folder: Path, server: IndexServer) -> None:
+def test_an_environment_by_its_interpreter_or_the_one_that_stands_here(
+    folder: Path, server: IndexServer
+) -> None:
     server.add("alpha", "1.0")
     flags = ["alpha", "-i", server.url, "--dry-run", "--json"]
     assert pip(folder, *flags, active=False).returncode == 2
@@ -181,5 +193,9 @@ def test_an_interpreter_of_a_system_that_manages_its_packages(tmp_path: Path) ->
 
 def test_metadata_that_is_no_requirement_is_passed_over() -> None:
     environment = TargetEnvironment(Host(python=Python(version=(3, 12))))
-    have = {"a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))}
-    assert [text for text, _ in inplace_install.constraints_of_installed(have, environment, ())] == ["b>=1", "c<2"]
+    have = {
+        "a": inplace_install.Installed(name="a", version="1.0", requires=("b (>=1)", "???", "c<2"))
+    }
+    assert [
+        text for text, _ in inplace_install.constraints_of_installed(have, environment, ())
+    ] == ["b>=1", "c<2"]

@@ -18,10 +18,23 @@ import gpuenv
 from gpuenv.doctor.check_facts import check_facts
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Check, Host, Python
-from planting import CUDNN, HERE, OF_MAJOR, RELEASES, SITE, Planter, install, lock_of, place_of, stand_in
+from planting import (
+    CUDNN,
+    HERE,
+    OF_MAJOR,
+    RELEASES,
+    SITE,
+    Planter,
+    install,
+    lock_of,
+    place_of,
+    stand_in,
+)
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "planted.toml").read_text())["case"]
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="Linux x86_64 wheels"
+)
 
 
 @pytest.fixture
@@ -40,7 +53,9 @@ def env(tmp_path: Path) -> Iterator[Path]:
 def host_of(case: dict[str, Any]) -> Host:
     if "gpu" not in case:
         return Host(python=Python(version=HERE))
-    return gpuenv.describe(gpus=(case["gpu"],), driver=case.get("driver", "580.65.06"), platform="linux-x86_64")
+    return gpuenv.describe(
+        gpus=(case["gpu"],), driver=case.get("driver", "580.65.06"), platform="linux-x86_64"
+    )
 
 
 def named(checks: Sequence[Check], name: str) -> list[Check]:
@@ -77,12 +92,18 @@ def test_planted_fault(  # noqa: PLR0917  fixtures
     of_rules = all(want["check"].startswith(("rules", "versions")) for want in case.get("find", ()))
     assert verdicts or of_rules if "find" in case else not verdicts, f"{verdicts}\n{said}"
     if case.get("clean"):
-        lacking = [one for one in named(checks, case.get("needs_driver", "")) if "needs the driver" in one.evidence]
+        lacking = [
+            one
+            for one in named(checks, case.get("needs_driver", ""))
+            if "needs the driver" in one.evidence
+        ]
         assert {one.status for one in lacking} <= {"unknown"}, said
         assert {one.status for one in checks if one not in lacking} == {"pass"}, said
         return
     for want in case["find"]:
-        found = [one for one in named(checks, want["check"]) if one.status == want.get("status", "fail")]
+        found = [
+            one for one in named(checks, want["check"]) if one.status == want.get("status", "fail")
+        ]
         assert found, f"{want}\n{said}"
         for text in want["has"]:
             for other in RELEASES:

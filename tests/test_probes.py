@@ -44,9 +44,16 @@ def target(tmp_path: Path) -> Path:
 
 
 def install_fake(site: Path, name: str, case: dict[str, Any]) -> None:
-    files = {"fake_arrays.py": "fake_arrays.py", "numpy.py": "numpy.py", f"{name}/__init__.py": f"{name}.py"}
+    files = {
+        "fake_arrays.py": "fake_arrays.py",
+        "numpy.py": "numpy.py",
+        f"{name}/__init__.py": f"{name}.py",
+    }
     if name == "jax" and "plugin" not in case.get("without", ()):
-        files |= {"jax_cuda13_plugin/__init__.py": "", "jax_cuda13_plugin/_versions.py": "jax_versions.py"}
+        files |= {
+            "jax_cuda13_plugin/__init__.py": "",
+            "jax_cuda13_plugin/_versions.py": "jax_versions.py",
+        }
     if "cupy.cudnn" in case.get("with", ()):
         files["cupy/cudnn.py"] = "cupy_cudnn.py"
     for path, source in files.items():
@@ -63,15 +70,27 @@ def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> 
         install(site_of(target), native, [])
     install_fake(site_of(target), name, case)
     libcuda = build("cuda_stub.c", "libcuda.so.1", native)
-    env = {**CLEAN, "FAKE_DEVICES": str(devices), "CUDA_STUB_DEVICES": str(visible), **case.get("env", {})}
+    env = {
+        **CLEAN,
+        "FAKE_DEVICES": str(devices),
+        "CUDA_STUB_DEVICES": str(visible),
+        **case.get("env", {}),
+    }
     env["LD_LIBRARY_PATH"] = str(libcuda.parent)
     if "engine" not in without:
         env["FAKE_LIBRARIES"] = str(site_of(target) / CUDNN / "libcudnn_engines_precompiled.so.9")
     checks = verify(
-        None, str(target), host_of(visible), frameworks=[(name, name, name)], timeout=case.get("timeout", 60), env=env
+        None,
+        str(target),
+        host_of(visible),
+        frameworks=[(name, name, name)],
+        timeout=case.get("timeout", 60),
+        env=env,
     )
     ours = [one for one in checks if one.name == name]
-    assert case.get("shared") or {one.status for one in checks if one not in ours} == {"pass"}, show(checks)
+    assert case.get("shared") or {one.status for one in checks if one not in ours} == {"pass"}, (
+        show(checks)
+    )
     return ours
 
 
@@ -81,7 +100,11 @@ def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: P
     said = show(checks)
     left = list(checks)
     for want in case["expect"]:
-        found = [one for one in left if one.subject == want["subject"] or one.subject.startswith(want["subject"] + " ")]
+        found = [
+            one
+            for one in left
+            if one.subject == want["subject"] or one.subject.startswith(want["subject"] + " ")
+        ]
         assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
         for text in want["has"]:
             assert text in found[0].evidence, f"{text}\n{said}"
@@ -104,15 +127,22 @@ ARRAYS = load(FAKES / "fake_arrays.py")
 
 def test_the_reference_is_the_convolution_by_its_definition() -> None:
     images, filters = framework.inputs()
-    out = ARRAYS.convolve(ARRAYS.Array(images, framework.INPUT), ARRAYS.Array(filters, framework.WEIGHT), ARRAYS.CPU)
+    out = ARRAYS.convolve(
+        ARRAYS.Array(images, framework.INPUT), ARRAYS.Array(filters, framework.WEIGHT), ARRAYS.CPU
+    )
     assert out.flat == framework.reference()
 
 
 def test_every_type_holds_the_inputs_exactly() -> None:
     for values in framework.inputs():
         assert len(set(values)) > 200
-        assert list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values))) == values
-        upper = [struct.pack(">f", value)[:2] + b"\0\0" for value in values]  # bfloat16: the upper half of a float32
+        assert (
+            list(struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values)))
+            == values
+        )
+        upper = [
+            struct.pack(">f", value)[:2] + b"\0\0" for value in values
+        ]  # bfloat16: the upper half of a float32
         assert [struct.unpack(">f", one)[0] for one in upper] == values
 
 
@@ -148,7 +178,16 @@ def real(made_once: Any) -> Path:
 
 def install_real(folder: Path) -> None:
     venv.create(folder, symlinks=True)
-    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", folder / "bin" / "python"]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        folder / "bin" / "python",
+    ]
     done = subprocess.run([*command, *REAL.values()], capture_output=True, text=True, check=False)
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
@@ -158,7 +197,14 @@ def install_real(folder: Path) -> None:
 def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
     frameworks = [(name, name, name) for name in REAL]
     found = verify(
-        None, str(target), host_of(0), frameworks=frameworks, device=False, timeout=240, env=CLEAN, probes=probes
+        None,
+        str(target),
+        host_of(0),
+        frameworks=frameworks,
+        device=False,
+        timeout=240,
+        env=CLEAN,
+        probes=probes,
     )
     return {(one.name, one.subject): one for one in found}
 

@@ -69,7 +69,9 @@ def named(kind: str) -> Any:
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+def call(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Call:
     """The command line in this process: fast enough for many cases. Real processes are test_cli's."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
@@ -134,7 +136,10 @@ def test_a_wrong_table_is_one_line(case: dict[str, Any], tmp_path: Path, call: C
 
 def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        REPO.replace("requirements = []", 'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]')
+        REPO.replace(
+            "requirements = []",
+            'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]',
+        )
         + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\nglibc = "2.35"\n'
     )
     project = gpuenv.read_project(str(tmp_path))
@@ -142,7 +147,12 @@ def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> 
     assert (v100.frameworks, v100.requirements, v100.constraints, v100.python) == (
         ("torch",), ("numpy",), ("numpy<3",), "3.12",
     )  # fmt: skip
-    assert (ci.frameworks, ci.requirements, ci.constraints, ci.python) == (("jax",), (), ("numpy<3",), "3.13t")
+    assert (ci.frameworks, ci.requirements, ci.constraints, ci.python) == (
+        ("jax",),
+        (),
+        ("numpy<3",),
+        "3.13t",
+    )
     host = api.profile_host(ci)
     assert (host.platform, host.glibc, host.gpus, host.driver, host.problems) == (
         "linux-aarch64", (2, 35), (), None, (),
@@ -181,7 +191,9 @@ def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> No
         lock = locks[profile.filename]
         host = api.profile_host(profile)
         assert fit(lock, host) == ()
-        doubts = gpuenv.reasons_against([(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host)
+        doubts = gpuenv.reasons_against(
+            [(pin.wheel.name, pin.wheel.version) for pin in lock.pins], host
+        )
         assert all(reason.code.endswith("-unknown") for reason in doubts)
     assert (7, 0) in locks["pylock.v100.toml"].needs.compute_capabilities
     assert (9, 0) in locks["pylock.h100.toml"].needs.compute_capabilities
@@ -206,9 +218,13 @@ def test_the_machine_that_locks_leaves_no_trace(repo: Path, tmp_path: Path) -> N
     other = tmp_path / "other"
     other.mkdir()
     (other / "pyproject.toml").write_text(REPO)
-    done = run(["lock", "--project", str(other), "--offline"], tmp_path, VIRTUAL_ENV=str(tmp_path / "none"))
+    done = run(
+        ["lock", "--project", str(other), "--offline"], tmp_path, VIRTUAL_ENV=str(tmp_path / "none")
+    )
     assert done.returncode == 0, done.stderr
-    assert {name: (other / name).read_bytes() for name in LOCKS} == {name: (repo / name).read_bytes() for name in LOCKS}
+    assert {name: (other / name).read_bytes() for name in LOCKS} == {
+        name: (repo / name).read_bytes() for name in LOCKS
+    }
 
 
 def test_a_failing_profile_is_named_and_nothing_is_written(repo: Path, call: Call) -> None:
@@ -259,7 +275,9 @@ def indexed(tmp_path: Path) -> Iterator[tuple[Path, IndexServer]]:
         yield folder, server
 
 
-def test_what_holds_is_kept_until_it_is_upgraded(indexed: tuple[Path, IndexServer], call: Call) -> None:
+def test_what_holds_is_kept_until_it_is_upgraded(
+    indexed: tuple[Path, IndexServer], call: Call
+) -> None:
     folder, server = indexed
     lock = folder / "pylock.ci.toml"
     assert call(folder, "lock").status == 0
@@ -272,7 +290,9 @@ def test_what_holds_is_kept_until_it_is_upgraded(indexed: tuple[Path, IndexServe
     done = call(folder, "lock", "--refresh", "--upgrade", "alpha")
     assert pins(lock) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0"}
     assert "  alpha 1.0 -> 2.0" in done.out.splitlines()
-    replaced(folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"')  # a pin that no longer holds moves by itself
+    replaced(
+        folder / "pyproject.toml", '"gamma"', '"gamma", "beta>1"'
+    )  # a pin that no longer holds moves by itself
     assert call(folder, "lock", "--refresh").status == 0
     assert pins(lock) == {"alpha": "2.0", "beta": "2.0", "gamma": "1.0"}
     server.add("alpha", "3.0", [])
@@ -344,7 +364,9 @@ def test_a_stale_lock_says_what_changed(case: dict[str, Any], repo: Path, call: 
 
 
 @named("edited")
-def test_an_edited_lock_is_found_and_not_installed(case: dict[str, Any], repo: Path, call: Call) -> None:
+def test_an_edited_lock_is_found_and_not_installed(
+    case: dict[str, Any], repo: Path, call: Call
+) -> None:
     path = repo / "pylock.h100.toml"
     text, count = re.subn(case["old"], case["new"], path.read_text(), count=1)
     assert count == 1
@@ -355,11 +377,24 @@ def test_an_edited_lock_is_found_and_not_installed(case: dict[str, Any], repo: P
     assert case.get("says", "") in done.out
     assert done.out.count("is fresh") == 2
     before = contents(repo)
-    done = call(repo, "sync", path.name, "--target", "env", "--gpu", "H100", "--driver", "580.65.06")
+    done = call(
+        repo, "sync", path.name, "--target", "env", "--gpu", "H100", "--driver", "580.65.06"
+    )
     assert (done.status, done.out, len(done.err.splitlines())) == (2, "", 1)
     assert "pylock.h100.toml: was edited after it was locked" in done.err
     assert contents(repo) == before
-    done = call(repo, "lock", "--check", path.name, "--gpu", "H100", "--driver", "580.65.06", "--python", "3.12")
+    done = call(
+        repo,
+        "lock",
+        "--check",
+        path.name,
+        "--gpu",
+        "H100",
+        "--driver",
+        "580.65.06",
+        "--python",
+        "3.12",
+    )
     assert done.status in (1, 2)
 
 
@@ -371,14 +406,18 @@ def test_no_edit_of_a_value_goes_unseen(locked: Path, data: st.DataObject) -> No
     document = tomllib.loads((locked / "pylock.h100.toml").read_text())
     node: Any = document
     while True:
-        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        key = data.draw(
+            st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node)))
+        )
         if not isinstance(node[key], (dict, list)) or not node[key]:
             break
         node = node[key]
     if data.draw(st.booleans()):
         del node[key]
     else:
-        node[key] = data.draw(st.text() | st.integers(0, 9) | st.booleans() | st.lists(st.text(), max_size=2))
+        node[key] = data.draw(
+            st.text() | st.integers(0, 9) | st.booleans() | st.lists(st.text(), max_size=2)
+        )
     text = tomli_w.dumps(document)
     if tomllib.loads(text) == tomllib.loads((locked / "pylock.h100.toml").read_text()):
         return  # the value that was there
@@ -387,7 +426,10 @@ def test_no_edit_of_a_value_goes_unseen(locked: Path, data: st.DataObject) -> No
     with pytest.raises(gpuenv.InputError) as refusal:
         pylock.loads(text, "pylock.toml")
     assert "\n" not in refusal.value.message
-    gone = "content" not in document.get("tool", {}).get("gpuenv", {}) or document["tool"]["gpuenv"].get("format") != 1
+    gone = (
+        "content" not in document.get("tool", {}).get("gpuenv", {})
+        or document["tool"]["gpuenv"].get("format") != 1
+    )
     assert isinstance(refusal.value, TamperedError) or gone
 
 
@@ -413,7 +455,10 @@ def test_a_lock_without_a_digest_is_read(repo: Path, call: Call) -> None:
 def test_missing_unreadable_and_foreign_locks_are_told_apart(repo: Path, call: Call) -> None:
     (repo / "pylock.v100.toml").unlink()
     done = call(repo, "lock", "--check")
-    assert (done.status, done.out.splitlines()[0]) == (1, "pylock.v100.toml is missing: run gpuenv lock v100")
+    assert (done.status, done.out.splitlines()[0]) == (
+        1,
+        "pylock.v100.toml is missing: run gpuenv lock v100",
+    )
     (repo / "pylock.v100.toml").write_text("lock-version = ")
     done = call(repo, "lock", "--check")
     assert done.status == 2
@@ -422,7 +467,17 @@ def test_missing_unreadable_and_foreign_locks_are_told_apart(repo: Path, call: C
     (repo / "pylock.v100.toml").write_text(text)
     done = call(repo, "lock", "--check", "v100")
     assert (done.status, "has no [tool.gpuenv]" in done.out) == (2, True)
-    by_hand = ["--framework", "torch", "--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--offline"]
+    by_hand = [
+        "--framework",
+        "torch",
+        "--gpu",
+        "V100",
+        "--driver",
+        "550.54.14",
+        "--python",
+        "3.12",
+        "--offline",
+    ]
     assert call(repo, "solve", *by_hand, "-o", "pylock.v100.toml").status == 0
     done = call(repo, "lock", "--check", "v100")
     assert (done.status, done.out.split(":")[0]) == (1, "pylock.v100.toml is stale")
@@ -436,7 +491,9 @@ def test_newer_data_is_a_note(repo: Path, call: Call) -> None:
     done = call(repo, "lock", "--check")
     assert done.status == 0
     assert f"  newer data: {lock.data}" in done.out
-    path.write_text(pylock.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0")))
+    path.write_text(
+        pylock.dumps(lock.replace(data="matrix 2999-01-01.0, index snapshot 2999-01-01+0"))
+    )
     assert "newer data" not in call(repo, "lock", "--check").out
     done = call(repo, "lock", "ci", "--offline")
     assert done.out.splitlines()[0].endswith("packages change") and "  data matrix 2999" in done.out
@@ -451,7 +508,9 @@ def test_check_starts_light(repo: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=repo, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
 
 
@@ -475,14 +534,54 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
         uv = [sys.executable, "-m", "uv", "--quiet", "--no-config"]
         index = ["--index-url", server.url]
         commands = [
-            [*uv, "pip", "compile", "in.txt", *index, "--format", "pylock.toml", "-o", "pylock.uv.toml"],
-            [*uv, "export", "--default-index", server.url, "--format", "pylock.toml", "-o", "pylock.export.toml"],
-            [sys.executable, "-m", "pip", "--isolated", "lock", "-r", "in.txt", *index, "-o", "pylock.pip.toml"],
+            [
+                *uv,
+                "pip",
+                "compile",
+                "in.txt",
+                *index,
+                "--format",
+                "pylock.toml",
+                "-o",
+                "pylock.uv.toml",
+            ],
+            [
+                *uv,
+                "export",
+                "--default-index",
+                server.url,
+                "--format",
+                "pylock.toml",
+                "-o",
+                "pylock.export.toml",
+            ],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--isolated",
+                "lock",
+                "-r",
+                "in.txt",
+                *index,
+                "-o",
+                "pylock.pip.toml",
+            ],
         ]
         for command in commands:
-            environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache"), "UV_PYTHON": sys.executable}
+            environment = {
+                **os.environ,
+                "UV_CACHE_DIR": str(folder / "cache"),
+                "UV_PYTHON": sys.executable,
+            }
             done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+                command,
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
             )
             assert done.returncode == 0, done.stderr
     return folder
@@ -510,7 +609,9 @@ def test_locks_of_pip_and_uv_are_judged(
     (document,) = json.loads(done.out)["files"]
     assert document["created_by"] == ("pip" if "pip" in name else "uv")
     found = {reason["code"] for reason in document["reasons"]}
-    assert {code for code in found if not code.endswith("-unknown") and code != "known-avoid"} - {"bad-pair"} == codes
+    assert {code for code in found if not code.endswith("-unknown") and code != "known-avoid"} - {
+        "bad-pair"
+    } == codes
     assert done.status == (1 if codes else 0)
     assert document["ok"] is not bool(codes)
     text = call(foreign, "lock", "--check", name, *flags).out
@@ -525,7 +626,11 @@ def test_files_of_a_foreign_lock_are_judged(foreign: Path, tmp_path: Path, call:
         (r"hashes = \{[^}]*\}", "hashes = {}", "is not a valid lock"),
         ("py3-none-any.whl", "cp39-cp39-win_amd64.whl", "no-wheel-for-target"),
         ('requires-python = "[^"]*"', 'requires-python = "<3"', "lock-python"),
-        ('created-by = "uv"', 'environments = ["sys_platform == \'win32\'"]\ncreated-by = "uv"', "lock-environment"),
+        (
+            'created-by = "uv"',
+            'environments = ["sys_platform == \'win32\'"]\ncreated-by = "uv"',
+            "lock-environment",
+        ),
     )
     for old, new, said in cases:
         path.write_text(re.sub(old, new, text, count=1))
@@ -541,9 +646,13 @@ def test_files_of_a_foreign_lock_are_judged(foreign: Path, tmp_path: Path, call:
 
 def test_own_locks_are_judged_on_another_host(repo: Path, call: Call) -> None:
     on = ["--python", "3.12", "--glibc", "2.35", "--platform", "linux-x86_64"]
-    done = call(repo, "lock", "--check", "pylock.h100.toml", "--gpu", "H100", "--driver", "580.65.06", *on)
+    done = call(
+        repo, "lock", "--check", "pylock.h100.toml", "--gpu", "H100", "--driver", "580.65.06", *on
+    )
     assert (done.status, done.err) == (0, "")
-    done = call(repo, "lock", "--check", "pylock.h100.toml", "--gpu", "V100", "--driver", "550.54.14", *on)
+    done = call(
+        repo, "lock", "--check", "pylock.h100.toml", "--gpu", "V100", "--driver", "550.54.14", *on
+    )
     assert done.status == 1
     assert "compute capability 7.0" in done.out and "driver 580.65.06 or newer" in done.out
 
@@ -581,10 +690,15 @@ def test_init(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
     assert list(profiles) == case["profiles"]
     for name, profile in profiles.items():
         if name == "cpu":
-            assert profile == {"gpu": "none", **({"frameworks": case["cpu"]} if "cpu" in case else {})}
+            assert profile == {
+                "gpu": "none",
+                **({"frameworks": case["cpu"]} if "cpu" in case else {}),
+            }
         else:
             assert profile == case.get("gpu", {"gpu": "H100", "driver": "580.65.06"})
-    assert [profile.name for profile in gpuenv.read_project(str(folder)).profiles] == case["profiles"]
+    assert [profile.name for profile in gpuenv.read_project(str(folder)).profiles] == case[
+        "profiles"
+    ]
 
 
 def test_init_then_lock_then_check(tmp_path: Path) -> None:
@@ -593,7 +707,10 @@ def test_init_then_lock_then_check(tmp_path: Path) -> None:
     (folder / "train.py").write_text("import torch\n")
     flags = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
     for args, said in (
-        (["init", *flags], "wrote [tool.gpuenv] to pyproject.toml: torch; Python 3.12; profiles h100, cpu"),
+        (
+            ["init", *flags],
+            "wrote [tool.gpuenv] to pyproject.toml: torch; Python 3.12; profiles h100, cpu",
+        ),
         (["lock", "--offline"], "pylock.h100.toml: new, "),
         (["lock", "--check"], "pylock.cpu.toml is fresh"),
     ):
@@ -608,10 +725,14 @@ def test_init_then_lock_then_check(tmp_path: Path) -> None:
 def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
     (repo / "pylock.v100.toml").unlink()
     before = contents(repo)
-    done = call(repo, "sync", "--target", "env", "--gpu", "H100", "--driver", "550.54.14", "--glibc", "2.35")
+    done = call(
+        repo, "sync", "--target", "env", "--gpu", "H100", "--driver", "550.54.14", "--glibc", "2.35"
+    )
     assert (done.status, done.out) == (1, "")
     lines = done.err.splitlines()
-    assert lines[0].startswith("gpuenv: the lock of no profile in pyproject.toml fits this host; nothing was installed")
+    assert lines[0].startswith(
+        "gpuenv: the lock of no profile in pyproject.toml fits this host; nothing was installed"
+    )
     assert lines[1:] == [
         "  pylock.h100.toml needs driver 580.65.06 or newer; this host has driver 550.54.14",
         "  pylock.ci.toml needs a host without a GPU, for which it was locked; this host has H100",
@@ -651,18 +772,36 @@ def test_uv_takes_the_locks_of_all_profiles(tmp_path: Path) -> None:
     done = run(["lock", "--offline"], folder)
     assert done.returncode == 0, done.stderr
     for name in LOCKS:
-        uv = [sys.executable, "-m", "uv", "--no-config", "--offline", "pip", "sync", "--preview-features", "pylock"]
+        uv = [
+            sys.executable,
+            "-m",
+            "uv",
+            "--no-config",
+            "--offline",
+            "pip",
+            "sync",
+            "--preview-features",
+            "pylock",
+        ]
         command = [*uv, "--dry-run", "--python", sys.executable, "--target", "other", name]
         environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         for package, version in pins(folder / name).items():
             assert f" + {package}=={version}" in done.stderr.splitlines()
 
 
-def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(indexed: tuple[Path, IndexServer]) -> None:
+def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(
+    indexed: tuple[Path, IndexServer],
+) -> None:
     folder, _ = indexed
     done = run(["lock"], folder)
     assert done.returncode == 0, done.stderr
@@ -670,16 +809,41 @@ def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(indexed: tuple[Path,
     assert done.returncode == 0, done.stderr
     assert "pylock.ci.toml fits this host" in done.stdout
     assert len([*(folder / "env").rglob("alpha-1.0.dist-info")]) == 1
-    pip = [sys.executable, "-m", "pip", "--isolated", "install", "--dry-run", "--no-deps", "--ignore-installed"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--isolated",
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--ignore-installed",
+    ]
     pip += ["--no-index", "-r", "pylock.ci.toml"]
     done = subprocess.run(pip, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert "Would install alpha-1.0 beta-1.0" in done.stdout
-    uv = [sys.executable, "-m", "uv", "--no-config", "pip", "sync", "--preview-features", "pylock", "--dry-run"]
+    uv = [
+        sys.executable,
+        "-m",
+        "uv",
+        "--no-config",
+        "pip",
+        "sync",
+        "--preview-features",
+        "pylock",
+        "--dry-run",
+    ]
     environment = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
     command = [*uv, "--no-index", "--python", sys.executable, "--target", "other", "pylock.ci.toml"]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "Would install 2 packages" in done.stderr
@@ -699,7 +863,9 @@ def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
     hooks.mkdir()
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()
     assert text.count("language: python\n") == text.count("- id: ") == 2
-    (hooks / ".pre-commit-hooks.yaml").write_text(text.replace("language: python", "language: system"))
+    (hooks / ".pre-commit-hooks.yaml").write_text(
+        text.replace("language: python", "language: system")
+    )
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     (bin_ / "gpuenv").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpuenv "$@"\n')
@@ -717,9 +883,24 @@ def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
     }
 
     def hook(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pre_commit", "try-repo", str(hooks), name, "--all-files", "--verbose"]
+        command = [
+            sys.executable,
+            "-m",
+            "pre_commit",
+            "try-repo",
+            str(hooks),
+            name,
+            "--all-files",
+            "--verbose",
+        ]
         return subprocess.run(
-            command, cwd=repo, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command,
+            cwd=repo,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
 
     done = hook("gpuenv-lock-check")

@@ -15,7 +15,9 @@ import pytest
 from fatbin_maker import binary, library
 from index_server import File, IndexServer
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
+)
 
 ROOT = Path(__file__).parent.parent
 SPARK = """
@@ -57,7 +59,12 @@ def wheel(folder: Path, name: str, version: str, targets: list[str], *requires: 
     stem = f"{name.replace('-', '_')}-{version}"
     content = b"".join(binary([{"sass": target} for target in targets]) for _ in range(3))
     built = library(folder / f"{stem}.so", {".nv_fatbin": content})
-    head = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {x}" for x in requires)]
+    head = [
+        "Metadata-Version: 2.4",
+        f"Name: {name}",
+        f"Version: {version}",
+        *(f"Requires-Dist: {x}" for x in requires),
+    ]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("spark/version.py", "cuda = '12.8'\n")
@@ -78,7 +85,12 @@ def data(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "matrix_data" / "tables.json", folder)
     (folder / "frameworks" / "spark.toml").write_text(SPARK)
     (folder / "scans.toml").write_text(SCOPE)
-    rows = {"distribution": "nvidia-cudnn-cu12", "cuda_major": 12, "path": True, "releases": [DOCUMENTED]}
+    rows = {
+        "distribution": "nvidia-cudnn-cu12",
+        "cuda_major": 12,
+        "path": True,
+        "releases": [DOCUMENTED],
+    }
     (folder / "libraries" / "nvidia-cudnn-cu12.json").write_text(json.dumps(rows))
     return folder
 
@@ -86,8 +98,12 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[IndexServer]:
     with IndexServer("html", metadata=None) as server:
-        server.projects["spark-cuda12"] = [wheel(tmp_path, "spark-cuda12", "1.0", ["75", "90"], CUDNN)]
-        server.projects["nvidia-cudnn-cu12"] = [wheel(tmp_path, "nvidia-cudnn-cu12", "9.8.0.87", ["50", "75", "90"])]
+        server.projects["spark-cuda12"] = [
+            wheel(tmp_path, "spark-cuda12", "1.0", ["75", "90"], CUDNN)
+        ]
+        server.projects["nvidia-cudnn-cu12"] = [
+            wheel(tmp_path, "nvidia-cudnn-cu12", "9.8.0.87", ["50", "75", "90"])
+        ]
         yield server
 
 
@@ -99,10 +115,16 @@ def refresh(data: Path, server: IndexServer, *flags: str) -> subprocess.Complete
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
-def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(data: Path, server: IndexServer) -> None:
+def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(
+    data: Path, server: IndexServer
+) -> None:
     before = contents(data)
     dry = refresh(data, server, "--dry-run")
     assert dry.returncode == 0, dry.stderr
@@ -114,26 +136,39 @@ def test_what_is_new_becomes_rows_and_what_no_longer_holds_is_said(data: Path, s
     done = refresh(data, server, "--date", "2030-01-02")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert "new: spark-cuda12 1.0 on linux-x86_64: cuda 12.8, cudnn 9.8, sass 75 90, evidence scanned" in lines
+    assert (
+        "new: spark-cuda12 1.0 on linux-x86_64: cuda 12.8, cudnn 9.8, sass 75 90, evidence scanned"
+        in lines
+    )
     held = "sass 50 -> 50 75 90, evidence documented -> scanned"
     assert f"no longer holds: nvidia-cudnn-cu12 9.8.0.87 on linux-x86_64: {held}" in lines
     assert lines[-1] == "2 scanned, 0 contradictions"
     tables = json.loads((data / "tables.json").read_text())
-    assert tables["version"].startswith("2030-01-02.") and tables["path"] == ["nvidia-cudnn-cu12", "spark-cuda12"]
+    assert tables["version"].startswith("2030-01-02.") and tables["path"] == [
+        "nvidia-cudnn-cu12",
+        "spark-cuda12",
+    ]
     after = contents(data)
     again = refresh(data, server)
     assert (again.returncode, again.stdout.splitlines()) == (0, ["0 scanned, 0 contradictions"])
     assert contents(data) == after
 
 
-def test_a_contradiction_and_a_wheel_that_is_gone(data: Path, server: IndexServer, tmp_path: Path) -> None:
+def test_a_contradiction_and_a_wheel_that_is_gone(
+    data: Path, server: IndexServer, tmp_path: Path
+) -> None:
     assert refresh(data, server).returncode == 0
     # CUDA 12.8, which the wheel names, compiles for nothing older than sm_50.
     server.projects["spark-cuda12"] = [wheel(tmp_path, "spark-cuda12", "1.1", ["35", "90"], CUDNN)]
     done = refresh(data, server)
     assert done.returncode == 1
-    assert "no longer on the index: spark_cuda12-1.0-py3-none-manylinux_2_28_x86_64.whl" in done.stdout
-    assert "contradiction: spark-cuda12 1.1 on linux-x86_64 has 35, which CUDA 12.8 cannot compile" in done.stderr
+    assert (
+        "no longer on the index: spark_cuda12-1.0-py3-none-manylinux_2_28_x86_64.whl" in done.stdout
+    )
+    assert (
+        "contradiction: spark-cuda12 1.1 on linux-x86_64 has 35, which CUDA 12.8 cannot compile"
+        in done.stderr
+    )
 
 
 def test_a_wheel_that_cannot_be_read_stops_nothing_else(data: Path, server: IndexServer) -> None:

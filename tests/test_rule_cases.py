@@ -69,9 +69,7 @@ def test_wheels(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", cases("pins"))
-def test_installed(
-    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, version in case["pins"]:
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()

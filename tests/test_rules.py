@@ -63,7 +63,9 @@ def host(driver: str | None, gpus: tuple[Gpu, ...] = ()) -> Host:
 
 def driver_reasons(case: dict[str, Any]) -> list[str]:
     cuda = parse_pair(case["cuda"])
-    return codes(rules.driver_reasons("x", cuda, host(case["driver"]), DATA.driver_floor(cuda, case["os"])))
+    return codes(
+        rules.driver_reasons("x", cuda, host(case["driver"]), DATA.driver_floor(cuda, case["os"]))
+    )
 
 
 def host_reasons(case: dict[str, Any]) -> list[str]:
@@ -84,18 +86,32 @@ def targets_serving(
     """Return the targets of `code` that run on a device of `gpus`, SASS first."""
     devices = [gpu.compute_capability for gpu in gpus if gpu.compute_capability is not None]
     compiled = driver_cuda is not None and code.made_by is not None and driver_cuda >= code.made_by
-    sass = [f"sm_{target}" for target in code.sass or () if any(sass_runs(target, one) for one in devices)]
-    ptx = [f"compute_{t}" for t in code.ptx or () if compiled and any(ptx_runs(t, one) for one in devices)]
+    sass = [
+        f"sm_{target}"
+        for target in code.sass or ()
+        if any(sass_runs(target, one) for one in devices)
+    ]
+    ptx = [
+        f"compute_{t}"
+        for t in code.ptx or ()
+        if compiled and any(ptx_runs(t, one) for one in devices)
+    ]
     return (*sass, *ptx)
 
 
 CALLS = {
-    "serves": lambda case: rules.serves(code(case), pair(case["capability"]), pair(case["driver_cuda"])),
+    "serves": lambda case: rules.serves(
+        code(case), pair(case["capability"]), pair(case["driver_cuda"])
+    ),
     "serves_all": lambda case: rules.serves_all(
         map(plain_code, case["codes"]), pair(case["capability"]), pair(case["driver_cuda"])
     ),
-    "serving": lambda case: list(targets_serving(code(case), gpus(case), pair(case["driver_cuda"]))),
-    "device_reasons": lambda case: codes(rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))),
+    "serving": lambda case: list(
+        targets_serving(code(case), gpus(case), pair(case["driver_cuda"]))
+    ),
+    "device_reasons": lambda case: codes(
+        rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))
+    ),
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
@@ -122,23 +138,33 @@ def test_what_is_no_target_is_refused(text: str) -> None:
 
 # ---- laws
 
-targets = st.sampled_from(sorted({target for compiler in DATA.compilers.values() for target in compiler}))
+targets = st.sampled_from(
+    sorted({target for compiler in DATA.compilers.values() for target in compiler})
+)
 lists = st.none() | st.lists(targets, max_size=5).map(tuple)
 cudas = st.tuples(st.integers(11, 14), st.integers(0, 9))
-built = st.builds(lambda sass, ptx, made: Code(sass=sass, ptx=ptx, made_by=made), lists, lists, st.none() | cudas)
+built = st.builds(
+    lambda sass, ptx, made: Code(sass=sass, ptx=ptx, made_by=made), lists, lists, st.none() | cudas
+)
 capabilities = targets.map(lambda target: parse_target(target)[0])
 
 
 @given(built, capabilities, cudas, cudas)
-def test_a_newer_driver_takes_nothing_away(of: Code, capability: tuple[int, int], one: Any, other: Any) -> None:
+def test_a_newer_driver_takes_nothing_away(
+    of: Code, capability: tuple[int, int], one: Any, other: Any
+) -> None:
     older, newer = sorted((one, other))
     assert ORDER[rules.serves(of, capability, older)] <= ORDER[rules.serves(of, capability, newer)]
 
 
 @given(built, capabilities, cudas, targets)
-def test_more_code_takes_nothing_away(of: Code, capability: tuple[int, int], driver: Any, extra: str) -> None:
+def test_more_code_takes_nothing_away(
+    of: Code, capability: tuple[int, int], driver: Any, extra: str
+) -> None:
     more = of.replace(sass=None if of.sass is None else (*of.sass, extra))
-    assert ORDER[rules.serves(of, capability, driver)] <= ORDER[rules.serves(more, capability, driver)]
+    assert (
+        ORDER[rules.serves(of, capability, driver)] <= ORDER[rules.serves(more, capability, driver)]
+    )
 
 
 @given(targets)
@@ -163,14 +189,20 @@ def test_architecture_specific_code_stays_where_it_is(target: str, device: tuple
 
 
 @given(st.lists(built, max_size=4), capabilities, cudas)
-def test_the_worst_member_counts(members: list[Code], capability: tuple[int, int], driver: Any) -> None:
+def test_the_worst_member_counts(
+    members: list[Code], capability: tuple[int, int], driver: Any
+) -> None:
     worst = rules.serves_all(members, capability, driver)
-    assert all(ORDER[worst] <= ORDER[rules.serves(member, capability, driver)] for member in members)
+    assert all(
+        ORDER[worst] <= ORDER[rules.serves(member, capability, driver)] for member in members
+    )
     assert not members or worst in [rules.serves(member, capability, driver) for member in members]
 
 
 @given(built, st.lists(capabilities, max_size=4), st.none() | cudas)
-def test_a_device_has_a_reason_or_a_target(of: Code, devices: list[tuple[int, int]], driver: Any) -> None:
+def test_a_device_has_a_reason_or_a_target(
+    of: Code, devices: list[tuple[int, int]], driver: Any
+) -> None:
     """R6: no device is passed over, and nothing is said against a device that a target serves."""
     for device in devices:
         gpu = (Gpu(name="one", compute_capability=device),)
@@ -183,8 +215,15 @@ numbers = st.tuples(st.integers(450, 610), st.integers(0, 200), st.integers(0, 2
 releases = numbers.map("{0[0]}.{0[1]}.{0[2]:02}".format)
 
 
-@given(releases, releases, st.sampled_from([(11, 8), (12, 4), (13, 0)]), st.sampled_from(["linux", "windows"]))
-def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(one: str, other: str, cuda: Any, os: str) -> None:
+@given(
+    releases,
+    releases,
+    st.sampled_from([(11, 8), (12, 4), (13, 0)]),
+    st.sampled_from(["linux", "windows"]),
+)
+def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(
+    one: str, other: str, cuda: Any, os: str
+) -> None:
     older, newer = sorted((one, other), key=parse_release)
     floor = DATA.driver_floor(cuda, os)
     if not rules.driver_reasons("x", cuda, host(older), floor):
@@ -197,25 +236,66 @@ def test_only_a_drop_speaks_against_a_known_branch(release: str, device: tuple[i
     gpu = Gpu(name="one", compute_capability=device)
     last = DATA.last_branch(device)
     dropped = last is not None and driver_branch(release) > last[0]
-    assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == (["gpu-dropped-by-driver"] if dropped else [])
+    assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == (
+        ["gpu-dropped-by-driver"] if dropped else []
+    )
 
 
-DEVICES = [(5, 0), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0)]
-NAMES = ["50", "61", "70", "75", "80", "86", "90", "90a", "100", "100a", "100f", "103", "120", "120f"]
+DEVICES = [
+    (5, 0),
+    (6, 1),
+    (7, 0),
+    (7, 5),
+    (8, 0),
+    (8, 6),
+    (8, 7),
+    (8, 9),
+    (9, 0),
+    (10, 0),
+    (10, 3),
+    (11, 0),
+    (12, 0),
+]
+NAMES = [
+    "50",
+    "61",
+    "70",
+    "75",
+    "80",
+    "86",
+    "90",
+    "90a",
+    "100",
+    "100a",
+    "100f",
+    "103",
+    "120",
+    "120f",
+]
 TARGETS = st.lists(st.sampled_from(NAMES), unique=True)
 
 
-@given(st.lists(st.tuples(st.none() | TARGETS, st.none() | TARGETS), min_size=1, max_size=4), st.sampled_from(DEVICES))
+@given(
+    st.lists(st.tuples(st.none() | TARGETS, st.none() | TARGETS), min_size=1, max_size=4),
+    st.sampled_from(DEVICES),
+)
 def test_the_least_of_codes_never_says_more_than_each_of_them(
     lists: list[tuple[list[str] | None, list[str] | None]], device: tuple[int, int]
 ) -> None:
     codes = [
-        Code(sass=None if sass is None else tuple(sass), ptx=None if ptx is None else tuple(ptx), made_by=(12, 8))
+        Code(
+            sass=None if sass is None else tuple(sass),
+            ptx=None if ptx is None else tuple(ptx),
+            made_by=(12, 8),
+        )
         for sass, ptx in lists
     ]
     least = common_code(codes, DEVICES)
     for driver in ((12, 0), (13, 0)):
-        one, all_of_them = rules.serves(least, device, driver), rules.serves_all(codes, device, driver)
+        one, all_of_them = (
+            rules.serves(least, device, driver),
+            rules.serves_all(codes, device, driver),
+        )
         assert ORDER[one] <= ORDER[all_of_them] or one == "unknown"
         if all(code.sass is not None for code in codes):
             assert (one == "sass") == (all_of_them == "sass")

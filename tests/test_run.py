@@ -44,7 +44,9 @@ def own(site: Path, paths: list[str]) -> None:
     info = site / "stand_in-1.0.dist-info"
     info.mkdir(exist_ok=True)
     with (info / "RECORD").open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([*([path, "sha256=x", 0] for path in paths), ["a.py", "", ""]])
+        csv.writer(file, lineterminator="\n").writerows(
+            [*([path, "sha256=x", 0] for path in paths), ["a.py", "", ""]]
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -56,12 +58,18 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
     for name, files in case.get("folders", {}).items():
         places[name] = str(tmp_path / name)
         for file in files:
-            path = tmp_path / name / file.rpartition("/")[2] if file.startswith("@") else tmp_path / name / file
+            path = (
+                tmp_path / name / file.rpartition("/")[2]
+                if file.startswith("@")
+                else tmp_path / name / file
+            )
             path.parent.mkdir(parents=True, exist_ok=True)
             path.symlink_to(site / file[1:]) if file.startswith("@") else path.touch()
     given_ = {"LD_LIBRARY_PATH": case.get("path"), "LD_PRELOAD": case.get("preload")}
     env = {name: text.format(**places) for name, text in given_.items() if text is not None}
-    changed, shadows = loader_env.loader_variables(env, str(prefix), loader_env.libraries(str(prefix)))
+    changed, shadows = loader_env.loader_variables(
+        env, str(prefix), loader_env.libraries(str(prefix))
+    )
     after = {name: value for name, value in (env | changed).items() if value is not None}
     assert after.get("LD_LIBRARY_PATH", "") == case.get("want_path", "").format(**places)
     assert after.get("LD_PRELOAD", "") == case.get("want_preload", "").format(**places)
@@ -72,7 +80,7 @@ def test_loader_variables(case: dict[str, Any], tmp_path: Path) -> None:
             assert text.format(**places) in line
 
 
-names = st.text(st.sampled_from("ab.so,\"1\n/"), max_size=12)
+names = st.text(st.sampled_from('ab.so,"1\n/'), max_size=12)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "x/", "a.solver/lib/"]), names), max_size=6))
@@ -85,7 +93,9 @@ def test_what_a_record_lists_is_read_as_csv_reads_it(pairs: list[tuple[str, str]
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([path, "sha256=x", "1"] for path in paths)
     rows = [row[0] for row in csv.reader(text.getvalue().splitlines())]
-    wanted = [path for path in rows if os.path.basename(path).startswith("lib") and _is_library(path)]
+    wanted = [
+        path for path in rows if os.path.basename(path).startswith("lib") and _is_library(path)
+    ]
     assert list(loader_env.recorded(text.getvalue().encode())) == wanted
 
 
@@ -99,7 +109,9 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
     (tmp_path / "conda-meta").mkdir()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libcudnn.so.9").touch()
-    assert loader_env.libraries(str(tmp_path)) == {"libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")}
+    assert loader_env.libraries(str(tmp_path)) == {
+        "libcudnn.so.9": str(tmp_path / "lib" / "libcudnn.so.9")
+    }
     assert loader_env.activated({"VIRTUAL_ENV": "/x", "PATH": "/a"}, str(tmp_path)) == {
         "PATH": f"{tmp_path}/bin:/a",
         "CONDA_PREFIX": str(tmp_path),
@@ -110,15 +122,25 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
 # ---- real processes -----------------------------------------------------------------------------------------------
 
 
-def test_the_loader_takes_the_environments_libraries(env_folder: Path, cache: Path, tmp_path: Path) -> None:
+def test_the_loader_takes_the_environments_libraries(
+    env_folder: Path, cache: Path, tmp_path: Path
+) -> None:
     """cuDNN's members open one another by name: LD_LIBRARY_PATH wins over their runpath, and does so no more."""
     install(site_of(env_folder), cache, [])
     place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
     main = site_of(env_folder) / CUDNN / file_name("", 92000)
-    command = ["python", "-c", f"import ctypes; print(ctypes.CDLL({str(main)!r}).cudnnGetVersion())"]
+    command = [
+        "python",
+        "-c",
+        f"import ctypes; print(ctypes.CDLL({str(main)!r}).cudnnGetVersion())",
+    ]
     env = {"LD_LIBRARY_PATH": f"{tmp_path / 'other'}:/no/such", "GPUENV_NO_MEMO": "1"}
     plain = subprocess.run(
-        [str(env_folder / "bin" / "python"), *command[1:]], env=CLEAN | env, capture_output=True, text=True, check=True
+        [str(env_folder / "bin" / "python"), *command[1:]],
+        env=CLEAN | env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert plain.stdout == "91400\n"
     done = run(["run", "--target", str(env_folder), "--", *command], tmp_path, **env)
@@ -129,21 +151,35 @@ def test_the_loader_takes_the_environments_libraries(env_folder: Path, cache: Pa
     ]
 
 
-def test_what_is_taken_out_is_what_a_verification_fails_for(env_folder: Path, cache: Path, tmp_path: Path) -> None:
+def test_what_is_taken_out_is_what_a_verification_fails_for(
+    env_folder: Path, cache: Path, tmp_path: Path
+) -> None:
     install(site_of(env_folder), cache, [])
     place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
     variables = {"LD_LIBRARY_PATH": str(tmp_path / "other")}
     verify = ["verify", "--no-device", "--target", "env", "--json"]
     plain = run(verify, tmp_path, **variables)
-    wrong = {f"{one['name']} {one['subject']}" for one in json.loads(plain.stdout)["checks"] if one["status"] == "fail"}
+    wrong = {
+        f"{one['name']} {one['subject']}"
+        for one in json.loads(plain.stdout)["checks"]
+        if one["status"] == "fail"
+    }
     assert (plain.returncode, "loader variables" in wrong) == (1, True)
-    done = run(["run", "--target", "env", "--", sys.executable, "-m", "gpuenv", *verify], tmp_path, **variables)
+    done = run(
+        ["run", "--target", "env", "--", sys.executable, "-m", "gpuenv", *verify],
+        tmp_path,
+        **variables,
+    )
     assert done.returncode == 0, done.stdout
 
 
-def test_the_command_runs_in_the_environment_with_its_own_status(env_folder: Path, tmp_path: Path) -> None:
+def test_the_command_runs_in_the_environment_with_its_own_status(
+    env_folder: Path, tmp_path: Path
+) -> None:
     code = "import os, sys; print(sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')); sys.exit(7)"
-    done = run(["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix)
+    done = run(
+        ["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix
+    )
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout == f"{env_folder} {env_folder} None\n"
 
@@ -181,7 +217,9 @@ def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path:
         (["run", "--target", "env", "--", "./empty"], 126, "Permission denied"),
     ],
 )
-def test_mistakes(arguments: list[str], status: int, says: str, env_folder: Path, tmp_path: Path) -> None:
+def test_mistakes(
+    arguments: list[str], status: int, says: str, env_folder: Path, tmp_path: Path
+) -> None:
     (tmp_path / "empty").mkdir()
     done = run(arguments, tmp_path)
     assert (done.returncode, done.stdout) == (status, "")

@@ -34,9 +34,20 @@ import scan_wheel  # noqa: E402
 import wheel_source  # noqa: E402
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "scan.toml").read_text())
-EMPTY = {"soname": "", "needs": [], "runpath": "", "opens": [], "binaries": 0, "sass": {}, "ptx": [], "elsewhere": 0}
+EMPTY = {
+    "soname": "",
+    "needs": [],
+    "runpath": "",
+    "opens": [],
+    "binaries": 0,
+    "sass": {},
+    "ptx": [],
+    "elsewhere": 0,
+}
 NAME = "made-1.0-py3-none-manylinux_2_28_x86_64.whl"
-pytestmark = pytest.mark.skipif(sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
+)
 
 
 def cases(kind: str) -> Any:
@@ -59,13 +70,17 @@ def build(case: Mapping[str, Any], folder: Path) -> bytes:
 def grow(data: bytearray, name: str) -> None:
     """Lets the table of sections say that a section is a gigabyte longer."""
     elf = ELFFile(io.BytesIO(data))
-    place = elf["e_shoff"] + elf.get_section_index(name) * elf["e_shentsize"] + 32  # of sh_size in 64 bits
+    place = (
+        elf["e_shoff"] + elf.get_section_index(name) * elf["e_shentsize"] + 32
+    )  # of sh_size in 64 bits
     size = int.from_bytes(data[place : place + 8], "little") + (1 << 30)
     data[place : place + 8] = size.to_bytes(8, "little")
 
 
 def read(data: bytes, size: int = 1 << 20) -> dict[str, Any]:
-    return device_code.read_library((data[at : at + size] for at in range(0, len(data), size)), len(data))
+    return device_code.read_library(
+        (data[at : at + size] for at in range(0, len(data), size)), len(data)
+    )
 
 
 @cases("library")
@@ -84,12 +99,16 @@ def test_a_damaged_library_is_told_in_one_line(case: Mapping[str, Any], tmp_path
     data = build(case, tmp_path)
     with pytest.raises(device_code.DamagedFileError) as caught:
         read(data)
-    assert re.match(re.escape(case["error"]).replace(r"\{n\}", r"\d+"), str(caught.value)), caught.value
+    assert re.match(re.escape(case["error"]).replace(r"\{n\}", r"\d+"), str(caught.value)), (
+        caught.value
+    )
     assert "\n" not in str(caught.value)
 
 
 def test_a_library_that_ends_early_is_damaged(tmp_path: Path) -> None:
-    data = build({"sections": {".nv_fatbin": [{"binary": [{"sass": "80", "size": 5000}]}]}}, tmp_path)
+    data = build(
+        {"sections": {".nv_fatbin": [{"binary": [{"sass": "80", "size": 5000}]}]}}, tmp_path
+    )
     with pytest.raises(device_code.DamagedFileError, match=f"it ends at byte 5000 of {len(data)}"):
         device_code.read_library([data[:5000]], len(data))
 
@@ -114,8 +133,12 @@ def test_the_newer_kind_of_run_path_counts(tmp_path: Path) -> None:
     assert (found["soname"], found["runpath"]) == ("", "/newer")
 
 
-def test_a_name_across_blocks_is_read_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = b"\0".join([b"libcuda.so.1", b"/usr/libpath.so.1", b"libnvrtc.so.13", b"wordlibx.so", b"libnccl.so.2"])
+def test_a_name_across_blocks_is_read_once_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = b"\0".join(
+        [b"libcuda.so.1", b"/usr/libpath.so.1", b"libnvrtc.so.13", b"wordlibx.so", b"libnccl.so.2"]
+    )
     data = library(tmp_path / "a.so", {".rodata": names})
     for block in (1, 2, 5, 7, 11, 13, 64):
         monkeypatch.setattr(device_code, "BLOCK", block)
@@ -129,10 +152,19 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         ".nv_fatbin": [
             {"binary": [{"sass": "90a", "size": 900}, {"ptx": "90", "language": "8.7"}]},
             {"zeros": 13},
-            {"binary": [{"several": [{"sass": "75"}, {"sass": "100f", "named": True}]}, {"sass": "80"}]},
+            {
+                "binary": [
+                    {"several": [{"sass": "75"}, {"sass": "100f", "named": True}]},
+                    {"sass": "80"},
+                ]
+            },
         ],
         "__nv_relfatbin": [{"binary": [{"sass": "80", "size": 33}]}],
-        ".rodata": [{"text": "libcuda.so.1"}, {"hex": "50ed55ba01001000"}, {"binary": [{"sass": "90"}]}],
+        ".rodata": [
+            {"text": "libcuda.so.1"},
+            {"hex": "50ed55ba01001000"},
+            {"binary": [{"sass": "90"}]},
+        ],
         ".text": [{"hex": "50ed55ba01001000"}, {"zeros": 90}],
     }
     made = {name: content(parts) for name, parts in sections.items()}
@@ -149,9 +181,13 @@ def test_however_it_is_cut_it_says_the_same(rich: bytes, data: st.DataObject) ->
 
 @given(st.data())
 @settings(max_examples=300, deadline=None)
-def test_damage_of_any_kind_ends_in_a_record_or_in_one_line(rich: bytes, data: st.DataObject) -> None:
+def test_damage_of_any_kind_ends_in_a_record_or_in_one_line(
+    rich: bytes, data: st.DataObject
+) -> None:
     changed = bytearray(rich[: data.draw(st.integers(len(rich) // 2, len(rich)))])
-    interesting = st.one_of(st.integers(0, 63), st.integers(0, len(changed) - 1), st.integers(-1500, -1))
+    interesting = st.one_of(
+        st.integers(0, 63), st.integers(0, len(changed) - 1), st.integers(-1500, -1)
+    )
     for place in data.draw(st.lists(interesting, max_size=6)):
         changed[place % len(changed)] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]))
     try:
@@ -175,7 +211,9 @@ IMAGES = st.one_of(
         }
     ),
 )
-ENTRIES = st.one_of(IMAGES, st.fixed_dictionaries({"several": st.lists(IMAGES, min_size=1, max_size=5)}))
+ENTRIES = st.one_of(
+    IMAGES, st.fixed_dictionaries({"several": st.lists(IMAGES, min_size=1, max_size=5)})
+)
 
 
 def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -186,8 +224,12 @@ def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
 
 @given(st.lists(st.lists(ENTRIES, min_size=1, max_size=4), max_size=4), st.integers(1, 3000))
 @settings(max_examples=200, deadline=None)
-def test_every_image_of_every_fat_binary_is_noted(binaries: list[list[dict[str, Any]]], size: int) -> None:
-    data = content([part for images in binaries for part in ({"binary": images}, {"text": "between"})])
+def test_every_image_of_every_fat_binary_is_noted(
+    binaries: list[list[dict[str, Any]]], size: int
+) -> None:
+    data = content(
+        [part for images in binaries for part in ({"binary": images}, {"text": "between"})]
+    )
     file = io.BytesIO()
     splitter = device_code.Splitter(file, len(data))
     for at in range(0, len(data), size):
@@ -208,7 +250,9 @@ def test_every_image_of_every_fat_binary_is_noted(binaries: list[list[dict[str, 
 # Wheels.
 
 
-def wheel(members: Mapping[str, bytes], *, name: str = "made", metadata: str = "", stored: bool = False) -> bytes:
+def wheel(
+    members: Mapping[str, bytes], *, name: str = "made", metadata: str = "", stored: bool = False
+) -> bytes:
     folder = f"{name}-1.0.dist-info"
     texts = {
         f"{folder}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\nText.\n".encode(),
@@ -238,11 +282,15 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
             ".nv_fatbin": binary([{"sass": target}]),
             ".rodata": hashlib.shake_128(name.encode()).digest(400_000),
         }
-        found[f"made/lib{name}.so"] = library(folder / name, sections, [f"-Wl,-soname,lib{name}.so"])
+        found[f"made/lib{name}.so"] = library(
+            folder / name, sections, [f"-Wl,-soname,lib{name}.so"]
+        )
     return found
 
 
-def test_the_record_of_a_wheel(plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_record_of_a_wheel(
+    plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     members = {
         **plain,
         "made/libone.so.2": plain["made/libone.so"],
@@ -312,14 +360,19 @@ class Store:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.daemon_threads = True
         self._server.store = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     def __enter__(self) -> "Store":
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop.set()
         self._server.shutdown()
@@ -356,7 +409,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         data = store.files[name]
         start, end = 0, len(data)
-        found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", "")) if store.ranges else None
+        found = (
+            re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+            if store.ranges
+            else None
+        )
         if found:
             start = int(found[1]) if found[1] else max(0, len(data) - int(found[2]))
             end = min(len(data), int(found[2]) + 1) if found[1] and found[2] else len(data)
@@ -374,7 +431,12 @@ class _Handler(BaseHTTPRequestHandler):
         if store.cuts and limit > store.cut:
             store.cuts -= 1
             limit, self.close_connection = store.cut, True
-        if store.hang and store.hang[0] == name and start <= store.hang[1] < start + limit and limit > 100_000:
+        if (
+            store.hang
+            and store.hang[0] == name
+            and start <= store.hang[1] < start + limit
+            and limit > 100_000
+        ):
             limit, self.close_connection = store.hang[1] - start, True
         store.sent += limit  # before the client can have it, and look at the sum
         try:
@@ -412,7 +474,9 @@ def places(data: bytes) -> dict[str, tuple[int, int]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = sorted(archive.infolist(), key=lambda one: one.header_offset)
         ends = [one.header_offset for one in members[1:]] + [archive.start_dir]
-        return {one.filename: (one.header_offset, end) for one, end in zip(members, ends, strict=True)}
+        return {
+            one.filename: (one.header_offset, end) for one, end in zip(members, ends, strict=True)
+        }
 
 
 def test_by_range_only_what_matters_is_read(store: Store, tmp_path: Path) -> None:
@@ -429,13 +493,17 @@ def test_a_store_that_ignores_ranges_is_read_to_the_end(store: Store, tmp_path: 
     assert store.asked == [whole, whole]  # the first answer is not read
 
 
-def test_a_store_that_ignores_ranges_and_breaks_is_asked_again(store: Store, tmp_path: Path) -> None:
+def test_a_store_that_ignores_ranges_and_breaks_is_asked_again(
+    store: Store, tmp_path: Path
+) -> None:
     store.ranges, store.cut, store.cuts = False, 1_000_000, 3
     assert scan_wheel.scan_source(store.url(NAME), None) == local(store, tmp_path)
     assert len(store.asked) == 4
 
 
-def test_where_the_whole_file_is_read_its_sha256_is_checked(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_the_whole_file_is_read_its_sha256_is_checked(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.ranges = False
     url = re.sub(r"[0-9a-f]{64}$", "0" * 64, store.url(NAME))
     assert scan_wheel.main([url]) == 1
@@ -448,10 +516,15 @@ def test_a_broken_connection_is_taken_up_where_it_broke(store: Store, tmp_path: 
     whole = scan_wheel.scan_source(store.url(NAME), None)
     once = store.sent
     store.forget()
-    store.cut, store.cuts = wheel_source.PIECE + 9, 12  # more than fit into one library without an end
+    store.cut, store.cuts = (
+        wheel_source.PIECE + 9,
+        12,
+    )  # more than fit into one library without an end
     assert scan_wheel.scan_source(store.url(NAME), None) == whole == expect
     assert store.cuts == 0
-    assert once <= store.sent <= once + 12 * wheel_source.PIECE  # only the pieces that were coming are read again
+    assert (
+        once <= store.sent <= once + 12 * wheel_source.PIECE
+    )  # only the pieces that were coming are read again
 
 
 def test_a_busy_store_is_asked_again(store: Store, tmp_path: Path) -> None:
@@ -464,8 +537,14 @@ def test_a_busy_store_is_asked_again(store: Store, tmp_path: Path) -> None:
     [
         ({"busy": 99}, "the file store answers 503 Service Unavailable"),
         ({"cut": 0, "cuts": 99}, ""),
-        ({"wrong": "bytes 0-65535/*"}, "the file store sent 65536 bytes and calls them 'bytes 0-65535/*'"),
-        ({"wrong": "bytes 0-9/77777"}, "the file store sent 65536 bytes and calls them 'bytes 0-9/77777'"),
+        (
+            {"wrong": "bytes 0-65535/*"},
+            "the file store sent 65536 bytes and calls them 'bytes 0-65535/*'",
+        ),
+        (
+            {"wrong": "bytes 0-9/77777"},
+            "the file store sent 65536 bytes and calls them 'bytes 0-9/77777'",
+        ),
     ],
 )
 def test_a_store_that_does_not_answer_well_is_told_in_one_line(
@@ -477,10 +556,14 @@ def test_a_store_that_does_not_answer_well_is_told_in_one_line(
     assert one_line(capsys).startswith(f"error: {NAME}: {error}")
 
 
-def test_a_store_that_sends_other_bytes_later_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_sends_other_bytes_later_is_told(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remote = scan_wheel.open_source(store.url(NAME))[0]
     store.wrong = f"bytes 5-9/{len(store.files[NAME])}"
-    with pytest.raises(scan_wheel.DamagedFileError, match=r"sent 'bytes 5-9/.*' where byte 100 was asked for"):
+    with pytest.raises(
+        scan_wheel.DamagedFileError, match=r"sent 'bytes 5-9/.*' where byte 100 was asked for"
+    ):
         list(remote.stream(100, 200))
     store.wrong, store.empty = "", True
     with pytest.raises(OSError, match="the connection ended at byte 100 of 200"):
@@ -491,9 +574,13 @@ def test_a_store_that_sends_other_bytes_later_is_told(store: Store, monkeypatch:
     remote.close()
 
 
-def test_a_missing_file_is_told_in_one_line(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_told_in_one_line(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert scan_wheel.main([store.url(NAME).replace(NAME, "gone-1.0-py3-none-any.whl")]) == 1
-    assert one_line(capsys).startswith("error: gone-1.0-py3-none-any.whl: 404 Client Error: Not Found")
+    assert one_line(capsys).startswith(
+        "error: gone-1.0-py3-none-any.whl: 404 Client Error: Not Found"
+    )
 
 
 def test_an_interrupted_run_goes_on_where_it_ended(store: Store, tmp_path: Path) -> None:
@@ -512,11 +599,17 @@ def test_an_interrupted_run_goes_on_where_it_ended(store: Store, tmp_path: Path)
     assert record == local(store, tmp_path)
     start, end = where["made/libone.so"]
     assert not any(first < end and start < last for _, first, last in store.asked)
-    rest = sum(end - start for name, (start, end) in where.items() if name in ("made/libtwo.so", "made/libthree.so"))
+    rest = sum(
+        end - start
+        for name, (start, end) in where.items()
+        if name in ("made/libtwo.so", "made/libthree.so")
+    )
     assert rest <= store.sent < rest + 2 * 64 * 1024 + 1000  # the end of the wheel is read again
     store.forget()
     assert scan_wheel.scan_source(store.url(NAME), str(tmp_path / "cache")) == record
-    assert [last - first for _, first, last in store.asked] == [64 * 1024]  # the record of the file is there
+    assert [last - first for _, first, last in store.asked] == [
+        64 * 1024
+    ]  # the record of the file is there
 
 
 def test_a_cache_that_was_cut_off_is_made_anew(store: Store, tmp_path: Path) -> None:
@@ -564,7 +657,9 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
     wrong = {
         "text": b"INPUT(libreal.so)\n",
         "cut library": member[: len(member) // 2],
-        "nonsense entry": member.replace(binary([{"sass": "90a"}])[:32], binary([{"sass": "90a"}])[:16] + b"\xbe" * 16),
+        "nonsense entry": member.replace(
+            binary([{"sass": "90a"}])[:32], binary([{"sass": "90a"}])[:16] + b"\xbe" * 16
+        ),
     }
     return wheel({**plain, "made/libtwo.so": wrong[kind]})
 
@@ -585,11 +680,18 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
         ("no metadata", "it has 0 files *.dist-info/METADATA"),
         ("text", "made/libtwo.so: it is no ELF file"),
         ("cut library", "made/libtwo.so: its ELF structure is damaged ("),
-        ("nonsense entry", "made/libtwo.so: its section .nv_fatbin has something else than a fat binary at byte {n}"),
+        (
+            "nonsense entry",
+            "made/libtwo.so: its section .nv_fatbin has something else than a fat binary at byte {n}",
+        ),
     ],
 )
 def test_a_damaged_wheel_is_told_in_one_line(
-    kind: str, error: str, plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str,
+    error: str,
+    plain: Mapping[str, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / NAME).write_bytes(damaged(plain, kind))
     expect = re.escape(f"error: {NAME}: {error}").replace(r"\{n\}", r"\d+")
@@ -600,12 +702,16 @@ def test_a_damaged_wheel_is_told_in_one_line(
     assert not (tmp_path / "cache" / "wheels").exists()
 
 
-def test_a_wrong_checksum_is_told_before_what_follows_from_it(plain: Mapping[str, bytes], tmp_path: Path) -> None:
+def test_a_wrong_checksum_is_told_before_what_follows_from_it(
+    plain: Mapping[str, bytes], tmp_path: Path
+) -> None:
     data = bytearray(wheel(plain, stored=True))
     place = data.index(b"\x7fELF", places(bytes(data))["made/libtwo.so"][0])
     data[place : place + 4] = b"TEXT"
     (tmp_path / NAME).write_bytes(data)
-    with pytest.raises(scan_wheel.DamagedFileError, match=r"made/libtwo\.so: its checksum is not the one"):
+    with pytest.raises(
+        scan_wheel.DamagedFileError, match=r"made/libtwo\.so: its checksum is not the one"
+    ):
         scan_wheel.scan_source(str(tmp_path / NAME), None)
 
 
@@ -617,10 +723,14 @@ def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
     changed = bytearray(wheel({"made/liba.so": rich}))
     end = len(changed)
     places = st.one_of(st.integers(0, end - 1), st.integers(end - 600, end - 1))
-    for place, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=5)):
+    for place, value in data.draw(
+        st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=5)
+    ):
         changed[place] = value
     path = tmp_path_factory.mktemp("fuzz") / NAME
-    path.write_bytes(changed[: data.draw(st.sampled_from([end, end, end, end - 1, end - 30, end // 2]))])
+    path.write_bytes(
+        changed[: data.draw(st.sampled_from([end, end, end, end - 1, end - 30, end // 2]))]
+    )
     try:
         record = scan_wheel.scan_source(str(path), None)
     except scan_wheel.DamagedFileError as error:
@@ -637,12 +747,22 @@ def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
         ("made-x.y-py3-none-any.whl", "made-x.y-py3-none-any.whl: "),
         ("http://127.0.0.1:9/made-1.0.zip", "http://127.0.0.1:9/made-1.0.zip: "),
         (f"http://127.0.0.1:9/{NAME}", f"http://127.0.0.1:9/{NAME}: a URL must end in #sha256="),
-        (f"http://127.0.0.1:9/{NAME}#sha256=abc", f"http://127.0.0.1:9/{NAME}#sha256=abc: a URL must end in #sha256="),
-        (f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}", f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}: a URL must end"),
+        (
+            f"http://127.0.0.1:9/{NAME}#sha256=abc",
+            f"http://127.0.0.1:9/{NAME}#sha256=abc: a URL must end in #sha256=",
+        ),
+        (
+            f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}",
+            f"http://127.0.0.1:9/{NAME}#md5={'0' * 64}: a URL must end",
+        ),
     ],
 )
 def test_what_can_be_no_source_is_bad_usage(
-    source: str, error: str, plain: Mapping[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str,
+    error: str,
+    plain: Mapping[str, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / NAME).write_bytes(wheel(plain))
     # Before anything is read.
@@ -658,7 +778,10 @@ def test_a_path_to_nothing_is_told_and_the_others_are_read(
     gone = tmp_path / "gone" / NAME
     assert scan_wheel.main([str(gone), str(tmp_path / NAME)]) == 1
     captured = capsys.readouterr()
-    assert f"error: {NAME}: " in captured.err and f"No such file or directory: '{gone}'" in captured.err
+    assert (
+        f"error: {NAME}: " in captured.err
+        and f"No such file or directory: '{gone}'" in captured.err
+    )
     assert json.loads(captured.out)["file"] == NAME
 
 
@@ -705,7 +828,9 @@ def test_libraries_that_say_the_same_stand_in_one_row(case: Mapping[str, Any]) -
     given = [(path, {"soname": soname, "sass": sass}) for path, soname, sass in case["libraries"]]
     rows = scan_wheel.grouped(given)
     assert [{key: row[key] for key in ("paths", "soname")} for row in rows] == case["expect"]
-    assert [path for row in rows for path in row["paths"]] == [path for row in case["expect"] for path in row["paths"]]
+    assert [path for row in rows for path in row["paths"]] == [
+        path for row in case["expect"] for path in row["paths"]
+    ]
 
 
 # NVIDIA's own tools.
@@ -739,8 +864,24 @@ def tools(made_once: Any) -> Path:
 def fetch_tools(folder: Path) -> None:
     rows = [f"{name}=={TOOLS_VERSION} --hash=sha256:{digest}\n" for name, digest in TOOLS.items()]
     (folder / "tools.txt").write_text("".join(rows))
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    command += ["-q", "--disable-pip-version-check", "-d", str(folder), "-r", str(folder / "tools.txt")]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+    ]
+    command += [
+        "-q",
+        "--disable-pip-version-check",
+        "-d",
+        str(folder),
+        "-r",
+        str(folder / "tools.txt"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip().splitlines()[-1:]}")
@@ -759,9 +900,15 @@ def fetch_tools(folder: Path) -> None:
 
 def listed(tools: Path, path: Path) -> tuple[Counter[str], Counter[str]]:
     """(machine code, PTX) of a library by target, as cuobjdump lists it."""
-    done = subprocess.run([tools / "cuobjdump", "-lelf", "-lptx", path], capture_output=True, text=True, check=True)
-    found = re.findall(r"^(ELF|PTX) file +\d+: .*\.sm_(\w+)\.(?:cubin|ptx)$", done.stdout, re.MULTILINE)
-    sass, ptx = (Counter(name for kind, name in found if kind == wanted) for wanted in ("ELF", "PTX"))
+    done = subprocess.run(
+        [tools / "cuobjdump", "-lelf", "-lptx", path], capture_output=True, text=True, check=True
+    )
+    found = re.findall(
+        r"^(ELF|PTX) file +\d+: .*\.sm_(\w+)\.(?:cubin|ptx)$", done.stdout, re.MULTILINE
+    )
+    sass, ptx = (
+        Counter(name for kind, name in found if kind == wanted) for wanted in ("ELF", "PTX")
+    )
     return sass, ptx
 
 
@@ -778,13 +925,18 @@ def listed(tools: Path, path: Path) -> tuple[Counter[str], Counter[str]]:
     ],
     ids=" ".join,
 )
-def test_what_the_tools_write_is_read_as_they_list_it(options: list[str], tools: Path, tmp_path: Path) -> None:
+def test_what_the_tools_write_is_read_as_they_list_it(
+    options: list[str], tools: Path, tmp_path: Path
+) -> None:
     def fatbinary(name: str, kinds: Sequence[tuple[str, str]]) -> bytes:
         images = [
             f"--image3=kind={kind},sm={target},file={tools / target}.{'cubin' if kind == 'elf' else kind}"
             for kind, target in kinds
         ]
-        subprocess.run([tools / "fatbinary", "-64", f"--create={tmp_path / name}", *options, *images], check=True)
+        subprocess.run(
+            [tools / "fatbinary", "-64", f"--create={tmp_path / name}", *options, *images],
+            check=True,
+        )
         return (tmp_path / name).read_bytes()
 
     first = fatbinary("all", [(kind, target) for target in TOOL_TARGETS for kind in ("elf", "ptx")])

@@ -12,13 +12,19 @@ from gpuenv.render import plans
 from test_solve import CASES as SOLVES
 from test_solve import host_of, request_of
 
-CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "survival.json").read_text())
-OTHERS = [host_of({"gpu": gpus, "driver": "580.65.06"}) for gpus in (["V100"], ["T4"], ["H100"], ["B200"])]
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "survival.json").read_text()
+)
+OTHERS = [
+    host_of({"gpu": gpus, "driver": "580.65.06"}) for gpus in (["V100"], ["T4"], ["H100"], ["B200"])
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_cases(case: dict[str, Any]) -> None:
-    reasons = gpuenv.reasons_against([(name, version) for name, version in case["pins"]], host_of(case))
+    reasons = gpuenv.reasons_against(
+        [(name, version) for name, version in case["pins"]], host_of(case)
+    )
     found: dict[str, list[str]] = {}
     for reason in reasons:
         found.setdefault(reason.code, []).append(reason.subject)
@@ -37,6 +43,8 @@ def test_nothing_speaks_against_a_plan_but_its_warnings(case: dict[str, Any]) ->
     lock = gpuenv.lock(plan)
     for host in OTHERS if plan.host.gpus else ():
         # What the lock's own needs let through is not refused by the rules either.
-        elsewhere = plan.host.replace(gpus=host.gpus, driver=host.driver, driver_cuda=host.driver_cuda)
+        elsewhere = plan.host.replace(
+            gpus=host.gpus, driver=host.driver, driver_cuda=host.driver_cuda
+        )
         if not fit(lock, elsewhere):
             assert all(plans.is_doubt(reason) for reason in gpuenv.reasons_against(pins, elsewhere))

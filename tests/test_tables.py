@@ -34,13 +34,17 @@ def toml(name: str) -> dict[str, Any]:
     return tomllib.loads((FOLDER / name).read_text(encoding="utf-8"))
 
 
-DRIVERS, TOOLKITS, GPUS, LIBRARIES = map(toml, ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml"))
+DRIVERS, TOOLKITS, GPUS, LIBRARIES = map(
+    toml, ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
+)
 
 
 # ---- releases known to be bad
 
 
-@pytest.mark.parametrize("case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}")
+@pytest.mark.parametrize(
+    "case", CASES["within"], ids=lambda case: f"{case['version']} in {case['versions']}"
+)
 def test_versions_that_a_row_means(case: dict[str, Any]) -> None:
     clauses(case["versions"])
     assert within(case["version"], case["versions"]) == case["want"]
@@ -52,7 +56,9 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         clauses(text)
 
 
-releases = st.lists(st.integers(0, 20), min_size=1, max_size=4).map(lambda numbers: ".".join(map(str, numbers)))
+releases = st.lists(st.integers(0, 20), min_size=1, max_size=4).map(
+    lambda numbers: ".".join(map(str, numbers))
+)
 signs = st.sampled_from(["==", "<=", ">=", "<", ">"])
 ranges = st.lists(st.builds(str.__add__, signs, releases), min_size=1, max_size=3).map(",".join)
 
@@ -64,18 +70,28 @@ def test_ranges_mean_what_specifiers_of_final_releases_mean(version: str, versio
 
 @given(releases, releases)
 def test_a_star_means_what_it_means_in_a_specifier(version: str, prefix: str) -> None:
-    longer = version.count(".") >= prefix.count(".")  # PEP 440 fills up with zeros, a release here has its four numbers
-    assert within(version, f"{prefix}.*") == (longer and SpecifierSet(f"=={prefix}.*").contains(version))
+    longer = version.count(".") >= prefix.count(
+        "."
+    )  # PEP 440 fills up with zeros, a release here has its four numbers
+    assert within(version, f"{prefix}.*") == (
+        longer and SpecifierSet(f"=={prefix}.*").contains(version)
+    )
 
 
-@pytest.mark.parametrize("case", CASES["bad"], ids=lambda case: f"{case['distribution']} {case['version']}")
+@pytest.mark.parametrize(
+    "case", CASES["bad"], ids=lambda case: f"{case['distribution']} {case['version']}"
+)
 def test_bad_releases_by_device(case: dict[str, Any]) -> None:
-    found = DATA.bad(case["distribution"], case["version"], [parse_pair(one) for one in case["capabilities"]])
+    found = DATA.bad(
+        case["distribution"], case["version"], [parse_pair(one) for one in case["capabilities"]]
+    )
     assert (found[0] if found else None) == case["want"]
     assert found is None or all(found)
 
 
-@pytest.mark.parametrize("case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}")
+@pytest.mark.parametrize(
+    "case", CASES["sides"], ids=lambda case: f"{case['distribution']} {case['version']}"
+)
 def test_sides_of_bad_pairs(case: dict[str, Any]) -> None:
     assert [row[1] for row in DATA.bad_pairs(case["distribution"], case["version"])] == case["want"]
 
@@ -105,7 +121,9 @@ def test_every_bad_row_can_count() -> None:
 
 
 def plan_of(requirements: list[str], *gpus: str) -> Plan:
-    host: Host = gpuenv.describe(gpus=gpus, driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39")
+    host: Host = gpuenv.describe(
+        gpus=gpus, driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
+    )
     return gpuenv.solve(Request(requirements=tuple(requirements)), host, IndexOptions(offline=True))
 
 
@@ -131,7 +149,9 @@ def test_a_pair_that_is_asked_for_is_refused_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "warned"), [("B200", True), ("H100", False), ("RTX 5090", False)])
-def test_a_release_to_avoid_is_taken_where_nothing_else_is_asked_for(gpu: str, warned: bool) -> None:
+def test_a_release_to_avoid_is_taken_where_nothing_else_is_asked_for(
+    gpu: str, warned: bool
+) -> None:
     plan = plan_of(["nvidia-cublas-cu12>=12.8"], gpu)
     assert within(version_of(plan, "nvidia-cublas-cu12"), ">=12.8")
     assert [reason.code for reason in plan.warnings] == ["known-avoid"] * warned
@@ -148,7 +168,9 @@ def test_a_release_to_avoid_is_passed_over_where_another_fits() -> None:
 def test_one_row_for_each_toolkit_line_in_order() -> None:
     lines = [parse_pair(row["cuda"]) for row in TOOLKITS["compiler"]]
     assert lines == sorted(set(lines))
-    assert {parse_pair(row["version"].rpartition(".")[0]) for row in TOOLKITS["toolkit"]} == set(lines)
+    assert {parse_pair(row["version"].rpartition(".")[0]) for row in TOOLKITS["toolkit"]} == set(
+        lines
+    )
 
 
 def test_each_ptx_language_has_the_oldest_line_that_writes_it() -> None:
@@ -158,14 +180,18 @@ def test_each_ptx_language_has_the_oldest_line_that_writes_it() -> None:
     languages = [parse_pair(one) for one in written]
     assert languages == sorted(languages)
     # Majors change together: PTX 8 came with CUDA 12, PTX 9 with CUDA 13. A gap in a major is a row that is missing.
-    assert all(parse_pair(cuda)[0] - parse_pair(language)[0] == 4 for language, cuda in written.items())
+    assert all(
+        parse_pair(cuda)[0] - parse_pair(language)[0] == 4 for language, cuda in written.items()
+    )
     for major in {one[0] for one in languages}:
         minors = [one[1] for one in languages if one[0] == major]
         assert minors == list(range(len(minors)))
 
 
 def test_toolkits_only_lose_old_targets_and_gain_new_ones() -> None:
-    rows = [{int(re.sub("[af]", "", one)) for one in row["targets"]} for row in TOOLKITS["compiler"]]
+    rows = [
+        {int(re.sub("[af]", "", one)) for one in row["targets"]} for row in TOOLKITS["compiler"]
+    ]
     for older, newer in pairwise(rows):
         assert all(lost < min(newer) for lost in older - newer - {101})  # 101 became 110
         assert 101 not in older - newer or 110 in newer
@@ -182,17 +208,23 @@ def test_forward_compatibility_starts_from_branches_that_are_too_old() -> None:
 
 
 def test_a_long_term_branch_outlives_those_around_it() -> None:
-    rows = [row for row in DRIVERS["branch"] if "end_of_life" in row and row["kind"] != "new-feature"]
+    rows = [
+        row for row in DRIVERS["branch"] if "end_of_life" in row and row["kind"] != "new-feature"
+    ]
     assert len(rows) > 10
     for row in rows:
         later = [other for other in rows if other["branch"] > row["branch"]]
-        assert row["kind"] == "long-term" or all(other["end_of_life"] > row["end_of_life"] for other in later)
+        assert row["kind"] == "long-term" or all(
+            other["end_of_life"] > row["end_of_life"] for other in later
+        )
 
 
 def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
     for group in GPUS["group"]:
         if group["class"] == "data-centre":
-            assert not [name for name in group["names"] if re.match("(GTX|RTX|Quadro|Jetson|GT) ", name)]
+            assert not [
+                name for name in group["names"] if re.match("(GTX|RTX|Quadro|Jetson|GT) ", name)
+            ]
         if group["class"] == "jetson":
             assert parse_pair(group["capability"]) in {(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)}
 
@@ -201,16 +233,41 @@ def test_gpu_names_have_a_class_and_data_centre_ones_no_other_name() -> None:
 
 DAMAGE = [
     ("libraries.toml", 'versions = "9.10.0.*"', 'versions = "~=9.10.0"', "is not a range such as"),
-    ("libraries.toml", 'versions = "<9.10.1"', 'versions = "before 9.10.1"', "is not a range such as"),
-    ("libraries.toml", 'capabilities = ["10.0"', 'capabilities = ["10.9"', "no compiler makes code for compute"),
+    (
+        "libraries.toml",
+        'versions = "<9.10.1"',
+        'versions = "before 9.10.1"',
+        "is not a range such as",
+    ),
+    (
+        "libraries.toml",
+        'capabilities = ["10.0"',
+        'capabilities = ["10.9"',
+        "no compiler makes code for compute",
+    ),
     ("libraries.toml", "capabilities = ", "capability = ", "no field is named capability"),
     ("libraries.toml", "several_gpus = true", "many_gpus = true", "no field is named many_gpus"),
-    ("libraries.toml", '"nvidia-cudnn-cu13"], versions = "<9', '"nvidia-cublas"], versions = "<9', "on both sides"),
+    (
+        "libraries.toml",
+        '"nvidia-cudnn-cu13"], versions = "<9',
+        '"nvidia-cublas"], versions = "<9',
+        "on both sides",
+    ),
     ("toolkits.toml", 'cuda = "11.4"\nptx = "7.4"', 'cuda = "11.3"\nptx = "7.4"', "there twice"),
     ("toolkits.toml", '"80", "86"]', '"86", "80"]', "do not ascend"),
     ("toolkits.toml", '"80", "86"]', '"80", "sm_86"]', "is not a target"),
-    ("toolkits.toml", 'version = "8.6"\ncuda = "12.7"', 'version = "8.5"\ncuda = "12.7"', "wrong or needless"),
-    ("toolkits.toml", 'evidence = "scanned"', 'evidence = "guessed"', "neither scanned nor documented"),
+    (
+        "toolkits.toml",
+        'version = "8.6"\ncuda = "12.7"',
+        'version = "8.5"\ncuda = "12.7"',
+        "wrong or needless",
+    ),
+    (
+        "toolkits.toml",
+        'evidence = "scanned"',
+        'evidence = "guessed"',
+        "neither scanned nor documented",
+    ),
     ("toolkits.toml", "sha256 = ", "sha265 = ", "names its file and sha256"),
     ("drivers.toml", 'end_of_life = "2026-06"', 'end_of_life = "June"', "no month such as"),
     ("drivers.toml", 'kind = "long-term"', 'kind = "forever"', "kind is none of"),
@@ -221,9 +278,17 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("file", "old", "new", "message"), DAMAGE, ids=[row[2].split("\n")[0] for row in DAMAGE])
-def test_what_the_compilation_refuses(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
-    for source in (*FOLDER.glob("*.toml"), *FOLDER.glob("libraries/*.json"), *FOLDER.glob("frameworks/*")):
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"), DAMAGE, ids=[row[2].split("\n")[0] for row in DAMAGE]
+)
+def test_what_the_compilation_refuses(
+    tmp_path: Path, file: str, old: str, new: str, message: str
+) -> None:
+    for source in (
+        *FOLDER.glob("*.toml"),
+        *FOLDER.glob("libraries/*.json"),
+        *FOLDER.glob("frameworks/*"),
+    ):
         target = tmp_path / source.relative_to(FOLDER)
         target.parent.mkdir(exist_ok=True)
         shutil.copy(source, target)
@@ -233,5 +298,9 @@ def test_what_the_compilation_refuses(tmp_path: Path, file: str, old: str, new: 
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     command = [sys.executable, str(COMPILE), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+    assert (done.returncode, message in done.stderr, "Traceback" in done.stderr) == (
+        2,
+        True,
+        False,
+    ), done.stderr
     assert not (tmp_path / "tables.json").exists()

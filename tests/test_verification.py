@@ -35,7 +35,9 @@ MEMBERS = {
     "heuristic": "graph",
 }
 INSTALLED = {"nvidia-cudnn-cu13": "9.20.0.48", "nvidia-cublas": "13.0.0.19"}
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CUDA"))}
+CLEAN = {
+    key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "CUDA"))
+}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")
 
@@ -56,7 +58,9 @@ def member_file(  # noqa: PLR0917  what a plant may say
 ) -> Path:
     """A compiled member of cuDNN; `names` are further members that its text names."""
     # Each a text of its own, as compilers leave them.
-    texts = "".join(f"\\0libcudnn_{name}.so" for name in [*MEMBERS.get(member, "").split(), *names.split()])
+    texts = "".join(
+        f"\\0libcudnn_{name}.so" for name in [*MEMBERS.get(member, "").split(), *names.split()]
+    )
     kind = ["MAIN"] if member == "" else []
     options = [f"VERSION={version}", f'NAMES="{texts}"', *kind, *defines]
     flags = [f"-Wl,-rpath,{runpath}", "-Wl,--enable-new-dtags"]
@@ -73,7 +77,9 @@ def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> 
     """The dist-info of a distribution that owns these files (given relative to `site`), as they are now."""
     info = Path(f"{name.replace('-', '_')}-{version}.dist-info")
     (site / info).mkdir(exist_ok=True)
-    (site / info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (site / info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    )
     rows = []
     for path in [*paths, info / "METADATA"]:
         data = (site / path).read_bytes()
@@ -111,7 +117,12 @@ def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
         if not plant.get("late"):
             apply(plant, site, cache)
     owned = [CUDNN / name for name in sorted(os.listdir(site / CUDNN))]
-    write_record(site, "nvidia-cudnn-cu13", INSTALLED["nvidia-cudnn-cu13"], [*owned, Path("nvidia/__init__.py")])
+    write_record(
+        site,
+        "nvidia-cudnn-cu13",
+        INSTALLED["nvidia-cudnn-cu13"],
+        [*owned, Path("nvidia/__init__.py")],
+    )
     write_record(site, "nvidia-cublas", INSTALLED["nvidia-cublas"], [cublas])
     for plant in plants:
         if "claim" in plant:
@@ -124,7 +135,9 @@ def apply(plant: dict[str, Any], site: Path, cache: Path) -> None:
     if "remove" in plant:
         (site / CUDNN / file_name(plant["remove"], 92000)).unlink()
     elif "member" in plant:
-        options = {key: plant[key] for key in ("version", "names", "defines", "runpath") if key in plant}
+        options = {
+            key: plant[key] for key in ("version", "names", "defines", "runpath") if key in plant
+        }
         source = member_file(cache, plant["member"], **options)
         place(source, site / CUDNN / file_name(plant["member"], 92000))
     elif "write" in plant:
@@ -162,7 +175,13 @@ def outside_cudnn(spec: dict[str, Any], folder: Path, cache: Path) -> dict[str, 
 
 def lock_of(pins: dict[str, str], choices: Sequence[Choice] = ()) -> Lock:
     wheels = [
-        Wheel(name=name, version=version, filename=f"{name}.whl", url=f"file:///{name}.whl", sha256="0" * 64)
+        Wheel(
+            name=name,
+            version=version,
+            filename=f"{name}.whl",
+            url=f"file:///{name}.whl",
+            sha256="0" * 64,
+        )
         for name, version in sorted(pins.items())
     ]
     return Lock(
@@ -175,13 +194,18 @@ def lock_of(pins: dict[str, str], choices: Sequence[Choice] = ()) -> Lock:
 
 
 def host_of(devices: int) -> Host:
-    gpus = tuple(Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n) for n in range(devices))
+    gpus = tuple(
+        Gpu(name=f"Stand-in {n}", compute_capability=(9, 0), index=n) for n in range(devices)
+    )
     return Host(python=Python(version=HERE), gpus=gpus)
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     """Every file with its size and time of change."""
-    return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
+    return {
+        str(path): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+    }
 
 
 def show(checks: Sequence[Check]) -> str:
@@ -189,7 +213,9 @@ def show(checks: Sequence[Check]) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path) -> None:
+def test_planted_faults(
+    case: dict[str, Any], env_folder: Path, cache: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     plants = [dict(one) for one in case.get("plant", [])]
     for one in plants:
@@ -217,7 +243,11 @@ def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp
     said = show(checks)
     left = list(checks)
     for want in case["expect"]:
-        found = [one for one in checks if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))]
+        found = [
+            one
+            for one in checks
+            if one.name == want["check"] and one.subject.startswith(want.get("subject", ""))
+        ]
         assert [one.status for one in found] == [want["status"]], f"{want}\n{said}"
         for text in want.get("has", []):
             assert text.replace("OUTSIDE", str(outside)) in found[0].evidence, f"{text}\n{said}"
@@ -229,7 +259,14 @@ def test_planted_faults(case: dict[str, Any], env_folder: Path, cache: Path, tmp
 def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder: Path, cache: Path) -> None:
     install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
     marker = f"marker-{os.getpid()}-{env_folder}"
-    verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), timeout=2, env={**CLEAN, "MARKER": marker})
+    verify(
+        lock_of(INSTALLED),
+        str(env_folder),
+        host_of(0),
+        frameworks=(),
+        timeout=2,
+        env={**CLEAN, "MARKER": marker},
+    )
     assert running_with(marker) == []
 
 
@@ -247,8 +284,12 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
     )
     paths = os.pathsep.join(sys.path)
     env = {**CLEAN, "MARKER": marker, "PYTHONPATH": paths}
-    with subprocess.Popen([sys.executable, "-c", code, env_folder], env=env, stderr=subprocess.DEVNULL) as process:
-        assert wait_until(lambda: any("heuristic" in opened_by(one) for one in running_with(marker)))
+    with subprocess.Popen(
+        [sys.executable, "-c", code, env_folder], env=env, stderr=subprocess.DEVNULL
+    ) as process:
+        assert wait_until(
+            lambda: any("heuristic" in opened_by(one) for one in running_with(marker))
+        )
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
     assert wait_until(lambda: running_with(marker) == [])
@@ -294,7 +335,9 @@ def running_with(marker: str) -> list[str]:
 
 def test_versions_against_the_lock(env_folder: Path, cache: Path) -> None:
     install(site_of(env_folder), cache, [])
-    lock = lock_of({"nvidia-cudnn-cu13": "9.19.0.56", "nvidia-cublas": "13.0.0.19", "numpy": "2.4.0"})
+    lock = lock_of(
+        {"nvidia-cudnn-cu13": "9.19.0.56", "nvidia-cublas": "13.0.0.19", "numpy": "2.4.0"}
+    )
     checks = verify(lock, str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
     (versions,) = [one for one in checks if one.name == "versions"]
     assert versions.status == "fail"
@@ -309,7 +352,14 @@ def test_versions_against_the_lock(env_folder: Path, cache: Path) -> None:
 def test_equal_versions_that_are_spelt_otherwise(env_folder: Path) -> None:
     site = site_of(env_folder)
     write_record(site, "odd", "1.0", [])
-    checks = verify(lock_of({"odd": "1.0.0"}), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    checks = verify(
+        lock_of({"odd": "1.0.0"}),
+        str(env_folder),
+        host_of(0),
+        frameworks=(),
+        device=False,
+        env=CLEAN,
+    )
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
@@ -354,11 +404,17 @@ def test_without_a_lock_what_is_installed_is_what_should_be(env_folder: Path, ca
 
 def test_no_device_where_one_is_wanted(env_folder: Path, cache: Path) -> None:
     install(site_of(env_folder), cache, [])
-    checks = verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=True, env=CLEAN)
-    assert [(one.name, one.status) for one in checks if one.status != "pass"] == [("device", "unknown")]
+    checks = verify(
+        lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=True, env=CLEAN
+    )
+    assert [(one.name, one.status) for one in checks if one.status != "pass"] == [
+        ("device", "unknown")
+    ]
 
 
-def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder: Path, cache: Path) -> None:
+def test_libraries_that_are_links_into_a_cache_are_the_environments(
+    env_folder: Path, cache: Path
+) -> None:
     site = site_of(env_folder)
     install(site, cache, [])
     kept = env_folder.parent / "cache"
@@ -366,11 +422,15 @@ def test_libraries_that_are_links_into_a_cache_are_the_environments(env_folder: 
     for path in sorted((site / CUDNN).iterdir()):
         path.rename(kept / path.name)
         path.symlink_to(kept / path.name)
-    checks = verify(lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN)
+    checks = verify(
+        lock_of(INSTALLED), str(env_folder), host_of(0), frameworks=(), device=False, env=CLEAN
+    )
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
-def test_packages_of_the_system_that_an_environment_sees_are_its_own(env_folder: Path, cache: Path) -> None:
+def test_packages_of_the_system_that_an_environment_sees_are_its_own(
+    env_folder: Path, cache: Path
+) -> None:
     upper = env_folder.parent / "upper"
     venv.create(upper, symlinks=True)
     engine = site_of(env_folder) / CUDNN / "libcudnn_engines_precompiled.so.9"
@@ -402,12 +462,20 @@ def install_torch(site: Path, body: str = FAKE_TORCH) -> dict[str, str]:
     return {**INSTALLED, "torch": "2.13.0"}
 
 
-TORCH = Choice(framework="torch", version="2.13.0", variant="cu130", cuda=(13, 0), cudnn="9.20.0.48")
+TORCH = Choice(
+    framework="torch", version="2.13.0", variant="cu130", cuda=(13, 0), cudnn="9.20.0.48"
+)
 FRAMEWORKS = (("torch", "torch", "torch"),)
 
 
 def verify_torch(
-    target: Path, cache: Path, *, body: str = FAKE_TORCH, devices: int = 0, choice: Choice = TORCH, **env: str
+    target: Path,
+    cache: Path,
+    *,
+    body: str = FAKE_TORCH,
+    devices: int = 0,
+    choice: Choice = TORCH,
+    **env: str,
 ) -> list[Check]:
     """The framework's checks; everything else must pass."""
     install(site_of(target), cache, [])
@@ -448,12 +516,16 @@ def test_a_convolution_that_cudnn_may_not_have_computed(env_folder: Path, cache:
 
 def test_a_build_for_the_cpu(env_folder: Path, cache: Path) -> None:
     body = FAKE_TORCH.replace('cuda="13.0"', "cuda=None")
-    checks = verify_torch(env_folder, cache, devices=1, body=body, choice=TORCH.replace(cuda=None, cudnn=None))
+    checks = verify_torch(
+        env_folder, cache, devices=1, body=body, choice=TORCH.replace(cuda=None, cudnn=None)
+    )
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
 def test_a_build_for_the_cpu_where_the_lock_has_cuda(env_folder: Path, cache: Path) -> None:
-    checks = verify_torch(env_folder, cache, devices=1, body=FAKE_TORCH.replace('cuda="13.0"', "cuda=None"))
+    checks = verify_torch(
+        env_folder, cache, devices=1, body=FAKE_TORCH.replace('cuda="13.0"', "cuda=None")
+    )
     (bad,) = [one for one in checks if one.status == "fail"]
     assert "13.0" in bad.evidence
 
@@ -488,7 +560,9 @@ def test_a_framework_that_does_not_import(env_folder: Path, cache: Path) -> None
 
 
 def test_a_framework_that_crashes_at_import(env_folder: Path, cache: Path) -> None:
-    (check,) = verify_torch(env_folder, cache, body="import os, signal; os.kill(os.getpid(), signal.SIGILL)\n")
+    (check,) = verify_torch(
+        env_folder, cache, body="import os, signal; os.kill(os.getpid(), signal.SIGILL)\n"
+    )
     assert check.status == "fail"
     assert "SIGILL" in check.evidence
     assert "import torch" in check.evidence

@@ -349,7 +349,10 @@ class CondaOptions(Value):
 
 
 class IndexOptions(Value):
-    """Where packages come from. `index_url` replaces the default index and disables the snapshot."""
+    """Where packages come from.
+
+    `index_url` replaces the default index and disables the snapshot.
+    """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()

@@ -95,7 +95,9 @@ def _plant(out, device):
     if "FAKE_ABORT" in os.environ:
         os.abort()
     if os.environ.get("FAKE_LOST") == str(device):
-        raise RuntimeError(os.environ.get("FAKE_TEXT", "no kernel image is available for execution on the device"))
+        raise RuntimeError(
+            os.environ.get("FAKE_TEXT", "no kernel image is available for execution on the device")
+        )
     error = float(os.environ.get("FAKE_ERROR", "1e-7"))
     flat = [value * (1 + error) for value in out.flat]
     # Not a number is one value only, as a wrong kernel may leave it.

@@ -59,5 +59,11 @@ class InferenceSession:
         provider = "CPUExecutionProvider" if on_cpu else "CUDAExecutionProvider"
         path = self.options.profile_file_prefix + "_1.json"
         with open(path, "w") as stream:
-            json.dump([{"cat": "Node", "args": {"op_name": "Conv", "provider": provider}}, {"cat": "Session"}], stream)
+            json.dump(
+                [
+                    {"cat": "Node", "args": {"op_name": "Conv", "provider": provider}},
+                    {"cat": "Session"},
+                ],
+                stream,
+            )
         return path

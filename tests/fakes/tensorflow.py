@@ -41,7 +41,9 @@ def gpus(kind):
 
 
 def conv2d(images, filters, strides, padding):
-    out = fake_arrays.convolve(images.array.transpose(0, 3, 1, 2), filters.array.transpose(3, 2, 0, 1), _where[-1])
+    out = fake_arrays.convolve(
+        images.array.transpose(0, 3, 1, 2), filters.array.transpose(3, 2, 0, 1), _where[-1]
+    )
     return Tensor(out.transpose(0, 2, 3, 1))
 
 
@@ -59,14 +61,19 @@ def set_memory_growth(gpu, value):
 
 
 nn = Space(conv2d=conv2d)
-sysconfig = Space(get_build_info=lambda: {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"})
+sysconfig = Space(
+    get_build_info=lambda: {"is_cuda_build": True, "cuda_version": "12.5.1", "cudnn_version": "9"}
+)
 config = Space(
     list_physical_devices=gpus,
     set_soft_device_placement=lambda value: None,
     experimental=Space(
         set_memory_growth=set_memory_growth,
         enable_tensor_float_32_execution=lambda value: None,
-        get_device_details=lambda gpu: {"device_name": f"Stand-in {gpu}", "compute_capability": (9, 0)},
+        get_device_details=lambda gpu: {
+            "device_name": f"Stand-in {gpu}",
+            "compute_capability": (9, 0),
+        },
     ),
 )
 fake_arrays.open_libraries()

@@ -1,4 +1,5 @@
 """As much of torch as the probe asks for."""
+
 import os
 from types import SimpleNamespace as Space
 
@@ -19,18 +20,29 @@ class Tensor(Array):
             device = int(kind[5:])
         return Tensor(self.flat, self.shape, device)
 
-    def reshape(self, shape): return Tensor(self.flat, shape)
-    def cpu(self): return self
-    def double(self): return self
-    def flatten(self): return self
+    def reshape(self, shape):
+        return Tensor(self.flat, shape)
+
+    def cpu(self):
+        return self
+
+    def double(self):
+        return self
+
+    def flatten(self):
+        return self
 
 
 class no_grad:  # noqa: N801
-    def __enter__(self): return self
-    def __exit__(self, *parts): return None
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *parts):
+        return None
 
 
-def tensor(values): return Tensor(values, [len(values)])
+def tensor(values):
+    return Tensor(values, [len(values)])
 
 
 def conv2d(images, filters, padding):
@@ -45,8 +57,12 @@ def init():
 
 nn = Space(functional=Space(conv2d=conv2d))
 cuda = Space(
-    init=init, device_count=lambda: count, synchronize=lambda device: None, get_arch_list=lambda: [],
-    get_device_name=lambda index: f"Stand-in {index}", get_device_capability=lambda index: (9, 0),
+    init=init,
+    device_count=lambda: count,
+    synchronize=lambda device: None,
+    get_arch_list=lambda: [],
+    get_device_name=lambda index: f"Stand-in {index}",
+    get_device_capability=lambda index: (9, 0),
 )
 backends = Space(cudnn=Space(version=lambda: 92000, allow_tf32=True))
 fake_arrays.open_libraries()

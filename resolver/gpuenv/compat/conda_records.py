@@ -106,7 +106,7 @@ class Carriers:
         )
 
     def code(self, record: Record, cuda: CudaVersion | None) -> Code:
-        """Return the device code of a build, from the recipe that made it; unknown without a row."""
+        """Return the device code of a build, from its recipe; unknown without a row."""
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
         for row in self._code_rows:

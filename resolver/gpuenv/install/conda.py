@@ -18,7 +18,9 @@ from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import read_packages
 
 
-def reasons(lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers) -> tuple[Reason, ...]:
+def reasons(
+    lock: Lock, host: Host, matrix: CompatibilityData, carriers: Carriers
+) -> tuple[Reason, ...]:
     """Return what speaks against the files of a lock on a host, whoever wrote the lock.
 
     The rules are asked of names and builds, because conda installs an explicit file without

@@ -171,7 +171,10 @@ def _is_same(pin: Pin, distribution: Installed) -> bool:
 
 
 def folder_conflicts(
-    pins: Sequence[Pin], installed: InstalledByName, environment: TargetEnvironment, matrix: CompatibilityData
+    pins: Sequence[Pin],
+    installed: InstalledByName,
+    environment: TargetEnvironment,
+    matrix: CompatibilityData,
 ) -> tuple[list[str], list[Reason]]:
     """Find installed distributions that own a folder of a new distribution and are not in the plan.
 
