@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 
@@ -114,6 +113,8 @@ def _find_executable(python: str, env: Mapping[str, str]) -> Target:
     if os.path.isdir(python):
         path = find_interpreter(python)
     elif os.sep not in python:
+        import shutil  # most solves name a version
+
         path = shutil.which(python, path=env.get("PATH"))
     if not path or not os.path.isfile(path):
         message = f"--python {python!r} is neither a Python 3 version nor an interpreter"

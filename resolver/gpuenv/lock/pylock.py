@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -217,6 +216,8 @@ def loads(text: str, path: str) -> Lock:
         TamperedError: The digest does not fit: the lock was edited.
         InputError: The text is no lock of gpuenv, or a newer gpuenv wrote it.
     """
+    import tomllib  # a solve only writes locks
+
     try:
         document: Document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
