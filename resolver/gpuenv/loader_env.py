@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from .errors import InputError
 from .model import Value
+from .prefix import interpreter_of
 
 # A folder with one of these leads to the driver: its entry must stay, unless the loader searches
 # the folder anyway.
@@ -76,10 +77,7 @@ def interpreter(target: str) -> str:
     """
     if not os.path.isdir(target):
         return target
-    for parts in (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",)):
-        if os.path.exists(os.path.join(target, *parts)):
-            return os.path.join(target, *parts)
-    raise InputError(f"{target}: has no interpreter, so it is no environment")
+    return interpreter_of(target)
 
 
 def active_environment(env: Mapping[str, str]) -> str | None:

@@ -163,7 +163,7 @@ def sync(
     installer: str,
     progress: Progress | None,
 ) -> str:
-    """See `environments.sync`. InputError for a lock of wheels that stand beside conda packages."""
+    """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
     from ..install import wheels
     from ..lock.host_fit import fit
 
