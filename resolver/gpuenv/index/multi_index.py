@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
-from .prefetch import Prefetcher
 from .protocol import DIRECT_URL, Index, Source
+
+if TYPE_CHECKING:  # a solve from the snapshot starts no threads
+    from .prefetch import Prefetcher
 
 MAX_THREADS = 8
 SNAPSHOT = "snapshot"  # the label of names that the snapshot supplies
@@ -263,6 +266,8 @@ class MultiIndex(Index):
         if self._offline:
             return
         if any(need.url is None and not self.is_local(need.name) for need in requirements):
+            from .prefetch import Prefetcher
+
             self._prefetcher = Prefetcher(self, self.is_local, environment, constraints)
             self._prefetcher.follow(requirements)
 

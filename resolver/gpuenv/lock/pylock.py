@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
@@ -333,4 +332,6 @@ def _is_sha256(value: object) -> bool:
 
 
 def _last_part(url: str) -> str:
+    from urllib.parse import unquote  # writing a lock does not need it
+
     return unquote(url.rpartition("/")[2])

@@ -25,7 +25,6 @@ from ..model import (
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json
 from .candidates import CandidateStore, is_single_distribution
-from .explain import skipped_candidates, skipped_variants
 from .graph import (
     Candidate,
     FrameworkRequirement,
@@ -38,6 +37,7 @@ from .graph import (
 )
 from .provider import Provider
 from .release_facts import extra_markers
+from .skipped import skipped_candidates, skipped_variants
 
 
 class Solution:

@@ -17,8 +17,6 @@ from .graph import (
     AgreementRequirement,
     BadPairRequirement,
     Candidate,
-    HostFactId,
-    HostRequirement,
     NodeRequirement,
     PackageRequirement,
     Release,
@@ -133,11 +131,11 @@ class ReleaseFacts:
     # ---- requirements
 
     def requirements(self, release: Release) -> list[NodeRequirement]:
-        """Return the host facts and agreements of a release; of a variant its packages, too."""
-        requirements: list[NodeRequirement] = []
-        for fact, reasons in self.facts(release).items():
-            requirements.append(HostRequirement(HostFactId(fact), reasons))
-        requirements += self.agreements(release)
+        """Return the agreements of a release; of a variant its packages, too.
+
+        A release that the host refuses is no candidate, so host facts are no requirements.
+        """
+        requirements: list[NodeRequirement] = list(self.agreements(release))
         if isinstance(release, Variant):
             requirements += _packages(release)
         return requirements

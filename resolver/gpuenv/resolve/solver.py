@@ -14,8 +14,6 @@ from ..index.protocol import Index
 from ..model import Framework, Host, Plan, Request, Requirement
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from .candidates import CandidateStore, is_single_distribution
-from .conflicts import Trials
-from .explain import explain
 from .graph import (
     Cause,
     FrameworkRequirement,
@@ -29,7 +27,6 @@ from .provider import Provider
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError, resolve
 from .selection import Constraints
-from .suggestions import Alternatives
 from .widening import Widening
 
 MAX_TRIALS = 60  # of parts of a request that has no solution
@@ -73,6 +70,11 @@ def solve(
     plan = question.plan(widen)
     if plan is not None:
         return plan
+
+    # Most solves have a plan and need no explanation.
+    from .conflicts import Trials
+    from .explain import explain
+    from .suggestions import Alternatives
 
     def solve_changed(changed_request: Request, changed_host: Host) -> Plan | None:
         try:
