@@ -93,6 +93,13 @@ class HostMismatchError(GpuEnvError):
         self.reasons = reasons
 
 
+class UnfinishedError(GpuEnvError):
+    """The resolver gave up. Whether there is a solution is not known."""
+
+    code = "unfinished"
+    exit_status = 4
+
+
 class PackageIndexError(GpuEnvError):
     """An index did not answer, or its answer cannot be read."""
 

@@ -9,6 +9,8 @@ saving.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from packaging.version import Version  # heavy; imported where it is used
 
 _PRE_WORDS = ("a", "b", "rc")
+_BOUND_SIGNS = (">=", "<=", ">", "<")
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 
 VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
@@ -250,6 +253,51 @@ def _same_prefix(version: _PlainVersion, bound: _PlainVersion, length: int) -> b
     """Return whether the first `length` numbers of two releases are the same."""
     padding = (0,) * length
     return (version.release + padding)[:length] == (bound.release + padding)[:length]
+
+
+class Versions:
+    """The versions of a package, sorted: a bound is found without a look at every version.
+
+    Args:
+        versions: PEP 440 versions in any order.
+    """
+
+    def __init__(self, versions: Iterable[str]) -> None:
+        keyed = sorted((version_key(version), version) for version in set(versions))
+        self._versions = [version for _, version in keyed]
+        self._releases = [key[:2] for key, _ in keyed]  # epoch and release
+        self._of_clause: dict[str, frozenset[str]] = {}
+
+    def admitted(self, specifier: str) -> frozenset[str]:
+        """Return the versions that a specifier set contains; pre-releases are admitted.
+
+        Raises:
+            InputError: the specifier is not valid.
+        """
+        sets = [self._admitted_by_clause(text.strip()) for text in specifier.split(",")]
+        return sets[0].intersection(*sets[1:])
+
+    def _admitted_by_clause(self, text: str) -> frozenset[str]:
+        if text not in self._of_clause:
+            self._of_clause[text] = frozenset(self._find(text))
+        return self._of_clause[text]
+
+    def _find(self, text: str) -> Iterator[str]:
+        clause = _plain_clause(text)
+        first, last = 0, len(self._versions)  # the versions that have to be compared
+        if clause is not None and clause.sign in _BOUND_SIGNS:
+            # Releases above and below the bound compare as numbers. Further rules (pre-releases,
+            # post-releases, local versions) concern the release of the bound only.
+            release = (0, clause.bound.release)
+            first = bisect_left(self._releases, release)
+            last = bisect_right(self._releases, release)
+            if clause.sign.startswith("<"):
+                yield from self._versions[:first]
+            else:
+                yield from self._versions[last:]
+        for version in self._versions[first:last]:
+            if contains(text, version, pre=True):
+                yield version
 
 
 # ---- requirements -------------------------------------------------------------------------------

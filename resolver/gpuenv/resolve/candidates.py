@@ -9,6 +9,7 @@ from ..compat.data import CompatibilityData
 from ..index.protocol import Index
 from ..model import Build, CudaVersion, Framework, Host, Request, Wheel
 from ..requirements.target import TargetEnvironment, parse_requirement, version_key
+from ..requirements.versions import Versions
 from .graph import Candidate, Release, Variant
 
 _SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
@@ -44,6 +45,7 @@ class CandidateStore:
         self.index = index
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
+        self._versions: dict[str, Versions] = {}
         self._variants: dict[str, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
@@ -78,6 +80,13 @@ class CandidateStore:
             candidates = self._candidates[name] = self._read_candidates(name)
         return candidates
 
+    def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
+        """Return the versions of the candidates of a name that a specifier contains."""
+        if name not in self._versions:
+            versions = [candidate.version for candidate in self.candidates(name)]
+            self._versions[name] = Versions(versions)
+        return self._versions[name].admitted(specifier)
+
     def at_url(self, name: str, url: str) -> tuple[Candidate, ...]:
         """Return the candidate at the URL of a requirement; () if its file does not fit.
 
@@ -98,6 +107,7 @@ class CandidateStore:
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
+        self._versions.pop(name, None)
         self._variants.clear()
 
     def _known_at_url(self, wheel: Wheel) -> Candidate | None:

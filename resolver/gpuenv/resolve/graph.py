@@ -94,8 +94,15 @@ class AgreementId(Identifier):
         return self[1:]
 
 
+class NogoodId(Identifier):
+    """What no candidate has: the node of NogoodRequirement."""
+
+    __slots__ = ()
+
+
 FILE_FACT = HostFactId("__file")  # whether a file can be used at all
 PYTHON_FACT = HostFactId("__python")
+_NOGOOD = NogoodId("!")
 
 
 # ---- requirements -------------------------------------------------------------------------------
@@ -207,6 +214,25 @@ class BadPairRequirement(AgreementRequirement):
         if self.value == "a":
             return f"only one {self.topic}: {self.text}"
         return f"the other {self.topic}"
+
+
+class NogoodRequirement(NodeRequirement):
+    """What a candidate requires that cannot be chosen with the present pins: nothing has it.
+
+    Attributes:
+        releases: the candidate and the pins that exclude it.
+        causes: why they exclude each other.
+    """
+
+    __slots__ = ("causes", "releases")
+
+    def __init__(self, releases: frozenset[Node], causes: Sequence[Cause]) -> None:
+        self.identifier = _NOGOOD
+        self.releases = releases
+        self.causes = causes
+
+    def __str__(self) -> str:
+        return f"not together: {', '.join(sorted(map(repr, self.releases)))}"
 
 
 # ---- candidates ---------------------------------------------------------------------------------

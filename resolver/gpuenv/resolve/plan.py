@@ -118,7 +118,7 @@ def _file_options(request: Request) -> list[object]:
 def _pins(solution: Solution) -> tuple[Pin, ...]:
     dependencies: dict[str, set[str]] = {name: set() for name in solution.pinned}
     for candidate in solution.candidates:
-        for requirement in solution.provider.get_dependencies(candidate):
+        for requirement in solution.provider.requirements_of(candidate):
             if isinstance(requirement, PackageRequirement) and requirement.name != candidate.name:
                 dependencies[candidate.name].add(requirement.name)
     pins = []

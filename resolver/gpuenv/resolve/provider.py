@@ -23,6 +23,8 @@ from .graph import (
     Identifier,
     Node,
     NodeRequirement,
+    NogoodId,
+    NogoodRequirement,
     PackageId,
     PackageRequirement,
     Release,
@@ -30,11 +32,10 @@ from .graph import (
     Token,
     Variant,
 )
+from .learning import ConflictError, Nogoods, Pins
 from .release_facts import ReleaseFacts, is_refused, python_text
 from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned
 from .widening import Widening
-
-Incompatibilities = Mapping[Identifier, Iterator[Node]]
 
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
@@ -49,9 +50,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     A strict provider refuses releases with doubts; a lenient one lets doubts pass.
 
     Attributes:
-        allowed: limits the candidates of a node to these wheels or variants, given by `id()`.
-            Nodes that are missing have no limit.
-        causes: the causes of the last conflict.
+        pins: what the running resolution has chosen.
     """
 
     def __init__(
@@ -70,17 +69,18 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self.constraints = constraints
         self.widening = widening
         self.lenient = lenient
-        self.allowed: Mapping[str, frozenset[int]] = {}
-        self.causes: Sequence[Cause] = ()
+        self.pins = Pins()
+        self._nogoods = Nogoods()
         self._contains = store.environment.contains
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
-        self._dependencies: dict[Candidate, tuple[NodeRequirement, ...]] = {}
+        self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
+        self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._with_extras: dict[tuple[str, str, tuple[str, ...]], Candidate] = {}
 
-    def renewed(self, allowed: Mapping[str, frozenset[int]] | None = None) -> Provider:
-        """Return a provider for the same question that has seen no conflict yet."""
-        provider = Provider(
+    def renewed(self) -> Provider:
+        """Return a provider for the same question that has learned nothing yet."""
+        return Provider(
             self.store,
             self.facts,
             list(self.order),
@@ -88,9 +88,13 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             self.widening,
             lenient=self.lenient,
         )
-        if allowed is not None:
-            provider.allowed = allowed
-        return provider
+
+    def learn(self, conflict: ConflictError) -> None:
+        """Avoid the releases of a conflict together, and decide their nodes earlier."""
+        self._nogoods.add(conflict)
+        nodes = {release.identifier for release in conflict.releases} | {conflict.node}
+        for node in nodes:
+            self._conflict_counts[node] = self._conflict_counts.get(node, 0) + 1
 
     # ---- resolvelib: identity and order
 
@@ -109,24 +113,18 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         """Return the nodes that may be decided next.
 
         The first host fact or agreement alone; otherwise all if a framework is open; otherwise
-        nodes of the last conflict, then nodes of many conflicts, then all. A package waits for
-        its own node with extras: a release without what its extras require says little.
+        nodes of many conflicts, then all. A package waits for its own node with extras: a release
+        without what its extras require says little.
         """
         open_nodes = list(identifiers)
         for identifier in open_nodes:
             if isinstance(identifier, (HostFactId, AgreementId)):
                 return (identifier,)
-        self.causes = list(backtrack_causes) or self.causes
-        conflicting = _nodes_of(backtrack_causes)
-        for identifier in conflicting - resolutions.keys():
-            self._conflict_counts[identifier] = self._conflict_counts.get(identifier, 0) + 1
         if any(identifier in self.order for identifier in open_nodes):
             return open_nodes
         open_nodes = _without_waiting(open_nodes)
-        return (
-            [identifier for identifier in open_nodes if identifier in conflicting]
-            or [identifier for identifier in open_nodes if self._conflicts_often(identifier)]
-            or open_nodes
+        return [identifier for identifier in open_nodes if self._conflicts_often(identifier)] or (
+            open_nodes
         )
 
     def get_preference(
@@ -172,9 +170,12 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self,
         identifier: Identifier,
         requirements: Mapping[Identifier, Iterator[NodeRequirement]],
-        incompatibilities: Incompatibilities,
+        incompatibilities: Mapping[Identifier, Iterator[Node]],
     ) -> Sequence[Node] | Callable[[], Iterator[Node]]:
         """Return the candidates of a node that meet all of its requirements, best first.
+
+        There are no incompatibilities: resolvelib marks them when it backtracks, and a resolution
+        ends at its first conflict.
 
         Releases that the host or the data refuse are no candidates: as candidates that fail on
         a host fact they would make resolvelib try everything else first.
@@ -184,35 +185,39 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             PackageIndexError: an index failed.
         """
         of_node = list(requirements[identifier])
-        excluded = set(incompatibilities[identifier])
         if isinstance(identifier, PackageId):
             if identifier.extras:  # requirements on the package hold for package[extra]
                 of_node += requirements.get(PackageId.of(identifier.name), ())
-            return self._find_candidates(identifier, of_node, excluded)
+            return self._find_candidates(identifier, of_node)
         if isinstance(identifier, FrameworkId):
-            return self._find_variants(identifier, of_node, excluded)
+            return self._find_variants(of_node)
         if isinstance(identifier, AgreementId):
-            return _find_agreement(identifier, of_node, excluded)
-        # A host fact. An excluded token must not come back, or it is chosen for ever.
-        if excluded or any(map(self.is_blocked, of_node)):
+            return _find_agreement(identifier, of_node)
+        # A host fact or a nogood.
+        if isinstance(identifier, NogoodId) or any(map(self.is_blocked, of_node)):
             return ()
         return (Token(identifier),)
 
     def _find_candidates(
-        self, identifier: PackageId, requirements: Sequence[NodeRequirement], excluded: set[Node]
+        self, identifier: PackageId, requirements: Sequence[NodeRequirement]
     ) -> Callable[[], Iterator[Node]]:
-        excluded_wheels = {id(node.wheel) for node in excluded if isinstance(node, Candidate)}
         name, extras = identifier.name, identifier.extras
         matches = self._matching(name, requirements, keep_all=bool(extras))
-        matches = [match for match in matches if id(match.wheel) not in excluded_wheels]
-        if name in self.allowed:
-            allowed = self.allowed[name]
-            matches = [match for match in matches if id(match.wheel) in allowed]
         if not extras:
-            return lambda: (match for match in matches if not self.is_refused(match))
-        return lambda: (
-            self.with_extras(match, extras) for match in matches if not self.is_refused(match)
-        )
+            return lambda: (match for match in matches if self._is_possible(match))
+        return lambda: self._possible_with_extras(matches, extras)
+
+    def _possible_with_extras(
+        self, matches: Iterable[Candidate], extras: tuple[str, ...]
+    ) -> Iterator[Candidate]:
+        for match in matches:
+            if self._is_possible(match):
+                node = self.with_extras(match, extras)
+                if not self._nogoods.exclude(node):
+                    yield node
+
+    def _is_possible(self, release: Release) -> bool:
+        return not self.is_refused(release) and not self._nogoods.exclude(release)
 
     def _matching(
         self, name: str, requirements: Sequence[NodeRequirement], *, keep_all: bool
@@ -241,23 +246,32 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _from_indexes(
         self, name: str, ranges: Sequence[str], *, keep_all: bool
     ) -> Sequence[Candidate]:
+        key = (name, keep_all, frozenset(ranges))
+        if key not in self._matches:
+            self._matches[key] = self._read_matches(name, ranges, keep_all=keep_all)
+        return self._matches[key]
+
+    def _read_matches(
+        self, name: str, ranges: Sequence[str], *, keep_all: bool
+    ) -> Sequence[Candidate]:
         self.widening.try_prereleases(name, ranges)
-        candidates = self.store.candidates(name)
-        matches = self._in_ranges(candidates, ranges)
+        candidates: Sequence[Candidate] = self.store.candidates(name)
+        matches = candidates
+        for specifier in ranges:
+            versions = self.store.admitted_versions(name, specifier)
+            matches = [match for match in matches if match.version in versions]
         if not matches:
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
             self.widening.try_newer(name, ranges, matches, candidates)
         best = self._admitted(matches, ranges)
         if keep_all and len(best) < len(matches):
-            best += [match for match in matches if match not in best]
+            admitted_ones = set(best)
+            best += [match for match in matches if match not in admitted_ones]
         return best
 
     def _find_variants(
-        self,
-        identifier: FrameworkId,
-        requirements: Sequence[NodeRequirement],
-        excluded: set[Node],
+        self, requirements: Sequence[NodeRequirement]
     ) -> Callable[[], Iterator[Node]]:
         on_framework = [one for one in requirements if isinstance(one, FrameworkRequirement)]
         framework = on_framework[0].framework
@@ -265,12 +279,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         matches = self._in_ranges(self.store.variants(framework), ranges)
         ranges += self.constraints.ranges.get(framework.distribution, [])
         matches = self._admitted(matches, ranges)
-        if identifier in self.allowed:
-            allowed = self.allowed[identifier]
-            matches = [match for match in matches if id(match) in allowed]
-        return lambda: (
-            match for match in matches if match not in excluded and not self.is_refused(match)
-        )
+        return lambda: (match for match in matches if self._is_possible(match))
 
     def _in_ranges(self, releases: Sequence[ReleaseT], ranges: Sequence[str]) -> Sequence[ReleaseT]:
         if not ranges:
@@ -313,20 +322,46 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         return not self.is_blocked(requirement)
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
+        """Return the requirements of a candidate; a nogood if the pins exclude the candidate.
+
+        Raises:
+            PackageIndexError: see requirements_of.
+        """
+        chosen = self.pins.chosen
+        nogood = self._nogoods.violated(candidate, chosen)
+        if nogood is not None:
+            return (nogood,)
+        requirements = self.requirements_of(candidate)
+        for requirement in requirements:
+            pin = chosen.get(requirement.identifier)
+            if pin is None or self.is_satisfied_by(requirement, pin):
+                continue
+            if not self._may_replace(requirement.identifier):
+                return (NogoodRequirement(frozenset((pin, candidate)), ()),)
+        return requirements
+
+    def _may_replace(self, node: Identifier) -> bool:
+        """Return whether the pin of a node may give way to the requirement of a later one.
+
+        What is decided first does not: a later package would take its newest release from it.
+        """
+        return node not in self.order and self.pins.may_replace(node)
+
+    def requirements_of(self, candidate: Node) -> Sequence[NodeRequirement]:
         """Return the requirements of a candidate on this host.
 
         Raises:
             PackageIndexError: an index failed. A file that cannot be used (UnusableFileError)
                 gives a requirement that nothing fulfils instead.
         """
-        if isinstance(candidate, Token):
-            return ()
-        if isinstance(candidate, Variant):
-            return self.facts.requirements(candidate)
-        dependencies = self._dependencies.get(candidate)
-        if dependencies is None:
-            dependencies = self._dependencies[candidate] = tuple(self._read(candidate))
-        return dependencies
+        if candidate not in self._requirements:
+            if isinstance(candidate, Candidate):
+                self._requirements[candidate] = tuple(self._read(candidate))
+            elif isinstance(candidate, Variant):
+                self._requirements[candidate] = self.facts.requirements(candidate)
+            else:
+                self._requirements[candidate] = ()
+        return self._requirements[candidate]
 
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""
@@ -423,13 +458,6 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         yield HostRequirement(PYTHON_FACT, (reason,))
 
 
-def _nodes_of(causes: Sequence[Cause]) -> set[Identifier]:
-    """Return the nodes of the requirements and of the parents of causes."""
-    nodes = {cause.requirement.identifier for cause in causes}
-    nodes |= {cause.parent.identifier for cause in causes if cause.parent is not None}
-    return nodes
-
-
 def _without_waiting(identifiers: list[Identifier]) -> list[Identifier]:
     """Leave out packages whose node with extras is open, too."""
     waiting = set()
@@ -447,7 +475,7 @@ def _has_bound(specifier: str) -> bool:
 
 
 def _find_agreement(
-    identifier: AgreementId, requirements: Sequence[NodeRequirement], excluded: set[Node]
+    identifier: AgreementId, requirements: Sequence[NodeRequirement]
 ) -> Sequence[Token]:
     """Return the token of the one value that all requirements name; () if they differ."""
     values = set()
@@ -456,10 +484,7 @@ def _find_agreement(
             values.add(requirement.value)
     if len(values) != 1:
         return ()
-    value = values.pop()
-    if any(isinstance(token, Token) and token.value == value for token in excluded):
-        return ()
-    return (Token(identifier, value),)
+    return (Token(identifier, values.pop()),)
 
 
 def _with_cudnn_range(candidate: Candidate, dependency: Requirement) -> str:

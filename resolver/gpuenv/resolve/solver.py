@@ -211,7 +211,7 @@ class _Question:
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""
-        return self._provider(self._no_widening(), lenient=True).get_dependencies(node)
+        return self._provider(self._no_widening(), lenient=True).requirements_of(node)
 
     def _no_widening(self) -> Widening:
         return Widening(None, self.store, frozenset())

@@ -109,6 +109,8 @@ class Widening:
         if self._widen is None or name in self.asked:
             return False
         store = self._store
+        if not store.index.at_hand(name):
+            return False  # the live index supplies the package already
         if name not in self._user_names and store.framework_of(name) is not None:
             return False  # the compatibility data has every build
         if name not in store.request.allow_sdist:

@@ -1,0 +1,189 @@
+"""Follow a resolution: find what is to blame for its first conflict.
+
+resolvelib's own backtracking is not used. It jumps over choices that still matter, and then calls a
+request impossible that has a solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from resolvelib import BaseReporter
+from resolvelib.resolvers.criterion import Criterion
+from resolvelib.structs import build_iter_view
+
+from .graph import (
+    Candidate,
+    Cause,
+    Identifier,
+    Node,
+    NodeRequirement,
+    NogoodRequirement,
+    PackageId,
+    Variant,
+)
+from .learning import ConflictError
+from .provider import Provider
+
+if TYPE_CHECKING:
+    from resolvelib.structs import RequirementInformation, State  # for type checkers only
+
+_Criterion = Criterion[NodeRequirement, Node]
+
+
+class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
+    """Follows one resolution and raises ConflictError at its first conflict."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._criteria: dict[Identifier, _Criterion] = {}
+        self._rejected: list[tuple[Node, _Criterion]] = []
+        self._replaced: list[Node] = []
+        self._pins = provider.pins
+
+    # ---- resolvelib
+
+    def starting_round(self, index: int) -> None:
+        """Forget the rejections of the last round."""
+        self._rejected.clear()
+
+    def rejecting_candidate(self, criterion: _Criterion, candidate: Node) -> None:
+        """Note the node that a candidate leaves without a candidate."""
+        self._rejected.append((candidate, criterion))
+
+    def resolving_conflicts(
+        self, causes: Collection[RequirementInformation[NodeRequirement, Node]]
+    ) -> None:
+        """Raise ConflictError: every candidate of a node was rejected."""
+        rejected = {candidate for candidate, _ in self._rejected}
+        node = self._rejected[0][0].identifier
+        releases = self._blamed(node, list(self._causes(node)), rejected)
+        for candidate, criterion in self._rejected:
+            releases |= self._blamed_for(candidate, criterion)
+        raise ConflictError(node, frozenset(releases), list(causes))
+
+    def pinning(self, candidate: Node) -> None:
+        """Note a pin, and the pins that its requirements replace."""
+        self._pins.chosen[candidate.identifier] = candidate
+        for requirement in self._provider.requirements_of(candidate):
+            pin = self._pins.chosen.get(requirement.identifier)
+            if pin is not None and not self._provider.is_satisfied_by(requirement, pin):
+                self._replaced.append(self._pins.replace(requirement.identifier))
+
+    def ending_round(self, index: int, state: State[NodeRequirement, Node, Identifier]) -> None:
+        """Remove what only replaced pins required."""
+        self._criteria = state.criteria
+        if self._replaced:
+            self._forget_replaced(state)
+
+    # ---- conflicts
+
+    def _causes(self, node: Identifier) -> Iterator[Cause]:
+        """Yield the requirements that limit the candidates of a node (see find_matches)."""
+        nodes = [node]
+        if isinstance(node, PackageId) and node.extras:
+            nodes.append(PackageId.of(node.name))
+        for limited in nodes:
+            if limited in self._criteria:
+                yield from self._criteria[limited].information
+
+    def _blamed_for(self, candidate: Node, criterion: _Criterion) -> set[Node]:
+        """Return the pins because of which a candidate was rejected."""
+        causes: list[Cause] = [*criterion.information]
+        requirement = causes[0].requirement
+        if isinstance(requirement, NogoodRequirement):
+            return set(requirement.releases - {candidate})
+        if isinstance(requirement.identifier, PackageId) and requirement.identifier.extras:
+            causes += self._causes(PackageId.of(requirement.identifier.name))
+        return self._blamed(requirement.identifier, causes, set()) - {candidate}
+
+    def _blamed(self, node: Identifier, causes: list[Cause], rejected: set[Node]) -> set[Node]:
+        """Return pins whose requirements leave a node with rejected candidates only.
+
+        Later pins are left out first, so that the earliest pins remain that are to blame.
+        """
+        parents = _parents(causes)
+        for parent in reversed(self._pins.chosen.values()):
+            if parent not in parents:
+                continue
+            fewer = [cause for cause in causes if cause.parent is not parent]
+            if fewer and rejected.issuperset(self._candidates(node, fewer)):
+                causes = fewer
+        return _parents(causes)
+
+    def _candidates(self, node: Identifier, causes: Sequence[Cause]) -> Iterator[Node]:
+        """Yield the candidates of a node that meet some requirements on it."""
+        requirements: dict[Identifier, Iterator[NodeRequirement]] = {
+            node: iter([cause.requirement for cause in causes])
+        }
+        matches = self._provider.find_matches(node, requirements, {})
+        yield from matches() if callable(matches) else matches
+
+    # ---- replaced pins
+
+    def _forget_replaced(self, state: State[NodeRequirement, Node, Identifier]) -> None:
+        """Remove the nodes that only replaced pins required, and what these pins ruled out.
+
+        resolvelib 1.2 drops the requirements of a replaced pin. But it keeps the candidates that
+        they had narrowed, and it chooses packages that nothing requires any more.
+        """
+        narrowed = set()
+        for pin in self._replaced:
+            narrowed |= self._required_nodes(pin)
+            del state.mapping[pin.identifier]
+        self._replaced.clear()
+        reached = self._reached(state.criteria)
+        for node in list(state.criteria):
+            if node not in reached:
+                del state.criteria[node]
+                state.mapping.pop(node, None)
+                if node in self._pins.chosen:
+                    narrowed |= self._required_nodes(self._pins.chosen.pop(node))
+        for node in narrowed & reached:
+            self._find_candidates_again(state.criteria, node)
+
+    def _required_nodes(self, pin: Node) -> set[Identifier]:
+        requirements = self._provider.requirements_of(pin)
+        return {requirement.identifier for requirement in requirements}
+
+    def _reached(
+        self, criteria: Mapping[Identifier, _Criterion]
+    ) -> set[Identifier]:
+        """Return the nodes that the request and the pins that it reaches require."""
+        waiting = []
+        for node, criterion in criteria.items():
+            if any(cause.parent is None for cause in criterion.information):
+                waiting.append(node)
+        reached: set[Identifier] = set()
+        while waiting:
+            node = waiting.pop()
+            if node in reached:
+                continue
+            reached.add(node)
+            if node in self._pins.chosen:
+                waiting.extend(self._required_nodes(self._pins.chosen[node]))
+        return reached
+
+    def _find_candidates_again(
+        self, criteria: dict[Identifier, _Criterion], node: Identifier
+    ) -> None:
+        """Find the candidates of a node by the requirements of present pins alone."""
+        information = []
+        for cause in criteria[node].information:
+            parent = cause.parent
+            if parent is None or self._pins.chosen.get(parent.identifier) is parent:
+                information.append(cause)
+        requirements = {node: iter([cause.requirement for cause in information])}
+        if isinstance(node, PackageId) and node.extras:
+            base = PackageId.of(node.name)
+            if base in criteria:
+                requirements[base] = criteria[base].iter_requirement()
+        matches = self._provider.find_matches(node, requirements, {})
+        criteria[node] = Criterion(build_iter_view(matches), information, [])
+
+
+def _parents(causes: Iterable[Cause]) -> set[Node]:
+    """Return the releases that have these requirements."""
+    parents = {cause.parent for cause in causes}
+    return {parent for parent in parents if isinstance(parent, (Candidate, Variant))}
