@@ -44,7 +44,7 @@ class CandidateStore:
         self.index = index
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
-        self._variants: dict[str, tuple[Variant, ...]] = {}
+        self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
@@ -180,9 +180,9 @@ class CandidateStore:
         GPU; the newest version; SASS for every device, then PTX; the toolkit closest to the
         driver's CUDA version; the order of the data file.
         """
-        if framework.name not in self._variants:
-            self._variants[framework.name] = self._read_variants(framework)
-        return self._variants[framework.name]
+        if framework not in self._variants:
+            self._variants[framework] = self._read_variants(framework)
+        return self._variants[framework]
 
     def _read_variants(self, framework: Framework) -> tuple[Variant, ...]:
         ranked: list[tuple[tuple[int, tuple[int, int], int], Variant]] = []
