@@ -351,12 +351,14 @@ class CondaOptions(Value):
 class IndexOptions(Value):
     """Where packages come from.
 
-    `index_url` replaces the default index and disables the snapshot.
+    `index_url` replaces the default index and disables the snapshot. `no_index` leaves only
+    `find_links`.
     """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
     offline: bool = False
     refresh: bool = False
     exclude_newer: str | None = None

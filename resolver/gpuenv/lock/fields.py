@@ -111,14 +111,15 @@ def _read_choices(value: object, where: str, read_pair: ReadPair) -> tuple[Choic
 def _read_warnings(value: object, where: str, _: ReadPair) -> tuple[Reason, ...]:
     warnings = []
     for item in _read_list(value, where):
-        table = read_table(item, where)
-        for name, text in table.items():
+        fields: dict[str, str] = {}
+        for name, text in read_table(item, where).items():
             if name not in Reason._fields or not isinstance(text, str):
                 raise ValueError(f"{where}.{name} must not be {text!r}")
-        missing = {"code", "subject", "need", "have"} - set(table)
+            fields[name] = text
+        missing = {"code", "subject", "need", "have"} - set(fields)
         if missing:
             raise ValueError(f"{where}.{min(missing)} is missing")
-        warnings.append(Reason(**table))
+        warnings.append(Reason(**fields))
     return tuple(warnings)
 
 

@@ -42,6 +42,7 @@ class Profile(Value):
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
@@ -162,6 +163,7 @@ def index_options(
         index_url=profile.index_url,
         extra_index_urls=profile.extra_index_urls,
         find_links=tuple(find_links),
+        no_index=profile.no_index,
         offline=offline,
         refresh=refresh,
         exclude_newer=profile.exclude_newer,
@@ -183,6 +185,7 @@ def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
         ("index-url", profile.index_url),
         ("extra-index-urls", profile.extra_index_urls),
         ("find-links", profile.find_links),
+        ("no-index", profile.no_index),
         ("default-index-only", profile.default_index_only),
         ("pre", profile.pre),
         ("exclude-newer", profile.exclude_newer),

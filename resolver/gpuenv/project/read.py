@@ -38,6 +38,7 @@ _INDEX_KEYS = {
     "index-url": "string",
     "extra-index-urls": "strings",
     "find-links": "strings",
+    "no-index": "flag",
     "default-index-only": "flag",
     "pre": "flag",
     "exclude-newer": "string",
@@ -164,6 +165,8 @@ class _Reader:
             self._check_url("tool.gpuenv.index-url", top["index-url"])
         for url in top.get("extra-index-urls", ()):
             self._check_url("tool.gpuenv.extra-index-urls", url)
+        if top.get("no-index") and not top.get("find-links"):
+            self._fail("tool.gpuenv.no-index", "needs find-links, the folders of the wheels")
 
     def _check_url(self, where: str, url: str) -> None:
         scheme, slashes, rest = url.partition("://")
@@ -231,6 +234,7 @@ class _Reader:
             index_url=top.get("index-url"),
             extra_index_urls=tuple(top.get("extra-index-urls", ())),
             find_links=tuple(top.get("find-links", ())),
+            no_index=top.get("no-index", False),
             default_index_only=top.get("default-index-only", False),
             pre=top.get("pre", False),
             exclude_newer=top.get("exclude-newer"),

@@ -69,6 +69,10 @@ class CandidateStore:
         framework = self._framework_of.get(name)
         return framework is not None and framework.distribution == name
 
+    def is_in_data(self, name: str) -> bool:
+        """Return whether the compatibility data has every release of a distribution."""
+        return name in self._framework_of or self.data.is_library(name)
+
     # ---- releases of distributions
 
     def candidates(self, name: str) -> tuple[Candidate, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..compat.data import CompatibilityData
-from ..errors import GpuEnvError, InputError, NoSolutionError
+from ..errors import GpuEnvError, InputError, NoSolutionError, Reason
 from ..index.protocol import Index
 from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
@@ -97,7 +97,9 @@ def solve(
             request, host, data, question.requirements_of_request, solve_changed
         )
     trials = Trials(question.attempt, MAX_TRIALS)
-    raise NoSolutionError(explain(question, trials, alternatives))
+    explanation = explain(question, trials, alternatives)
+    reasons = (*explanation.reasons, *question.index_doubts)
+    raise NoSolutionError(explanation.replace(reasons=reasons))
 
 
 class _Question:
@@ -105,6 +107,7 @@ class _Question:
 
     Attributes:
         causes: why the last resolution of the whole request was impossible.
+        index_doubts: the indexes that did not answer during it.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class _Question:
         self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
         self._user_names = frozenset(requirement.name for requirement in others)
         self.causes: Sequence[Cause] = ()
+        self.index_doubts: tuple[Reason, ...] = ()
 
     def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
         """Return what a request on this host requires, its frameworks first.
@@ -174,9 +178,27 @@ class _Question:
             plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
             _check_hashes(plan)
             return plan
-        for index_error in widening.failures.values():
-            raise index_error
+        self.index_doubts = tuple(widening.doubts())
+        if widening.failures and not self._is_stack_impossible():
+            raise next(iter(widening.failures.values()))
         return None
+
+    def _is_stack_impossible(self) -> bool:
+        """Return whether the data and the snapshot alone refuse the request's GPU stack.
+
+        They have all releases of it, so no index can change that answer.
+        """
+        stack = [root for root in self.roots if self._is_of_stack(root)]
+        try:
+            self.attempt(stack, lenient=True)
+        except ImpossibleError:
+            return True
+        return False
+
+    def _is_of_stack(self, root: NodeRequirement) -> bool:
+        if isinstance(root, PackageRequirement):
+            return self.store.is_in_data(root.name)
+        return isinstance(root, FrameworkRequirement)
 
     def attempt(self, roots: Sequence[NodeRequirement], lenient: bool) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
