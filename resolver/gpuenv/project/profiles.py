@@ -27,7 +27,8 @@ class Profile(Value):
     """A host to lock for, and the request. Texts are as in pyproject.toml.
 
     `gpus` holds one text for each device, () for none. `driver` is the oldest driver release that
-    the lock must run on.
+    the lock must run on. With `separate_versions` the profile has its own version of every
+    framework; `own_ranges` names those that its own table gives a version range.
     """
 
     name: str
@@ -46,6 +47,8 @@ class Profile(Value):
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
+    separate_versions: bool = False
+    own_ranges: tuple[str, ...] = ()
 
     @property
     def filename(self) -> str:
@@ -189,6 +192,7 @@ def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
         ("default-index-only", profile.default_index_only),
         ("pre", profile.pre),
         ("exclude-newer", profile.exclude_newer),
+        ("separate-versions", profile.separate_versions),
     )
     return tuple((key, value) for key, value in rows if value)
 

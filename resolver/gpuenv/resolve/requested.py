@@ -7,7 +7,7 @@ belongs to some builds only (jax[cuda12], onnxruntime-gpu) limits the framework 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..compat.data import CompatibilityData
 from ..errors import InputError
@@ -57,6 +57,27 @@ def framework_of(requirement: Requirement, data: CompatibilityData) -> Framework
         if requirement.name in names or _is_cpu_distribution(requirement.name, framework):
             return framework
     return None
+
+
+def with_versions(
+    request: Request, versions: Mapping[str, str], data: CompatibilityData
+) -> Request:
+    """Return a request that also asks for versions of frameworks, by name.
+
+    A framework that is only a dependency gets a constraint: a requirement would make it more.
+    """
+    named = set()
+    for text in (*request.frameworks, *request.requirements):
+        framework = framework_of(parse_requirement(text), data)
+        if framework is not None:
+            named.add(framework.name)
+    texts = {name: f"{name}=={version}" for name, version in versions.items()}
+    requirements = [text for name, text in texts.items() if name in named]
+    constraints = [text for name, text in texts.items() if name not in named]
+    return request.replace(
+        requirements=(*request.requirements, *requirements),
+        constraints=(*request.constraints, *constraints),
+    )
 
 
 def _frameworks_of_flags(request: Request, data: CompatibilityData) -> list[NamedFramework]:
