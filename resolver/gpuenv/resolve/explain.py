@@ -25,6 +25,7 @@ from .graph import (
     NodeRequirement,
     PackageRequirement,
     Release,
+    Variant,
 )
 from .release_facts import ReleaseFacts, python_text
 from .resolution import ImpossibleError

@@ -31,11 +31,12 @@ def read_request(
         InputError: an unknown framework, an invalid text, a framework twice after --framework, or
             texts that leave no build of a framework.
     """
+    names = framework_names(data)
     named = _frameworks_of_flags(request, data)
     others: list[Requirement] = []
     for text in request.requirements:
         requirement = parse_requirement(text)
-        framework = framework_of(requirement, data)
+        framework = framework_of(requirement, names)
         if framework is None:
             others.append(requirement)
         elif requirement.marker is None or environment.marker(requirement.marker, ()):
@@ -45,18 +46,27 @@ def read_request(
     return rows, tuple(others)
 
 
-def framework_of(requirement: Requirement, data: CompatibilityData) -> Framework | None:
-    """Return the framework that a requirement means; None for any other package and for a URL."""
-    if requirement.url is not None:
-        return None
-    framework = data.framework(requirement.name)
-    if framework is not None:
-        return framework
+def framework_names(data: CompatibilityData) -> dict[str, Framework]:
+    """Return {name of a framework, or of a distribution that installs it: the framework}."""
+    names: dict[str, Framework] = {}
     for framework in data.all_frameworks():
-        names = {normalize_name(framework.distribution), *map(_distribution, framework.ways)}
-        if requirement.name in names or _is_cpu_distribution(requirement.name, framework):
-            return framework
-    return None
+        names[framework.name] = framework
+        names[normalize_name(framework.distribution)] = framework
+        for way in framework.ways:
+            names[_distribution(way)] = framework
+            if not way.carriers:
+                names[_cpu_distribution(framework)] = framework
+    return names
+
+
+def framework_of(requirement: Requirement, names: Mapping[str, Framework]) -> Framework | None:
+    """Return the framework that a requirement means; None for any other package and for a URL.
+
+    Args:
+        requirement: the requirement.
+        names: `framework_names`.
+    """
+    return None if requirement.url is not None else names.get(requirement.name)
 
 
 def with_versions(
@@ -66,9 +76,10 @@ def with_versions(
 
     A framework that is only a dependency gets a constraint: a requirement would make it more.
     """
+    names = framework_names(data)
     named = set()
     for text in (*request.frameworks, *request.requirements):
-        framework = framework_of(parse_requirement(text), data)
+        framework = framework_of(parse_requirement(text), names)
         if framework is not None:
             named.add(framework.name)
     texts = {name: f"{name}=={version}" for name, version in versions.items()}
@@ -137,9 +148,9 @@ def _common_ways(
 
 def _named_ways(framework: Framework, requirement: Requirement) -> list[Way]:
     """Return the ways that a requirement means, by its extras or else by its name."""
-    if _is_cpu_distribution(requirement.name, framework):
-        return [way.replace(requires=(requirement.name,)) for way in _cpu_ways(framework)]
     ways = list(framework.ways)
+    if requirement.name == _cpu_distribution(framework):
+        return [way.replace(requires=(requirement.name,)) for way in ways if not way.carriers]
     if requirement.name != framework.name:
         ways = [way for way in ways if _distribution(way) == requirement.name]
     by_extra = []
@@ -173,13 +184,9 @@ def _with_extras(way: Way, extras: Sequence[str]) -> Way:
     return way.replace(requires=(*way.requires, further))
 
 
-def _is_cpu_distribution(name: str, framework: Framework) -> bool:
-    """Return whether a name is that of a distribution for the CPU only, as tensorflow-cpu is."""
-    return name == f"{framework.name}-cpu" and bool(_cpu_ways(framework))
-
-
-def _cpu_ways(framework: Framework) -> list[Way]:
-    return [way for way in framework.ways if not way.carriers]
+def _cpu_distribution(framework: Framework) -> str:
+    """Return the name of a framework's distribution for the CPU only, such as tensorflow-cpu."""
+    return f"{framework.name}-cpu"
 
 
 def _distribution(way: Way) -> str:

@@ -5,18 +5,18 @@ Each change is solved before it is offered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import Host, Plan, Request, Value
+from ..model import Framework, Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
 from .graph import FrameworkId, Identifier, NodeRequirement, PackageId
-from .requested import framework_of
+from .requested import framework_names, framework_of
 
 MAX_CHANGES = 6
 MAX_GPUS = 6  # compute capabilities that are tried
@@ -255,18 +255,19 @@ def _places_of_groups(
     alternatives: Alternatives, groups: Sequence[Roots]
 ) -> list[frozenset[Place]]:
     """Return the texts of the request that each group comes from."""
+    names = framework_names(alternatives.data)
     places: dict[Identifier, set[Place]] = {}
     for place, text in _texts(alternatives.request):
-        places.setdefault(_identifier(alternatives, text), set()).add(place)
+        places.setdefault(_identifier(text, names), set()).add(place)
     return [
         frozenset().union(*(places.get(root.identifier, ()) for root in group)) for group in groups
     ]
 
 
-def _identifier(alternatives: Alternatives, text: str) -> Identifier:
+def _identifier(text: str, names: Mapping[str, Framework]) -> Identifier:
     """Return the node of a text of the request."""
     parsed = parse_requirement(text)
-    framework = framework_of(parsed, alternatives.data)
+    framework = framework_of(parsed, names)
     if framework is None:
         return PackageId.of(parsed.name)
     if is_single_distribution(framework):
