@@ -539,8 +539,8 @@ def lock_messages() -> dict[str, list[str]]:
         "lock: stale": state("stale", differences=(driver, text_list, long_list)),
         "lock: tampered": state("tampered", detail="pylock.h100.toml: was edited"),
         "lock: unreadable": state("unreadable", detail="pylock.h100.toml: is not TOML"),
-        "init": locks.beginning_lines(begun, HOST),
-        "init: no GPU": locks.beginning_lines(begun, NO_GPU),
+        "init": locks.beginning_lines(begun, [HOST]),
+        "init: no GPU": locks.beginning_lines(begun, [NO_GPU]),
         "sync": locks.chosen_lines(PROJECT, PROFILES[:1], fresh),
         "sync: two fit": locks.chosen_lines(PROJECT, PROFILES, stale),
     }

@@ -44,6 +44,7 @@ driver = "550.54.14"
 [tool.gpuenv.profiles.h100]
 gpu = "H100"
 driver = "580.65.06"
+separate-versions = true
 
 [tool.gpuenv.profiles.ci]
 gpu = "none"
@@ -699,6 +700,50 @@ def test_init(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
     assert [profile.name for profile in gpuenv.read_project(str(folder)).profiles] == case[
         "profiles"
     ]
+
+
+FURTHER = b"""\
+# a comment
+[tool.gpuenv]  # another one
+frameworks = ["torch", "cupy"]
+python = "3.12"
+
+[tool.gpuenv.profiles.v100]
+gpu = "V100"
+driver = "550.54.14"
+
+[tool.other]
+"""
+
+
+@named("further")
+def test_init_adds_profiles(case: dict[str, Any], tmp_path: Path, call: Call) -> None:
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    path = folder / "pyproject.toml"
+    path.write_bytes(FURTHER)
+    files = []
+    for number, facts in enumerate(case.get("hosts", ())):
+        files.append(f"{number}.json")
+        host = gpuenv.describe(python="3.12", platform="linux-x86_64", **facts)
+        api.write_host(host, str(folder / files[-1]))
+    done = call(folder, "init", "--json", *case.get("args", ()), *files)
+    assert done.status == 0, done.err
+    document = json.loads(done.out)
+    assert document["profiles"] == list(case["profiles"])
+    assert document["covered"] == case.get("covered", [])
+    content = path.read_bytes()
+    assert content.startswith(FURTHER)
+    assert (content == FURTHER) == (not case["profiles"])
+    profiles = tomllib.loads(content.decode())["tool"]["gpuenv"]["profiles"]
+    assert profiles.pop("v100") == {"gpu": "V100", "driver": "550.54.14"}
+    assert profiles == case["profiles"]
+    names = [profile.name for profile in gpuenv.read_project(str(folder)).profiles]
+    assert names == ["v100", *case["profiles"]]
+    if "--name" not in case.get("args", ()):  # a second time there is nothing to add
+        done = call(folder, "init", "--json", *case.get("args", ()), *files)
+        assert json.loads(done.out)["profiles"] == []
+        assert path.read_bytes() == content
 
 
 def test_init_then_lock_then_check(tmp_path: Path) -> None:

@@ -351,12 +351,14 @@ class CondaOptions(Value):
 class IndexOptions(Value):
     """Where packages come from.
 
-    `index_url` replaces the default index and disables the snapshot.
+    `index_url` replaces the default index and disables the snapshot. `no_index` leaves only
+    `find_links`.
     """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
     offline: bool = False
     refresh: bool = False
     exclude_newer: str | None = None
@@ -425,7 +427,8 @@ class Lock(Value):
     """The content of a lock file. Read back from a file it equals the lock that was written.
 
     `inputs` describe the profile of a project that was locked, as (key, value) pairs; a value is a
-    text, a flag or several texts.
+    text, a flag or several texts. `warnings` are errors.Reason values: the frameworks that do not
+    use the GPU of the host.
     """
 
     pins: tuple[Pin, ...]
@@ -439,6 +442,7 @@ class Lock(Value):
     data: str = ""
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
+    warnings: tuple[Any, ...] = ()
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
 

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
-from ..model import Host, Lock, Plan, Value
+from ..model import Host, IndexOptions, Lock, Plan, Request, Value
 from . import environments
-from .data import compatibility_data, data_version
+from .data import compatibility_data, data_version, matrix_catalog
 from .hosts import describe, with_python_of
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..project.init import Beginning
     from ..project.profiles import Profile, Project, State
+    from ..project.shared_versions import SharedVersion
 
 
 class LockedProfile(Value):
@@ -28,6 +29,16 @@ class LockedProfile(Value):
     old: Lock | None
     new: Lock
     warnings: tuple[Reason, ...] = ()
+
+
+class LockedProject(Value):
+    """The new locks of profiles.
+
+    `shared` are the frameworks of which profiles have, or would have, different versions.
+    """
+
+    profiles: tuple[LockedProfile, ...]
+    shared: tuple[SharedVersion, ...]
 
 
 class FittingLock(Value):
@@ -81,33 +92,29 @@ def profile_host(profile: Profile) -> Host:
     )
 
 
-def begin_project(folder: str, host: Host, frameworks: Sequence[str] = ()) -> Beginning:
-    """Write a first [tool.gpuenv] into the pyproject.toml of a folder.
+def begin_project(
+    folder: str, hosts: Sequence[Host], frameworks: Sequence[str] = (), *, name: str = ""
+) -> Beginning:
+    """Write a first [tool.gpuenv] into the pyproject.toml of a folder, or add profiles to it.
 
     Args:
         folder: the folder, "" for the working folder.
-        host: its GPUs become a profile.
-        frameworks: the frameworks; () finds them in the files of the project.
+        hosts: the GPUs of each become a profile.
+        frameworks: the frameworks of a first table; () finds them in the files of the project.
+        name: the name of the new profile; "" names each by its GPUs.
 
     Raises:
-        InputError: there is such a table already, no framework was found, or the file cannot be
-        written.
+        InputError: no framework was found, a profile cannot be added, or the file cannot be
+            written.
     """
     from ..project import init
 
     begun = init.begin(
-        folder, host, compatibility_data(), frameworks=tuple(frameworks), name=_profile_name(host)
+        folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name
     )
-    init.write(begun)
+    if begun.addition:
+        init.write(begun)
     return begun
-
-
-def _profile_name(host: Host) -> str:
-    """Return a name for the profile of a host, by its GPUs: "h100", "h100-v100", "gpu"."""
-    from ..compat.data import gpu_key
-
-    keys = dict.fromkeys(gpu_key(gpu.name) for gpu in host.gpus)
-    return "-".join(key for key in keys if key) or "gpu"
 
 
 # ---- lock ----------------------------------------------------------------------------------------
@@ -121,7 +128,7 @@ def lock_profile(
     offline: bool = False,
     refresh: bool = False,
 ) -> tuple[Lock, Plan]:
-    """Solve for a profile; nothing is written.
+    """Solve for a profile alone; nothing is written.
 
     Args:
         profile: the profile.
@@ -136,10 +143,30 @@ def lock_profile(
     from ..project import profiles
 
     options = profiles.index_options(profile, folder, offline=offline, refresh=refresh)
-    request = profiles.request(profile, preferences)
-    plan = environments.solve(request, profile_host(profile), options)
-    lock = environments.lock(plan).replace(inputs=profiles.inputs(profile))
-    return lock, plan
+    plan = _solve_profile(profile, profiles.request(profile, preferences), options, {})
+    return _lock_of(profile, plan), plan
+
+
+def _solve_profile(
+    profile: Profile, request: Request, options: IndexOptions, versions: Mapping[str, str]
+) -> Plan:
+    """Solve for a profile with given versions of frameworks, which the plan's request leaves out.
+
+    They are a choice among the solutions of the profile, like the pins of an earlier lock.
+    """
+    from ..resolve.plan import digest
+    from ..resolve.requested import with_versions
+
+    changed = with_versions(request, versions, compatibility_data())
+    plan = environments.solve(changed, profile_host(profile), options, changes=not versions)
+    plan = plan.replace(request=request)
+    return plan.replace(digest=digest(plan))
+
+
+def _lock_of(profile: Profile, plan: Plan) -> Lock:
+    from ..project.profiles import inputs
+
+    return environments.lock(plan).replace(inputs=inputs(profile))
 
 
 def lock_profiles(
@@ -150,8 +177,11 @@ def lock_profiles(
     offline: bool = False,
     refresh: bool = False,
     warn: Callable[[str], None],
-) -> list[LockedProfile]:
+) -> LockedProject:
     """Solve for several profiles; nothing is written. An error names the profile that it is about.
+
+    All profiles of the project get one version of each framework, unless a profile says otherwise
+    or there is no such version. The locks of profiles that are not named stay as they are.
 
     Args:
         folder: the folder of the project, "" for the working folder.
@@ -165,37 +195,63 @@ def lock_profiles(
         InputError: an unknown profile or package, or a folder that cannot be written.
         NoSolutionError: there is no solution for a profile.
     """
-    from ..project.profiles import preferences
+    from ..project.profiles import index_options, preferences, request
+    from ..project.shared_versions import share_versions
 
     project = read_project(folder)
     profiles = project.select(names)
     where = folder or "."
     if not os.access(where, os.W_OK | os.X_OK):
         raise InputError(f"the folder {where} cannot be written")
-    paths = {profile.name: project.lock_path(profile) for profile in profiles}
-    old = {name: _earlier_lock(path, warn) for name, path in paths.items()}
-    _check_upgrade(upgrade, project, old)
-    locked = []
-    for profile in profiles:
-        earlier = old[profile.name]
-        keep = preferences(earlier, upgrade)
+    selected = {profile.name for profile in profiles}
+    old: dict[str, Lock | None] = {}
+    for profile in project.profiles:
+        # The lock of another profile only says which versions it has.
+        tell = warn if profile.name in selected else _ignore
+        old[profile.name] = _earlier_lock(project.lock_path(profile), tell)
+    _check_upgrade(upgrade, project, {name: old[name] for name in selected})
+
+    def solve(profile: Profile, versions: Mapping[str, str]) -> Plan:
+        options = index_options(profile, folder, offline=offline, refresh=refresh)
+        keep = preferences(old[profile.name], upgrade)
         try:
-            new, plan = lock_profile(
-                profile, folder, preferences=keep, offline=offline, refresh=refresh
-            )
+            return _solve_profile(profile, request(profile, keep), options, versions)
         except GpuEnvError as error:
             error.message = _with_profile(error, profile)
             raise
+
+    plans, shared = share_versions(
+        project.profiles, selected, _versions_of_locks(old), solve, _known_versions
+    )
+    locked = []
+    for profile in profiles:
+        plan = plans[profile.name]
         locked.append(
             LockedProfile(
                 profile=profile,
-                path=paths[profile.name],
-                old=earlier,
-                new=new,
+                path=project.lock_path(profile),
+                old=old[profile.name],
+                new=_lock_of(profile, plan),
                 warnings=plan.warnings,
             )
         )
-    return locked
+    return LockedProject(profiles=tuple(locked), shared=shared)
+
+
+def _ignore(line: str) -> None:
+    del line
+
+
+def _versions_of_locks(locks: Mapping[str, Lock | None]) -> dict[str, dict[str, str]]:
+    """Return the versions of the frameworks in each lock that there is."""
+    from ..project.shared_versions import versions_of
+
+    return {name: versions_of(lock) for name, lock in locks.items() if lock is not None}
+
+
+def _known_versions(framework: str, platform: str) -> list[str]:
+    releases = matrix_catalog().entry(framework, platform).releases
+    return [release.version for release in releases]
 
 
 def _with_profile(error: GpuEnvError, profile: Profile) -> str:

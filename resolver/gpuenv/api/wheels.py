@@ -55,6 +55,7 @@ def solve_from(
     from ..index.factory import open_indexes
     from ..requirements.target import TargetEnvironment, parse_requirement
     from ..resolve import solver
+    from ..resolve.requested import read_request
 
     data = compatibility_data()
     snapshot, index = open_indexes(options, data.folder)
@@ -65,7 +66,7 @@ def solve_from(
 
     if wrap is None:
         constraints = [parse_requirement(text) for text in request.constraints]
-        index.start_prefetch(solver.read_request(request, data)[1], constraints, target)
+        index.start_prefetch(read_request(request, data, target)[1], constraints, target)
     try:
         plan = solver.solve(
             request,

@@ -1,21 +1,33 @@
-"""`gpuenv init`: write a first [tool.gpuenv] into pyproject.toml."""
+"""`gpuenv init`: write a first [tool.gpuenv] into pyproject.toml, or add profiles to it."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
 from .. import api
+from ..errors import InputError
+from ..model import Host
 from ..render import locks as render
-from .host_args import add_host_flags, read_host_flags
+from .host_args import add_host_flags, read_host_flags, used_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 
-HELP = "write a first [tool.gpuenv] into pyproject.toml"
+HELP = "write a first [tool.gpuenv] into pyproject.toml, or add profiles to it"
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv init`."""
+    parser.add_argument(
+        "host_files",
+        metavar="HOST.json",
+        nargs="*",
+        help="make a profile of each of these hosts, which `gpuenv detect -o` wrote"
+        " (default: this host, or the one of the flags)",
+    )
     add_project_flag(parser)
+    parser.add_argument(
+        "--name", metavar="NAME", default="", help="the name of the profile (default: by its GPUs)"
+    )
     parser.add_argument(
         "--framework",
         metavar="NAME[SPEC]",
@@ -38,18 +50,32 @@ def add_project_flag(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Write the table and print what it has."""
-    host = read_host_flags(arguments, need_gpu=False)
-    begun = api.begin_project(arguments.project, host, arguments.framework)
+    """Write the table or the profiles, and print what was written."""
+    hosts = _hosts(arguments)
+    begun = api.begin_project(
+        arguments.project, hosts, arguments.framework, name=arguments.name
+    )
     if arguments.json:
         print_json(
             {
                 "path": begun.path,
                 "frameworks": list(begun.frameworks),
                 "profiles": list(begun.profiles),
+                "covered": list(begun.covered),
                 "python": begun.python,
             }
         )
     else:
-        print_lines(render.beginning_lines(begun, host))
+        print_lines(render.beginning_lines(begun, hosts))
     return 0
+
+
+def _hosts(arguments: Namespace) -> list[Host]:
+    """Return the hosts of the files, or the one of the flags."""
+    if not arguments.host_files:
+        return [read_host_flags(arguments, need_gpu=False)]
+    flags = used_flags(arguments)
+    if flags:
+        message = f"{flags[0]}: a host file describes its host alone"
+        raise InputError(message, hint="give host files or host flags")
+    return [api.read_host(path) for path in arguments.host_files]

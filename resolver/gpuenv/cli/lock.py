@@ -72,7 +72,7 @@ def _is_file_name(text: str) -> bool:
 
 def _lock(arguments: Namespace, names: Sequence[str]) -> int:
     """Lock all profiles before the first file is written."""
-    locked_profiles = api.lock_profiles(
+    project = api.lock_profiles(
         arguments.project,
         names,
         upgrade=arguments.upgrade,
@@ -80,11 +80,12 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         refresh=arguments.refresh,
         warn=lambda line: print(f"gpuenv: {line}", file=sys.stderr),
     )
-    documents = []
-    for locked in locked_profiles:
+    documents, changed = [], False
+    for locked in project.profiles:
         path, new = locked.path, locked.new
         status = api.write_profile_lock(path, new)
         changes = compare(locked.old, new)
+        changed = changed or status == "written"
         if arguments.json:
             document = render.lock_json(path, locked.profile.name, status, new, changes)
             documents.append(document)
@@ -93,7 +94,10 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         else:
             print_lines(render.lock_lines(path, locked.old, new, changes, locked.warnings))
     if arguments.json:
-        print_json({"profiles": documents})
+        shared = render.shared_versions_json(project.shared)
+        print_json({"profiles": documents, "frameworks": shared})
+    elif changed and project.shared:
+        print_lines(render.shared_versions_lines(project.shared, some=bool(names)))
     return 0
 
 

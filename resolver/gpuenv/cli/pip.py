@@ -6,7 +6,6 @@ cannot follow (a build from a folder, another target) are refused, with what to 
 
 from __future__ import annotations
 
-import os
 from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -203,23 +202,6 @@ def _read_unknown(arguments: Namespace) -> None:
     arguments.requirement = [*arguments.requirement, *arguments.unknown]
 
 
-def _read_no_index(arguments: Namespace) -> None:
-    """With --no-index, let the first folder of --find-links replace every index."""
-    if not arguments.no_index:
-        return
-    folders = [link for link in arguments.find_links if "://" not in link]
-    if not folders:
-        raise InputError("--no-index: without a folder in --find-links nothing can be found")
-    folder = os.path.expanduser(folders[0])
-    if not os.path.isdir(folder):
-        raise InputError(f"--find-links {folders[0]} does not exist")
-    from urllib.parse import quote
-
-    arguments.index_url = f"file://{quote(os.path.abspath(folder))}"
-    arguments.extra_index_url = []
-    arguments.offline = arguments.default_index_only = True
-
-
 # ---- the command ---------------------------------------------------------------------------------
 
 
@@ -235,7 +217,6 @@ def run(arguments: Namespace) -> int:
 
     arguments.python = inplace.installable_python(arguments.python)
     target = inplace.InplaceTarget(arguments.python)
-    _read_no_index(arguments)
     request, options, host = read_request(
         arguments, lambda: read_host_flags(arguments, need_gpu=False)
     )

@@ -100,6 +100,9 @@ def _add_index_flags(parser: ArgumentParser) -> None:
         "--find-links", metavar="DIR", action="append", default=[], help="use a folder of wheels"
     )
     group.add_argument(
+        "--no-index", action="store_true", help="use no index, only the folders of --find-links"
+    )
+    group.add_argument(
         "--default-index-only",
         action="store_true",
         help="use no index that belongs to a framework",
@@ -223,6 +226,7 @@ def read_request(
         index_url=arguments.index_url,
         extra_index_urls=tuple(arguments.extra_index_url),
         find_links=tuple(arguments.find_links),
+        no_index=arguments.no_index or os.environ.get("GPUENV_NO_INDEX", "0") not in ("", "0"),
         offline=arguments.offline,
         refresh=arguments.refresh,
         exclude_newer=request.exclude_newer,
@@ -240,6 +244,9 @@ def read_request(
 
         files = read_files(arguments.requirements, arguments.constraints)
         request, options = _merged(request, options, files)
+    if options.no_index and not options.find_links:
+        hint = "name a folder of wheels: --find-links DIR"
+        raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
     if not request.frameworks and not request.requirements:
         raise InputError(
             "nothing to solve: give --framework NAME or a REQUIREMENT",
@@ -300,6 +307,7 @@ def _merged(
         index_url=own_url or file_url,
         extra_index_urls=_joined(options.extra_index_urls, asked.extra_index_urls),
         find_links=_joined(options.find_links, asked.find_links),
+        no_index=options.no_index or asked.no_index,
     )
     return request, options
 

@@ -26,7 +26,7 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
 
     The snapshot supplies packages only if the default index is pip's built-in one, since its file
     locations are relative to that index's file store. It has no upload times and is not refreshed,
-    so --exclude-newer and --refresh disable it, too.
+    so --exclude-newer and --refresh disable it, too. --no-index disables every index with it.
 
     Args:
         options: the user's options.
@@ -43,15 +43,21 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
     uses_snapshot = (
         default.builtin
         and options.index_url is None
+        and not options.no_index
         and not options.exclude_newer
         and not options.refresh
     )
     opener = _Opener(options, cache, default.cert)
+    default_source = None
+    extra_urls: tuple[str, ...] = ()
+    if not options.no_index:
+        default_source = opener.lazy(options.index_url or default.url)
+        extra_urls = options.extra_index_urls
     index = MultiIndex(
-        default=opener.lazy(options.index_url or default.url),
+        default=default_source,
         find_links=opener.find_links() if options.find_links else None,
         snapshot=snapshot if uses_snapshot else None,
-        extra=[opener.index(url) for url in options.extra_index_urls],
+        extra=[opener.index(url) for url in extra_urls],
         direct=LazyIndex(DIRECT_URL, opener.direct_files),
         offline=options.offline,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..errors import Reason
 from ..model import Choice, Host, Lock, Needs, Value, parse_pair, parse_release
 from ..serialize import host_from_plain, to_plain
 
@@ -107,6 +108,21 @@ def _read_choices(value: object, where: str, read_pair: ReadPair) -> tuple[Choic
     return tuple(choices)
 
 
+def _read_warnings(value: object, where: str, _: ReadPair) -> tuple[Reason, ...]:
+    warnings = []
+    for item in _read_list(value, where):
+        fields: dict[str, str] = {}
+        for name, text in read_table(item, where).items():
+            if name not in Reason._fields or not isinstance(text, str):
+                raise ValueError(f"{where}.{name} must not be {text!r}")
+            fields[name] = text
+        missing = {"code", "subject", "need", "have"} - set(fields)
+        if missing:
+            raise ValueError(f"{where}.{min(missing)} is missing")
+        warnings.append(Reason(**fields))
+    return tuple(warnings)
+
+
 _PAIRS = {"cuda", "glibc", "python"}
 _LISTS_OF_TEXTS = {"sass", "ptx"}
 _TEXTS = {
@@ -188,6 +204,7 @@ FIELDS = (
     LockField(name="inputs", read=_read_inputs, table=True, optional=True, in_conda=False),
     LockField(name="needs", read=_read_needs, table=True),
     LockField(name="choices", read=_read_choices, table=True),
+    LockField(name="warnings", read=_read_warnings, table=True, optional=True, in_conda=False),
     LockField(name="host", read=_read_host, table=True),
 )
 

@@ -22,6 +22,8 @@ from .format import PYLOCK, Document
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "content", *(field.key for field in FIELDS)}
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
+# What a lock says to whoever installs it. Other warnings are about the data or about the machine.
+_KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused"})
 _SHA256_LENGTH = 64
 
 
@@ -43,6 +45,7 @@ def lock(plan: Plan) -> Lock:
         allow_sdist=plan.request.allow_sdist,
         data=plan.data,
         digest=plan.digest,
+        warnings=tuple(one for one in plan.warnings if one.code in _KEPT_WARNINGS),
     )
 
 

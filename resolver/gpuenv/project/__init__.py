@@ -1,6 +1,7 @@
 """The profiles in [tool.gpuenv] of a repository's pyproject.toml.
 
-profiles  a profile as a value, what it asks for, and whether its lock is up to date
-read      read and check the table
-init      write a first table for a repository
+profiles         a profile as a value, what it asks for, and whether its lock is up to date
+read             read and check the table
+shared_versions  one version of each framework for all profiles
+init             write a first table for a repository, and add profiles to it
 """

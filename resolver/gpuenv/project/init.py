@@ -1,4 +1,4 @@
-"""Write a first [tool.gpuenv] for a repository, from its files and a host."""
+"""Write a first [tool.gpuenv] for a repository, from its files and hosts; add profiles to it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from ..atomic_write import write_whole
-from ..compat.data import CompatibilityData
+from ..compat.data import CompatibilityData, gpu_key
 from ..errors import InputError
-from ..model import Framework, Gpu, Host, Requirement, Value, parse_pair, show_pair
+from ..model import (
+    Framework,
+    Gpu,
+    Host,
+    Requirement,
+    Value,
+    parse_pair,
+    parse_release,
+    show_pair,
+)
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
 from ..serialize import read_toml
 from .profiles import GLIBC, PLATFORM
-from .read import FILE, has_table
+from .read import FILE, NAME_CHARACTERS, has_table
 
 _IMPORT = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -25,9 +34,11 @@ _HEADER = """\
 
 
 class Beginning(Value):
-    """A first table, not written yet.
+    """A first table, or further profiles, not written yet.
 
-    `addition` is the text to append to the file `path`. The other fields are what it contains.
+    `addition` is the text to append to the file `path`, "" if there is nothing to add.
+    `frameworks` and `python` are those of the first table, () and "" if there is a table already.
+    `profiles` are the new ones. `covered` are profiles that were there for one of the hosts.
     """
 
     path: str
@@ -35,34 +46,43 @@ class Beginning(Value):
     frameworks: tuple[str, ...]
     profiles: tuple[str, ...]
     python: str
+    covered: tuple[str, ...] = ()
 
 
 def begin(
     folder: str,
-    host: Host,
+    hosts: Sequence[Host],
     data: CompatibilityData,
     *,
     frameworks: Sequence[str] = (),
-    name: str = "gpu",
+    name: str = "",
 ) -> Beginning:
-    """Return a first [tool.gpuenv] for a repository; nothing is written.
+    """Return a first [tool.gpuenv] for a repository, or further profiles; nothing is written.
 
     Args:
         folder: the folder of the repository, "" for the working folder.
-        host: its GPUs become a profile. Another profile, for CI, has no GPU.
+        hosts: the GPUs of each become a profile. A first table also has a profile without a GPU,
+            for CI.
         data: the compatibility data, which knows the frameworks and the GPUs.
         frameworks: the frameworks; () takes those that pyproject.toml, requirements*.txt or the
             imports of *.py name.
-        name: the name of the profile with the GPUs.
+        name: the name of the new profile; "" names each by its GPUs.
 
     Raises:
-        InputError: there is such a table already, or no framework was found.
+        InputError: no framework was found, or a profile cannot be named or added.
     """
     path = os.path.join(folder, FILE)
     document = _read_document(path)
-    if host.gpus and host.driver is None:
-        hint = "give the oldest that it must run on: --driver 580.65.06"
-        raise InputError("the driver of the GPU profile is not known", hint=hint)
+    hosts = _distinct_hosts(hosts, data)
+    if not set(name) <= NAME_CHARACTERS:
+        raise InputError(f"--name {name}: must consist of letters, digits, - and _")
+    if name and len(hosts) > 1:
+        raise InputError(f"--name {name}: is for one host", hint="leave it out")
+    if has_table(document):
+        if frameworks:
+            message = f"--framework {frameworks[0]}: {path} has a [tool.gpuenv] with its own"
+            raise InputError(message, hint="edit the table")
+        return _further_profiles(path, document, hosts, data, name)
     dependencies = _strings(_table(document, "project").get("dependencies"))
     file_requirements = _requirements_of_files(folder)
     if not frameworks:
@@ -71,7 +91,7 @@ def begin(
     if not frameworks:
         message = f"{FILE}, requirements*.txt and the imports of *.py name no framework"
         raise InputError(message, hint="name one: gpuenv init --framework torch")
-    python = _choose_python(folder, document, host)
+    python = _choose_python(folder, document, hosts[0])
     _check_frameworks(frameworks, data)
     lines = ["[tool.gpuenv]", f"frameworks = {_toml_list(frameworks)}"]
     if dependencies:
@@ -81,7 +101,7 @@ def begin(
         if other_requirements:
             lines.append(f"requirements = {_toml_list(other_requirements)}")
     lines.append(f"python = {_toml_string(python)}")
-    profiles = _profile_tables(name, host, frameworks, data)
+    profiles = _profile_tables(name, hosts, frameworks, data)
     for table in profiles.values():
         lines += ["", *table]
     return Beginning(
@@ -93,8 +113,119 @@ def begin(
     )
 
 
+def _further_profiles(
+    path: str,
+    document: Mapping[str, object],
+    hosts: Sequence[Host],
+    data: CompatibilityData,
+    name: str,
+) -> Beginning:
+    """Return the profiles of hosts that a [tool.gpuenv] does not have yet."""
+    table = _table(document, "tool", "gpuenv")
+    if not {"frameworks", "requirements", "project-dependencies"} & set(table):
+        hint = 'name some: frameworks = ["torch"]'
+        raise InputError(f"{path}: has a [tool.gpuenv] without frameworks", hint=hint)
+    profiles = _table(table, "profiles")
+    taken = set(profiles)
+    if name in taken:
+        raise InputError(f"--name {name}: {path} has a profile of that name")
+    covered: list[str] = []
+    lines: list[str] = []
+    names: list[str] = []
+    for host in hosts:
+        same = _profile_for(host, profiles, data)
+        if same is not None:
+            _check_driver(path, same, _table(profiles, same), host)
+            covered.append(same)
+            continue
+        new = name or _free_name(profile_name(host), {*taken, *names})
+        names.append(new)
+        lines += ["", *_profile_lines(new, host, _strings(table.get("frameworks")), data)]
+    addition = "\n".join(lines[1:])
+    if addition:
+        addition += "\n"
+    return Beginning(
+        path=path,
+        addition=addition,
+        frameworks=(),
+        profiles=tuple(names),
+        python="",
+        covered=tuple(covered),
+    )
+
+
+def _profile_for(
+    host: Host, profiles: Mapping[str, object], data: CompatibilityData
+) -> str | None:
+    """Return the profile with the GPUs and the platform of a host; None if there is none."""
+    for name in profiles:
+        profile = _table(profiles, name)
+        gpu = profile.get("gpu")
+        texts = [gpu] if isinstance(gpu, str) else _strings(gpu)
+        count = profile.get("count")
+        if isinstance(count, int):
+            texts *= count
+        wanted = [_gpu_text(one, data) for one in host.gpus] or ["none"]
+        same_gpus = sorted(map(gpu_key, texts)) == sorted(map(gpu_key, wanted))
+        if same_gpus and profile.get("platform", PLATFORM) == host.platform:
+            return name
+    return None
+
+
+def _check_driver(path: str, name: str, profile: Mapping[str, object], host: Host) -> None:
+    """Raise InputError if a host has an older driver than its profile allows."""
+    driver = profile.get("driver")
+    if not isinstance(driver, str) or host.driver is None:
+        return
+    if parse_release(host.driver) < parse_release(driver):
+        message = f"{path}: profile {name} needs driver {driver}; a host has {host.driver}"
+        raise InputError(message, hint=f'set its driver = "{host.driver}"')
+
+
+def _free_name(name: str, taken: Set[str]) -> str:
+    """Return a name that no profile has: h100, h100-2, ..."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def profile_name(host: Host) -> str:
+    """Return a name for the profile of a host, by its GPUs: "h100", "h100-v100", "cpu"."""
+    if not host.gpus:
+        return "cpu"
+    keys = dict.fromkeys(gpu_key(gpu.name) for gpu in host.gpus)
+    return "-".join(key for key in keys if key) or "gpu"
+
+
+def _distinct_hosts(hosts: Sequence[Host], data: CompatibilityData) -> list[Host]:
+    """Return one host for each kind, with the oldest driver and glibc of that kind.
+
+    Raises:
+        InputError: the driver of a host with GPUs is not known.
+    """
+    distinct: dict[tuple[object, ...], Host] = {}
+    for host in hosts:
+        if host.gpus and host.driver is None:
+            hint = "give the oldest that it must run on: --driver 580.65.06"
+            raise InputError("the driver of the GPU profile is not known", hint=hint)
+        key = (host.platform, *sorted(_gpu_text(gpu, data) for gpu in host.gpus))
+        known = distinct.get(key)
+        distinct[key] = host if known is None else _oldest(known, host)
+    return list(distinct.values())
+
+
+def _oldest(host: Host, other: Host) -> Host:
+    """Return a host with the older driver and the older glibc of two hosts of one kind."""
+    drivers = [driver for driver in (host.driver, other.driver) if driver is not None]
+    glibcs = [glibc for glibc in (host.glibc, other.glibc) if glibc is not None]
+    driver = min(drivers, key=parse_release, default=None)
+    return host.replace(driver=driver, glibc=min(glibcs, default=None))
+
+
 def write(beginning: Beginning) -> None:
-    """Append a first table to its file; the bytes before it stay as they are.
+    """Append tables to their file; the bytes before them stay as they are.
 
     Raises:
         InputError: the table cannot be appended, or the file cannot be written.
@@ -134,13 +265,10 @@ def _separated(before: bytes, addition: str) -> bytes:
 
 
 def _read_document(path: str) -> Mapping[str, object]:
-    """Read a pyproject.toml, {} if there is none. InputError if it has a [tool.gpuenv]."""
+    """Read a pyproject.toml, {} if there is none."""
     if not os.path.lexists(path):
         return {}
-    document = read_toml(path)
-    if has_table(document):
-        raise InputError(f"{path}: has a [tool.gpuenv]", hint="edit it, or remove it first")
-    return document
+    return read_toml(path)
 
 
 def _table(document: Mapping[str, object], *names: str) -> Mapping[str, object]:
@@ -345,23 +473,29 @@ def _pinned_python(folder: str) -> tuple[int, int] | None:
 
 
 def _profile_tables(
-    name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData
+    name: str, hosts: Sequence[Host], frameworks: Sequence[str], data: CompatibilityData
 ) -> dict[str, list[str]]:
-    """Return the lines of each profile: one for the host's GPUs, and one for the CPU.
+    """Return the lines of each profile: those of the hosts' GPUs, and one for the CPU.
 
     Raises:
         InputError: there is no GPU, and no framework runs without one.
     """
-    tables = {}
-    if host.gpus:
-        tables[name] = _gpu_profile_lines(name, host, data)
-    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
-    if on_cpu:
-        tables["cpu"] = _cpu_profile_lines(on_cpu, frameworks)
-    elif not host.gpus:
-        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
-        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
+    tables: dict[str, list[str]] = {}
+    for host in hosts:
+        if host.gpus:
+            new = name or _free_name(profile_name(host), set(tables))
+            tables[new] = _gpu_profile_lines(new, host, data)
+    if not tables or any(_runs_without_gpu(text, data) for text in frameworks):
+        tables.setdefault("cpu", _cpu_profile_lines("cpu", frameworks, data))
     return tables
+
+
+def _profile_lines(
+    name: str, host: Host, frameworks: Sequence[str], data: CompatibilityData
+) -> list[str]:
+    if host.gpus:
+        return _gpu_profile_lines(name, host, data)
+    return _cpu_profile_lines(name, frameworks, data)
 
 
 def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[str]:
@@ -382,10 +516,17 @@ def _gpu_profile_lines(name: str, host: Host, data: CompatibilityData) -> list[s
     return lines
 
 
-def _cpu_profile_lines(on_cpu: Sequence[str], frameworks: Sequence[str]) -> list[str]:
+def _cpu_profile_lines(
+    name: str, frameworks: Sequence[str], data: CompatibilityData
+) -> list[str]:
+    """Return the lines of a profile without a GPU. InputError if all frameworks need one."""
+    on_cpu = [text for text in frameworks if _runs_without_gpu(text, data)]
+    if frameworks and not on_cpu:
+        message = f"{' and '.join(frameworks)} run on a GPU only, and this host has none"
+        raise InputError(message, hint="describe one: gpuenv init --gpu H100 --driver 580.65.06")
     lines = [
         "# for CI, and for machines without a GPU",
-        "[tool.gpuenv.profiles.cpu]",
+        f"[tool.gpuenv.profiles.{name}]",
         'gpu = "none"',
     ]
     if len(on_cpu) < len(frameworks):

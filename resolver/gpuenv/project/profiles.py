@@ -27,7 +27,8 @@ class Profile(Value):
     """A host to lock for, and the request. Texts are as in pyproject.toml.
 
     `gpus` holds one text for each device, () for none. `driver` is the oldest driver release that
-    the lock must run on.
+    the lock must run on. With `separate_versions` the profile has its own version of every
+    framework; `own_ranges` names those that its own table gives a version range.
     """
 
     name: str
@@ -42,9 +43,12 @@ class Profile(Value):
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
     default_index_only: bool = False
     pre: bool = False
     exclude_newer: str | None = None
+    separate_versions: bool = False
+    own_ranges: tuple[str, ...] = ()
 
     @property
     def filename(self) -> str:
@@ -162,6 +166,7 @@ def index_options(
         index_url=profile.index_url,
         extra_index_urls=profile.extra_index_urls,
         find_links=tuple(find_links),
+        no_index=profile.no_index,
         offline=offline,
         refresh=refresh,
         exclude_newer=profile.exclude_newer,
@@ -183,9 +188,11 @@ def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
         ("index-url", profile.index_url),
         ("extra-index-urls", profile.extra_index_urls),
         ("find-links", profile.find_links),
+        ("no-index", profile.no_index),
         ("default-index-only", profile.default_index_only),
         ("pre", profile.pre),
         ("exclude-newer", profile.exclude_newer),
+        ("separate-versions", profile.separate_versions),
     )
     return tuple((key, value) for key, value in rows if value)
 

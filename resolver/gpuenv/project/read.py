@@ -25,7 +25,7 @@ Dependencies = Callable[[str, Sequence[str], Sequence[str]], Sequence[str]]
 _Table = Mapping[str, Any]
 
 _MOST_GPUS = 64
-_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 # The keys of the tables, and the kinds of their values (see _KINDS). `gpu` has checks of its own.
 _SHARED_KEYS = {
@@ -33,11 +33,13 @@ _SHARED_KEYS = {
     "requirements": "strings",
     "constraints": "strings",
     "python": "string",
+    "separate-versions": "flag",
 }
 _INDEX_KEYS = {
     "index-url": "string",
     "extra-index-urls": "strings",
     "find-links": "strings",
+    "no-index": "flag",
     "default-index-only": "flag",
     "pre": "flag",
     "exclude-newer": "string",
@@ -164,6 +166,8 @@ class _Reader:
             self._check_url("tool.gpuenv.index-url", top["index-url"])
         for url in top.get("extra-index-urls", ()):
             self._check_url("tool.gpuenv.extra-index-urls", url)
+        if top.get("no-index") and not top.get("find-links"):
+            self._fail("tool.gpuenv.no-index", "needs find-links, the folders of the wheels")
 
     def _check_url(self, where: str, url: str) -> None:
         scheme, slashes, rest = url.partition("://")
@@ -183,7 +187,7 @@ class _Reader:
         return ()
 
     def _check_name(self, name: str, where: str, profiles: Mapping[str, Profile]) -> None:
-        if not name or not set(name) <= _NAME_CHARACTERS:
+        if not name or not set(name) <= NAME_CHARACTERS:
             message = f"{self.path}: {where}: {name!r} must consist of letters, digits, - and _"
             hint = "pip and uv accept a lock only as pylock.NAME.toml without a dot in NAME"
             raise InputError(message, hint=hint)
@@ -215,6 +219,7 @@ class _Reader:
             raise InputError(f"{self.path}: {where}.driver is missing", hint=hint)
         if "driver" in fields and not gpus:
             self._fail(f"{where}.driver", "is given, but the profile has no GPU")
+        own_frameworks = map(parse_requirement, fields.get("frameworks", ()))
         profile = Profile(
             name=name,
             frameworks=self._frameworks(*_shared(fields, top, where, "frameworks")),
@@ -231,9 +236,12 @@ class _Reader:
             index_url=top.get("index-url"),
             extra_index_urls=tuple(top.get("extra-index-urls", ())),
             find_links=tuple(top.get("find-links", ())),
+            no_index=top.get("no-index", False),
             default_index_only=top.get("default-index-only", False),
             pre=top.get("pre", False),
             exclude_newer=top.get("exclude-newer"),
+            separate_versions=bool(_shared(fields, top, where, "separate-versions")[0]),
+            own_ranges=tuple(one.name for one in own_frameworks if one.specifier),
         )
         if not profile.frameworks and not profile.requirements:
             self._fail(where, "asks for nothing: name frameworks or requirements")

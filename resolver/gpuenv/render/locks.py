@@ -9,6 +9,7 @@ from ..errors import Reason
 from ..model import Host, Lock, show_pair
 from ..project.init import Beginning
 from ..project.profiles import Comparison, Difference, Profile, Project, State
+from ..project.shared_versions import SharedVersion
 from ..serialize import to_plain
 from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
 from .values import (
@@ -18,8 +19,10 @@ from .values import (
     is_doubt,
     quantity_text,
     reason_text,
+    reasons_json,
 )
 
+REASONS_SHOWN = 4  # lines of reasons against a version in one profile
 LONGEST_LIST = 3  # a longer list is shown by what was added to it and removed from it
 
 
@@ -130,6 +133,62 @@ def lock_json(
     }
 
 
+# ---- the versions of several profiles -----------------------------------------------------------
+
+
+def shared_versions_lines(shared: Sequence[SharedVersion], *, some: bool = False) -> list[str]:
+    """Return where profiles have, or would have, different versions of a framework, and why.
+
+    Args:
+        some: whether only some profiles were locked.
+    """
+    lines = []
+    for framework in shared:
+        lines += wrapped(_shared_headline(framework), "")
+        for profile, version, reasons in framework.against:
+            lines.append(f"  {profile} cannot have {framework.framework} {version}:")
+            lines += [f"  {line}" for line in reason_lines(reasons, REASONS_SHOWN)]
+    if some and any(not (one.is_shared or one.separate) for one in shared):
+        lines.append("gpuenv lock without a name looks for one version for all profiles")
+    return lines
+
+
+def _shared_headline(framework: SharedVersion) -> str:
+    name, versions = framework.framework, dict(framework.versions)
+    if framework.is_shared:
+        version = next(iter(versions.values()))
+        alone = " and ".join(f"{profile} would get {other}" for profile, other in framework.alone)
+        return (
+            f"{name} {version} in all profiles; alone, {alone}"
+            " (separate-versions = true in its table allows it)"
+        )
+    text = ", ".join(f"{profile} {version}" for profile, version in versions.items())
+    line = f"{name} differs: {text}"
+    if framework.separate:
+        line += f"; pyproject.toml gives {' and '.join(framework.separate)} an own version"
+    return line
+
+
+def shared_versions_json(shared: Sequence[SharedVersion]) -> list[dict[str, Any]]:
+    """Return the "frameworks" of `lock --json`."""
+    documents = []
+    for framework in shared:
+        against = []
+        for profile, version, reasons in framework.against:
+            rows = reasons_json(reasons)
+            against.append({"profile": profile, "version": version, "reasons": rows})
+        documents.append(
+            {
+                "framework": framework.framework,
+                "versions": dict(framework.versions),
+                "alone": dict(framework.alone),
+                "separate": list(framework.separate),
+                "against": against,
+            }
+        )
+    return documents
+
+
 # ---- whether locks are up to date ---------------------------------------------------------------
 
 
@@ -192,12 +251,18 @@ def states_json(states: Sequence[State]) -> list[dict[str, Any]]:
 # ---- the commands of a project ------------------------------------------------------------------
 
 
-def beginning_lines(begun: Beginning, host: Host) -> list[str]:
+def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
     """Return what `gpuenv init` wrote, and what to do next."""
     profiles, frameworks = ", ".join(begun.profiles), ", ".join(begun.frameworks)
-    facts = f"{frameworks}; Python {begun.python}; profiles {profiles}"
-    lines = [f"wrote [tool.gpuenv] to {begun.path}: {facts}"]
-    if not host.gpus:
+    lines = [f"{begun.path}: profile {name} is for such a host already" for name in begun.covered]
+    if begun.frameworks:
+        facts = f"{frameworks}; Python {begun.python}; profiles {profiles}"
+        lines.append(f"wrote [tool.gpuenv] to {begun.path}: {facts}")
+    elif begun.profiles:
+        lines.append(f"added to {begun.path}: profiles {profiles}")
+    else:
+        return [*lines, "nothing was written"]
+    if begun.frameworks and not any(host.gpus for host in hosts):
         lines.append(
             "no GPU was found or described: add a profile for one, with its gpu and driver"
         )

@@ -67,6 +67,9 @@ _FOUND = {
 _SUBJECTS = {"lock": "the lock", "driver": "this host"}
 _NO_GPU = frozenset({"cuda-build", "needs-gpu"})
 _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
+# What comes before the need of a CPU build.
+_CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
+_STATED = frozenset({*_CPU_BUILD, "not-in-index"})
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.
@@ -132,7 +135,7 @@ def is_stated(code: str, need: str) -> bool:
     """Return whether a reason states a property of its subject, so that a colon introduces it."""
     if code in _KNOWN_BAD:
         return not need.startswith(_BAD_PAIR)
-    return code in ("cpu-build", "not-in-index") or code in _UNKNOWN_RELEASE
+    return code in _STATED or code in _UNKNOWN_RELEASE
 
 
 def found_text(code: str, have: str, *, plural: bool = False) -> str:
@@ -166,8 +169,8 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
     """Return what a sentence says about its subject."""
     if code == "two-owners":
         return f"has more than one owner: {have}"
-    if code == "cpu-build":
-        return f"{have}; this host needs {need}"
+    if code in _CPU_BUILD:
+        return f"{have}; {_CPU_BUILD[code]} {need}"
     if code == "not-in-index":
         return f"{have}{need.removeprefix('a wheel')}"  # ", for torch 2.15.0" if that needs it
     if code in _UNKNOWN_RELEASE:

@@ -42,7 +42,6 @@ _FLAGS = frozenset(
 )
 _IGNORED = frozenset({"--prefer-binary", "--only-binary"})  # only wheels are taken by default
 _HINTS_FOR_REFUSED = {
-    "--no-index": "give --offline and --find-links on the command line",
     "--no-binary": "wheels are preferred here; --allow-sdist NAME takes a source distribution "
     "where there is no wheel",
     "--trusted-host": "give the CA certificate of the index in REQUESTS_CA_BUNDLE",
@@ -94,6 +93,7 @@ class _Reader:
         self.index: tuple[str, str] | None = None  # (URL, where)
         self.extra_indexes: list[str] = []
         self.find_links: list[str] = []
+        self.no_index = False
         self.pre = False
 
     def result(self) -> RequirementSet:
@@ -116,6 +116,7 @@ class _Reader:
             index_url=None if self.index is None else self.index[0],
             extra_index_urls=tuple(dict.fromkeys(self.extra_indexes)),
             find_links=tuple(dict.fromkeys(self.find_links)),
+            no_index=self.no_index,
             pre=self.pre,
             origins=tuple(self.origins.items()),
         )
@@ -201,6 +202,8 @@ class _Reader:
             self.extra_indexes.append(value)
         elif option == "--find-links":
             self.find_links.append(_find_links(value, where, folder))
+        elif option == "--no-index":
+            self.no_index = True
         elif option == "--pre" or (option == "--all-releases" and value == ":all:"):
             self.pre = True
         elif option in ("--require-hashes", "--no-require-hashes"):

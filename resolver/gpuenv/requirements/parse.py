@@ -35,6 +35,7 @@ class RequirementSet(Value):
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    no_index: bool = False
     pre: bool = False
     requires_python: str | None = None
     origins: tuple[tuple[str, str], ...] = ()

@@ -1,6 +1,7 @@
 """The solver for wheels. resolvelib makes every resolution.
 
 - solver: solve() and the request as requirements
+- requested: the frameworks and the other requirements that a request names
 - graph: the nodes of the resolution graph, their requirements and candidates
 - candidates: the candidate store, which lists and orders releases
 - release_facts: what a release requires of the host and of other builds

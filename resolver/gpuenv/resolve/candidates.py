@@ -46,7 +46,7 @@ class CandidateStore:
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
         self._versions: dict[str, Versions] = {}
-        self._variants: dict[str, tuple[Variant, ...]] = {}
+        self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
@@ -70,6 +70,10 @@ class CandidateStore:
         """
         framework = self._framework_of.get(name)
         return framework is not None and framework.distribution == name
+
+    def is_in_data(self, name: str) -> bool:
+        """Return whether the compatibility data has every release of a distribution."""
+        return name in self._framework_of or self.data.is_library(name)
 
     # ---- releases of distributions
 
@@ -190,9 +194,9 @@ class CandidateStore:
         GPU; the newest version; SASS for every device, then PTX; the toolkit closest to the
         driver's CUDA version; the order of the data file.
         """
-        if framework.name not in self._variants:
-            self._variants[framework.name] = self._read_variants(framework)
-        return self._variants[framework.name]
+        if framework not in self._variants:
+            self._variants[framework] = self._read_variants(framework)
+        return self._variants[framework]
 
     def _read_variants(self, framework: Framework) -> tuple[Variant, ...]:
         ranked: list[tuple[tuple[int, tuple[int, int], int], Variant]] = []

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ..errors import Change, Explanation, Reason
-from ..model import Wheel
+from ..model import Framework, Wheel
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .conflicts import REQUEST, Trials, conflicting_groups, group_conflicts
@@ -25,6 +25,7 @@ from .graph import (
     NodeRequirement,
     PackageRequirement,
     Release,
+    Variant,
 )
 from .release_facts import ReleaseFacts, python_text
 from .resolution import ImpossibleError
@@ -109,12 +110,30 @@ def _framework_reasons(question: Question, root: FrameworkRequirement) -> Iterat
     variants = question.store.variants(root.framework)
     contains = question.store.environment.contains
     in_range = [one for one in variants if contains(root.specifier, one.version, True)]
+    yield from _cuda_platform_reasons(question.store, root.framework, in_range)
     if in_range:
         yield from _reasons_against_all(question, in_range)
         return
     for way in root.framework.ways:
         name = parse_requirement(way.requires[0]).name
         yield from _package_reasons(question, PackageRequirement(name, (), root.specifier))
+
+
+def _cuda_platform_reasons(
+    store: CandidateStore, framework: Framework, releases: Sequence[Variant]
+) -> Iterator[Reason]:
+    """Yield that the CUDA builds of a framework are for other platforms if no release has one."""
+    if not store.host.gpus or any(variant.way.carriers for variant in releases):
+        return
+    platforms = dict.fromkeys(platform for way in framework.ways for platform in way.platforms)
+    if platforms and store.host.platform not in platforms:
+        yield Reason(
+            code="platform",
+            subject=f"{framework.name} for CUDA",
+            need=" or ".join(platforms),
+            have=store.host.platform,
+            source=framework.source,
+        )
 
 
 def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:

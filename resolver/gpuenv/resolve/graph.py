@@ -146,17 +146,21 @@ class PackageRequirement(NodeRequirement):
 
 
 class FrameworkRequirement(NodeRequirement):
-    """A framework in a range of versions, installed in any of its ways."""
+    """A framework in a range of versions, installed in any of its ways.
 
-    __slots__ = ("framework", "specifier")
+    `text` is how the user wrote it, if it leaves only some of the ways.
+    """
 
-    def __init__(self, framework: Framework, specifier: str) -> None:
+    __slots__ = ("framework", "specifier", "text")
+
+    def __init__(self, framework: Framework, specifier: str, text: str = "") -> None:
         self.identifier = FrameworkId.of(framework.name)
         self.framework = framework
         self.specifier = specifier
+        self.text = text
 
     def __str__(self) -> str:
-        return f"{self.framework.name}{self.specifier}"
+        return self.text or f"{self.framework.name}{self.specifier}"
 
 
 class SameFileRequirement(NodeRequirement):

@@ -27,6 +27,7 @@ from ..serialize import canonical_json
 from .candidates import CandidateStore, is_single_distribution
 from .graph import (
     Candidate,
+    FrameworkId,
     FrameworkRequirement,
     Identifier,
     Node,
@@ -70,14 +71,15 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
     """Return the plan of a solution; `data_version` names the version of all data."""
     store = solution.store
     requested = _requested_choices(solution)
+    pins = _pins(solution)
     plan = Plan(
         request=store.request,
         host=store.host,
-        pins=_pins(solution),
+        pins=pins,
         choices=(*requested.values(), *_dependency_choices(solution, requested)),
         needs=_needs(solution),
         skipped=_skipped(solution),
-        warnings=_warnings(solution),
+        warnings=(*_warnings(solution), *_cpu_warnings(solution, pins)),
         data=data_version,
     )
     return plan.replace(digest=digest(plan))
@@ -271,10 +273,8 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
             chosen = solution.variants[root.identifier]
             skipped += skipped_variants(store, facts, root, chosen)
         elif isinstance(root, PackageRequirement) and store.on_path(root.name):
-            for rejection in skipped_candidates(store, facts, root, solution.pinned[root.name]):
-                if rejection not in skipped:
-                    skipped.append(rejection)
-    return tuple(skipped)
+            skipped += skipped_candidates(store, facts, root, solution.pinned[root.name])
+    return tuple(dict.fromkeys(skipped))
 
 
 def _warnings(solution: Solution) -> tuple[Reason, ...]:
@@ -290,12 +290,47 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
     return tuple(warnings)
 
 
+def _cpu_warnings(solution: Solution, pins: Sequence[Pin]) -> Iterator[Reason]:
+    """Yield a warning for each framework that will not use the GPU of the host.
+
+    Codes: gpu-unused (the user asks for the CPU build), cpu-dependency (the framework is only a
+    dependency, so nothing asks for its CUDA libraries).
+    """
+    if not solution.store.host.gpus:
+        return
+    for variant in solution.variants.values():
+        if not variant.way.carriers:
+            have = "one, which stays unused"
+            yield Reason(code="gpu-unused", subject=variant.label, need="no GPU", have=have)
+    has_cuda_libraries = any(name.startswith("nvidia-") for name in solution.pinned)
+    for framework in solution.store.data.all_frameworks():
+        if is_single_distribution(framework) or FrameworkId.of(framework.name) in solution.variants:
+            continue
+        way = _installed_way(framework, solution)
+        if way is None or (way.carriers and has_cuda_libraries):
+            continue
+        name = _distribution(way)
+        build = "a build without its CUDA libraries"
+        if not way.carriers:
+            build = "a CPU build"
+        dependents = [pin.wheel.name for pin in pins if name in pin.dependencies]
+        yield Reason(
+            code="cpu-dependency",
+            subject=f"{name} {solution.pinned[name].version}",
+            need=f"--framework {framework.name}",
+            have=f"{build}, required by {' and '.join(dependents)}",
+        )
+
+
 def _unknown_extras(solution: Solution) -> Iterator[Reason]:
     """Yield a doubt for each extra of a user's requirement that the release does not have.
 
     pip warns about these. An extra without dependencies looks the same.
     """
     requested = {root.name for root in solution.roots if isinstance(root, PackageRequirement)}
+    for variant in solution.variants.values():
+        # The first one has the extras of the way itself; the others are the user's.
+        requested.update(parse_requirement(text).name for text in variant.way.requires[1:])
     for candidate in solution.candidates:
         if not candidate.extras or candidate.name not in requested:
             continue

@@ -276,8 +276,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         on_framework = [one for one in requirements if isinstance(one, FrameworkRequirement)]
         framework = on_framework[0].framework
         ranges = [one.specifier for one in on_framework if one.specifier]
-        matches = self._in_ranges(self.store.variants(framework), ranges)
         ranges += self.constraints.ranges.get(framework.distribution, [])
+        matches = self._in_ranges(self.store.variants(framework), ranges)
         matches = self._admitted(matches, ranges)
         return lambda: (match for match in matches if self._is_possible(match))
 

@@ -87,7 +87,9 @@ class ReleaseFacts:
 
     def _variant_facts(self, variant: Variant) -> Facts:
         if not self._host.gpus:
-            return _without_gpu(variant)
+            return self._facts_without_gpu(variant)
+        if not any(way.carriers for way in variant.framework.ways):
+            return {}  # the user asks for the CPU build; the plan has a warning
         subject, build = variant.label, variant.build
         if build is None:
             carriers = " and ".join(variant.way.carriers)
@@ -103,6 +105,17 @@ class ReleaseFacts:
         if not extra_reasons:
             return facts
         return facts | {"__extra": extra_reasons}
+
+    def _facts_without_gpu(self, variant: Variant) -> Facts:
+        framework = variant.framework
+        if not all(way.carriers for way in framework.ways):
+            return {}  # the framework has a CPU variant
+        if framework != self._data.framework(framework.name):
+            return {}  # the user asks for a CUDA build
+        reason = Reason(
+            code="needs-gpu", subject=variant.label, need="a GPU", have="a host without one"
+        )
+        return {"__sm": (reason,)}
 
     def _missing_extra(self, variant: Variant) -> tuple[Reason, ...]:
         """Return the reason against a release without the extra that brings its CUDA libraries.
@@ -185,16 +198,6 @@ def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:
 def python_text(host: Host) -> str:
     """Return "Python 3.12.3", or "Python 3.12" if the host does not tell the full version."""
     return f"Python {host.python.full_version or show_pair(host.python.version)}"
-
-
-def _without_gpu(variant: Variant) -> Facts:
-    """Return the facts of a variant on a host without a GPU."""
-    if not all(way.carriers for way in variant.framework.ways):
-        return {}  # the framework has a CPU variant
-    reason = Reason(
-        code="needs-gpu", subject=variant.label, need="a GPU", have="a host without one"
-    )
-    return {"__sm": (reason,)}
 
 
 def _packages(variant: Variant) -> Iterator[PackageRequirement]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..compat.data import CompatibilityData
-from ..errors import GpuEnvError, InputError, NoSolutionError
+from ..errors import GpuEnvError, InputError, NoSolutionError, Reason
 from ..index.protocol import Index
-from ..model import Framework, Host, Plan, Request, Requirement
+from ..model import Host, Plan, Request
 from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
 from .candidates import CandidateStore, is_single_distribution
 from .graph import (
@@ -25,6 +25,7 @@ from .graph import (
 from .plan import Solution, build_plan
 from .provider import Provider
 from .release_facts import ReleaseFacts
+from .requested import NamedFramework, read_request
 from .resolution import ImpossibleError, resolve
 from .selection import Constraints
 from .widening import Widening
@@ -96,32 +97,9 @@ def solve(
             request, host, data, question.requirements_of_request, solve_changed
         )
     trials = Trials(question.attempt, MAX_TRIALS)
-    raise NoSolutionError(explain(question, trials, alternatives))
-
-
-def read_request(
-    request: Request, data: CompatibilityData
-) -> tuple[tuple[tuple[Framework, Requirement], ...], tuple[Requirement, ...]]:
-    """Return the frameworks of a request, each with its parsed text, and its other requirements.
-
-    Raises:
-        InputError: an unknown framework, an invalid text, or a framework given twice.
-    """
-    frameworks: list[tuple[Framework, Requirement]] = []
-    for text in request.frameworks:
-        parsed = parse_requirement(text)
-        framework = data.framework(parsed.name)
-        if framework is None:
-            known = ", ".join(sorted(data.frameworks()))
-            raise InputError(f"--framework {text}: no framework of that name; known: {known}")
-        if parsed.marker or parsed.url:
-            raise InputError(
-                f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9"
-            )
-        if any(framework.name == other.name for other, _ in frameworks):
-            raise InputError(f"--framework {text}: given twice")
-        frameworks.append((framework, parsed))
-    return tuple(frameworks), tuple(parse_requirement(text) for text in request.requirements)
+    explanation = explain(question, trials, alternatives)
+    reasons = (*explanation.reasons, *question.index_doubts)
+    raise NoSolutionError(explanation.replace(reasons=reasons))
 
 
 class _Question:
@@ -129,6 +107,7 @@ class _Question:
 
     Attributes:
         causes: why the last resolution of the whole request was impossible.
+        index_doubts: the indexes that did not answer during it.
     """
 
     def __init__(
@@ -150,10 +129,12 @@ class _Question:
             [parse_requirement(text) for text in request.constraints], self._environment
         )
         self.roots: Sequence[NodeRequirement] = self.requirements_of_request(request)
-        frameworks, others = read_request(request, data)
-        self._framework_order = _framework_nodes(frameworks)
+        frameworks, others = read_request(request, data, self._environment)
+        nodes = [root.identifier for root in _framework_requirements(frameworks, data)]
+        self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
         self._user_names = frozenset(requirement.name for requirement in others)
         self.causes: Sequence[Cause] = ()
+        self.index_doubts: tuple[Reason, ...] = ()
 
     def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
         """Return what a request on this host requires, its frameworks first.
@@ -161,12 +142,12 @@ class _Question:
         Raises:
             InputError: as read_request, or the request is empty.
         """
-        frameworks, others = read_request(request, self._data)
-        if not frameworks and not others:
+        frameworks, others = read_request(request, self._data, self._environment)
+        if not request.frameworks and not request.requirements:
             raise InputError(
                 "nothing to solve: name a framework (--framework torch) or a requirement"
             )
-        roots = list(_framework_requirements(frameworks))
+        roots = list(_framework_requirements(frameworks, self._data))
         for requirement in others:
             marker = requirement.marker
             if marker is None or self._environment.marker(marker, ()):
@@ -197,9 +178,27 @@ class _Question:
             plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
             _check_hashes(plan)
             return plan
-        for index_error in widening.failures.values():
-            raise index_error
+        self.index_doubts = tuple(widening.doubts())
+        if widening.failures and not self._is_stack_impossible():
+            raise next(iter(widening.failures.values()))
         return None
+
+    def _is_stack_impossible(self) -> bool:
+        """Return whether the data and the snapshot alone refuse the request's GPU stack.
+
+        They have all releases of it, so no index can change that answer.
+        """
+        stack = [root for root in self.roots if self._is_of_stack(root)]
+        try:
+            self.attempt(stack, lenient=True)
+        except ImpossibleError:
+            return True
+        return False
+
+    def _is_of_stack(self, root: NodeRequirement) -> bool:
+        if isinstance(root, PackageRequirement):
+            return self.store.is_in_data(root.name)
+        return isinstance(root, FrameworkRequirement)
 
     def attempt(self, roots: Sequence[NodeRequirement], lenient: bool) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
@@ -228,39 +227,17 @@ class _Question:
 
 
 def _framework_requirements(
-    frameworks: Sequence[tuple[Framework, Requirement]],
+    frameworks: Sequence[NamedFramework], data: CompatibilityData
 ) -> Iterator[NodeRequirement]:
     for framework, parsed in frameworks:
         if is_single_distribution(framework):
             name = normalize_name(framework.distribution)
             yield PackageRequirement(name, parsed.extras, parsed.specifier)
-        else:
+        elif framework == data.framework(framework.name):
             yield FrameworkRequirement(framework, parsed.specifier)
-            yield from _further_extras(framework, parsed)
-
-
-def _further_extras(framework: Framework, parsed: Requirement) -> Iterator[PackageRequirement]:
-    """Yield the extras of a framework's text that its ways do not bring themselves."""
-    names: set[str] = set()
-    brought: set[str] = set()
-    for way in framework.ways:
-        requirement = parse_requirement(way.requires[0])
-        names.add(requirement.name)
-        brought.update(requirement.extras)
-    extras = tuple(extra for extra in parsed.extras if extra not in brought)
-    if not extras:
-        return
-    if len(names) > 1:
-        raise InputError(
-            f"--framework {parsed}: {framework.name} takes no extras here, "
-            "name them as a requirement"
-        )
-    yield PackageRequirement(names.pop(), extras, "")
-
-
-def _framework_nodes(frameworks: Sequence[tuple[Framework, Requirement]]) -> list[Identifier]:
-    """Return the nodes of the frameworks in their order."""
-    return [requirement.identifier for requirement in _framework_requirements(frameworks)]
+        else:
+            text = str(parsed.replace(marker=None))
+            yield FrameworkRequirement(framework, parsed.specifier, text)
 
 
 def _check_hashes(plan: Plan) -> None:

@@ -5,17 +5,18 @@ Each change is solved before it is offered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 
 from ..compat import what_if
 from ..compat.data import CompatibilityData
 from ..errors import Change, Reason
-from ..model import Host, Plan, Request, Value
+from ..model import Framework, Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
 from .graph import FrameworkId, Identifier, NodeRequirement, PackageId
+from .requested import framework_names, framework_of
 
 MAX_CHANGES = 6
 MAX_GPUS = 6  # compute capabilities that are tried
@@ -254,25 +255,24 @@ def _places_of_groups(
     alternatives: Alternatives, groups: Sequence[Roots]
 ) -> list[frozenset[Place]]:
     """Return the texts of the request that each group comes from."""
-    places: dict[Identifier, Place] = {}
+    names = framework_names(alternatives.data)
+    places: dict[Identifier, set[Place]] = {}
     for place, text in _texts(alternatives.request):
-        places[_identifier(alternatives, place, text)] = place
+        places.setdefault(_identifier(text, names), set()).add(place)
     return [
-        frozenset(places[root.identifier] for root in group if root.identifier in places)
-        for group in groups
+        frozenset().union(*(places.get(root.identifier, ()) for root in group)) for group in groups
     ]
 
 
-def _identifier(alternatives: Alternatives, place: Place, text: str) -> Identifier:
+def _identifier(text: str, names: Mapping[str, Framework]) -> Identifier:
     """Return the node of a text of the request."""
     parsed = parse_requirement(text)
-    if place[0] == "frameworks":
-        framework = alternatives.data.framework(parsed.name)
-        if framework is not None and is_single_distribution(framework):
-            return PackageId.of(normalize_name(framework.distribution))
-        if framework is not None:
-            return FrameworkId.of(framework.name)
-    return PackageId.of(parsed.name)
+    framework = framework_of(parsed, names)
+    if framework is None:
+        return PackageId.of(parsed.name)
+    if is_single_distribution(framework):
+        return PackageId.of(normalize_name(framework.distribution))
+    return FrameworkId.of(framework.name)
 
 
 def _parts(request: Request, places_of_groups: Sequence[frozenset[Place]]) -> list[Request]:
@@ -331,8 +331,7 @@ def _edit_text(request: Request, edit: Edit, plan: Plan) -> str:
         return f"without {text}"
     name = parse_requirement(text).name
     versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
-    if edit.place[0] == "frameworks":
-        versions |= {choice.framework: choice.version for choice in plan.choices}
+    versions |= {choice.framework: choice.version for choice in plan.choices}
     if name not in versions:
         return f"any version of {name}"
     return f"{name} {versions[name]} instead of {text}"

@@ -21,7 +21,8 @@ class Widening:
     Attributes:
         asked: the names that the live index was asked for.
         failures: the errors of an index that did not answer. For the names of the user's own
-            requirements the error is raised; for other names a solution may exist without.
+            requirements the error is raised, if the data does not have all of their releases; for
+            other names a solution may exist without.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Widening:
             PackageIndexError: the index did not answer and the user requires the name.
         """
         if self.may_help(name, specifiers):
-            self._ask(name, required=name in self._user_names)
+            self._ask(name, required=self._is_required(name))
 
     def try_newer(
         self,
@@ -74,7 +75,7 @@ class Widening:
         if self._widen is None or name in self.asked or key in self._compared:
             return
         self._compared.add(key)
-        if self._is_in_data(name):
+        if self._store.is_in_data(name):
             return
         newest = max(version_key(match.version) for match in matches)
         above = []
@@ -101,8 +102,8 @@ class Widening:
             return
         if not self._store.request.pre and not any(map(names_prerelease, specifiers)):
             return
-        if not self._is_in_data(name):
-            self._ask(name, required=name in self._user_names)
+        if not self._store.is_in_data(name):
+            self._ask(name, required=self._is_required(name))
 
     def may_help(self, name: str, specifiers: Sequence[str]) -> bool:
         """Return whether the live index may have a release in the ranges that is not known."""
@@ -130,9 +131,9 @@ class Widening:
                 have=error.message,
             )
 
-    def _is_in_data(self, name: str) -> bool:
-        """Return whether the compatibility data has every release of a name."""
-        return self._store.framework_of(name) is not None or self._store.data.is_library(name)
+    def _is_required(self, name: str) -> bool:
+        """Return whether the user requires a name of which the data does not have all releases."""
+        return name in self._user_names and not self._store.is_in_data(name)
 
     def _contains_all(self, specifiers: Sequence[str], version: str) -> bool:
         contains = self._store.environment.contains

@@ -77,11 +77,13 @@ def parse_request(
     specs = []
     if python is not None:
         specs.append(f"python {python[0]}.{python[1]}.*")
-    frameworks_by_package = {package: name for name, package in carriers.packages.items()}
+    # A framework's own name means its package, too: torch is pytorch.
+    framework_of = {name: name for name in carriers.packages}
+    framework_of |= {package: name for name, package in carriers.packages.items()}
     for text in request.requirements:
         name, spec, build = conda_versions.split(text)
-        if name in frameworks_by_package:
-            framework = frameworks_by_package[name]
+        if name in framework_of:
+            framework = framework_of[name]
             frameworks.append(FrameworkSpec(framework=framework, spec=spec, build=build))
         else:
             specs.append(_portable_spec(name, spec, build))

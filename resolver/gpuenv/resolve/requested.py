@@ -1,0 +1,193 @@
+"""What a request asks for: frameworks, wherever their names stand, and other requirements.
+
+The name of a framework, or of a distribution that installs it, means the framework: after
+--framework, on the command line, in a file, in pyproject.toml. An extra or a distribution that
+belongs to some builds only (jax[cuda12], onnxruntime-gpu) limits the framework to these builds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..compat.data import CompatibilityData
+from ..errors import InputError
+from ..model import Framework, Request, Requirement, Way
+from ..requirements.target import TargetEnvironment, normalize_name, parse_requirement
+from .candidates import is_single_distribution
+
+# A framework, limited to the ways that all texts of the request leave, and one of these texts.
+NamedFramework = tuple[Framework, Requirement]
+
+
+def read_request(
+    request: Request, data: CompatibilityData, environment: TargetEnvironment
+) -> tuple[tuple[NamedFramework, ...], tuple[Requirement, ...]]:
+    """Return the frameworks of a request, one row for each text, and its other requirements.
+
+    A requirement on a framework whose marker does not hold is left out. One with a URL is an
+    ordinary requirement.
+
+    Raises:
+        InputError: an unknown framework, an invalid text, a framework twice after --framework, or
+            texts that leave no build of a framework.
+    """
+    names = framework_names(data)
+    named = _frameworks_of_flags(request, data)
+    others: list[Requirement] = []
+    for text in request.requirements:
+        requirement = parse_requirement(text)
+        framework = framework_of(requirement, names)
+        if framework is None:
+            others.append(requirement)
+        elif requirement.marker is None or environment.marker(requirement.marker, ()):
+            named.append((framework, requirement))
+    limited = {framework.name: _limited(framework, named) for framework, _ in named}
+    rows = tuple((limited[framework.name], requirement) for framework, requirement in named)
+    return rows, tuple(others)
+
+
+def framework_names(data: CompatibilityData) -> dict[str, Framework]:
+    """Return {name of a framework, or of a distribution that installs it: the framework}."""
+    names: dict[str, Framework] = {}
+    for framework in data.all_frameworks():
+        names[framework.name] = framework
+        names[normalize_name(framework.distribution)] = framework
+        for way in framework.ways:
+            names[_distribution(way)] = framework
+            if not way.carriers:
+                names[_cpu_distribution(framework)] = framework
+    return names
+
+
+def framework_of(requirement: Requirement, names: Mapping[str, Framework]) -> Framework | None:
+    """Return the framework that a requirement means; None for any other package and for a URL.
+
+    Args:
+        requirement: the requirement.
+        names: `framework_names`.
+    """
+    return None if requirement.url is not None else names.get(requirement.name)
+
+
+def with_versions(
+    request: Request, versions: Mapping[str, str], data: CompatibilityData
+) -> Request:
+    """Return a request that also asks for versions of frameworks, by name.
+
+    A framework that is only a dependency gets a constraint: a requirement would make it more.
+    """
+    names = framework_names(data)
+    named = set()
+    for text in (*request.frameworks, *request.requirements):
+        framework = framework_of(parse_requirement(text), names)
+        if framework is not None:
+            named.add(framework.name)
+    texts = {name: f"{name}=={version}" for name, version in versions.items()}
+    requirements = [text for name, text in texts.items() if name in named]
+    constraints = [text for name, text in texts.items() if name not in named]
+    return request.replace(
+        requirements=(*request.requirements, *requirements),
+        constraints=(*request.constraints, *constraints),
+    )
+
+
+def _frameworks_of_flags(request: Request, data: CompatibilityData) -> list[NamedFramework]:
+    named: list[NamedFramework] = []
+    for text in request.frameworks:
+        parsed = parse_requirement(text)
+        framework = data.framework(parsed.name)
+        if framework is None:
+            known = ", ".join(sorted(data.frameworks()))
+            raise InputError(f"--framework {text}: no framework of that name; known: {known}")
+        if parsed.marker or parsed.url:
+            raise InputError(
+                f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9"
+            )
+        if any(framework.name == other.name for other, _ in named):
+            raise InputError(f"--framework {text}: given twice")
+        named.append((framework, parsed))
+    return named
+
+
+def _limited(framework: Framework, named: Sequence[NamedFramework]) -> Framework:
+    """Return a framework with the ways and the further extras that all of its texts ask for."""
+    if is_single_distribution(framework):
+        return framework
+    texts = [requirement for other, requirement in named if other.name == framework.name]
+    ways = framework.ways
+    extras: dict[str, None] = {}  # in order, each once
+    for requirement in texts:
+        ways = _common_ways(framework, ways, _named_ways(framework, requirement))
+        for extra in requirement.extras:
+            if not any(_names_way(extra, way) for way in framework.ways):
+                extras[extra] = None
+    if not ways:
+        raise InputError(
+            f"{' and '.join(map(str, texts))}: these are different builds of {framework.name}",
+            hint="keep one of them",
+        )
+    if extras:
+        ways = tuple(_with_extras(way, list(extras)) for way in ways)
+    if ways == framework.ways:
+        return framework
+    return framework.replace(ways=ways)
+
+
+def _common_ways(
+    framework: Framework, ways: Sequence[Way], named: Sequence[Way]
+) -> tuple[Way, ...]:
+    """Return the ways of both sequences; what a user wrote replaces a way of the data."""
+    by_variant = {way.variant: way for way in named}
+    common = []
+    for way in ways:
+        if way.variant in by_variant:
+            is_written = way not in framework.ways
+            common.append(way if is_written else by_variant[way.variant])
+    return tuple(common)
+
+
+def _named_ways(framework: Framework, requirement: Requirement) -> list[Way]:
+    """Return the ways that a requirement means, by its extras or else by its name."""
+    ways = list(framework.ways)
+    if requirement.name == _cpu_distribution(framework):
+        return [way.replace(requires=(requirement.name,)) for way in ways if not way.carriers]
+    if requirement.name != framework.name:
+        ways = [way for way in ways if _distribution(way) == requirement.name]
+    by_extra = []
+    for way in ways:
+        for extra in requirement.extras:
+            if _names_way(extra, way):
+                by_extra.append(_with_written_extra(way, extra))
+                break
+    return by_extra or ways
+
+
+def _names_way(extra: str, way: Way) -> bool:
+    """Return whether an extra asks for a way: cuda12, cuda12-local, or cpu for the CPU build."""
+    if not way.carriers and extra == way.variant:
+        return True
+    own = parse_requirement(way.requires[0]).extras
+    return any(extra == name or extra.startswith(f"{name}-") for name in own)
+
+
+def _with_written_extra(way: Way, extra: str) -> Way:
+    """Return a way with the extra that the user wrote: jax[cuda12-local] for jax[cuda12]."""
+    own = parse_requirement(way.requires[0]).extras
+    if not own or extra in own:
+        return way
+    return way.replace(requires=(f"{_distribution(way)}[{extra}]", *way.requires[1:]))
+
+
+def _with_extras(way: Way, extras: Sequence[str]) -> Way:
+    """Return a way that brings further extras of its distribution."""
+    further = f"{_distribution(way)}[{','.join(extras)}]"
+    return way.replace(requires=(*way.requires, further))
+
+
+def _cpu_distribution(framework: Framework) -> str:
+    """Return the name of a framework's distribution for the CPU only, such as tensorflow-cpu."""
+    return f"{framework.name}-cpu"
+
+
+def _distribution(way: Way) -> str:
+    return parse_requirement(way.requires[0]).name

@@ -1,0 +1,87 @@
+"""`gpuenv lock` gives the profiles of a project one version of each framework, or says why not."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.lock import pylock
+from test_cli import contents, run
+
+CASES: list[dict[str, Any]] = tomllib.loads(
+    (Path(__file__).parent / "data" / "shared_versions.toml").read_text()
+)["case"]
+
+
+def pyproject(case: dict[str, Any]) -> str:
+    text = f"[tool.gpuenv]\npython = '3.12'\n{case['table']}\n"
+    for name, profile in case["profiles"].items():
+        text += f"[tool.gpuenv.profiles.{name}]\n{profile}\n"
+        if "none" not in profile and "driver" not in profile:
+            text += "driver = '580.65.06'\n"
+    return text
+
+
+def locked_versions(folder: Path) -> dict[str, dict[str, str]]:
+    """{framework: {profile: version}} of the locks."""
+    versions: dict[str, dict[str, str]] = {}
+    for path in sorted(folder.glob("pylock.*.toml")):
+        for choice in pylock.read(str(path)).choices:
+            profile = path.name.split(".")[1]
+            versions.setdefault(choice.framework, {})[profile] = choice.version.partition("+")[0]
+    return versions
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_lock(case: dict[str, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(pyproject(case))
+    for step in case["steps"]:
+        before = contents(folder)
+        words = step["run"].split()
+        if "--check" not in words:
+            words.append("--offline")
+        done = run([*words, "--json"], folder)
+        assert done.returncode == 0, done.stderr + done.stdout
+        if step.get("unchanged") or "--check" in words:
+            assert contents(folder) == before
+        else:
+            check_step(step, folder, json.loads(done.stdout)["frameworks"])
+        lines = run(words, folder)
+        assert lines.returncode == 0, lines.stderr
+
+
+def check_step(step: dict[str, Any], folder: Path, report: list[dict[str, Any]]) -> None:
+    versions = locked_versions(folder)
+    if "versions" in step:
+        assert versions == {"torch": step["versions"]}
+    for framework in step.get("shared", ()):
+        assert len(set(versions[framework].values())) == 1
+        return
+    for key in ("alone", "separate"):
+        found = {row["framework"]: row[key] for row in report if row[key]}
+        assert found == step.get(key, {}), key
+    against = set()
+    for row in report:
+        assert row["versions"] == versions[row["framework"]]
+        for one in row["against"]:
+            codes = {reason["code"] for reason in one["reasons"]}
+            against |= {f"{one['profile']} {one['version']} {code}" for code in codes}
+    assert set(step.get("against", ())) <= against
+
+
+def test_the_report_in_words(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(pyproject(CASES[0]))
+    text = " ".join(run(["lock", "--offline"], folder).stdout.split())
+    assert "torch 2.13.0 in all profiles; alone, h100 would get 2.15.0" in text
+    assert "v100 cannot have torch 2.15.0: torch 2.15.0 needs code for compute capability" in text
+    # Locks that stay as they are need no report.
+    lines = run(["lock", "--offline"], folder).stdout.splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        f"pylock.{name}.toml: unchanged" for name in ("h100", "v100", "ci")
+    ]
