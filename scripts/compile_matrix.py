@@ -29,6 +29,7 @@ from gpuenv.compat.data import framework_fields, gpu_key  # noqa: E402
 from gpuenv.compat.known_bad import clauses  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
+from gpuenv.requirements.target import PLATFORMS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,14 +76,13 @@ def tabulate(folder: Path) -> dict[str, Any]:
             for row in drivers["floor"]
         ],
         "branches": _branches(drivers),
-        "last": [
-            [row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)]
-            for row in drivers["last"]
-        ],
+        "first": _limits(drivers["first"]),
+        "last": _limits(drivers["last"]),
         "compilers": _compilers(toolkits),
         "ptx_toolkits": _ptx_toolkits(toolkits),
         "toolkits": _toolkits(toolkits),
         "gpus": _gpus(gpus),
+        "gpu_platforms": _gpu_platforms(gpus),
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
         "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
         "slots": _slots(libraries),
@@ -91,6 +91,15 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
+
+
+def _limits(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """The first or the last branch of compute capabilities, in ascending order of the branches."""
+    _ascending((row["branch"] for row in rows), "drivers.toml: first and last branches")
+    return [
+        [row["branch"], [parse_pair(text) for text in row["capabilities"]], _sourced(row)]
+        for row in rows
+    ]
 
 
 def _branches(data: dict[str, Any]) -> list[list[Any]]:
@@ -186,18 +195,26 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     keys: dict[str, tuple[int, int]] = {}
     for group in data["group"]:
         _sourced(group)
-        _known_fields(
-            group, "capability class names source", f"gpus.toml: group {group['capability']}"
-        )
+        where = f"gpus.toml: group {group['capability']}"
+        _known_fields(group, "capability class platform names source", where)
         if group.get("class") not in CLASSES:
-            raise DataError(
-                f"gpus.toml: group {group['capability']}: class is none of {', '.join(CLASSES)}"
-            )
+            raise DataError(f"{where}: class is none of {', '.join(CLASSES)}")
+        if group.get("platform", "linux-x86_64") not in PLATFORMS:
+            raise DataError(f"{where}: platform is none of {', '.join(PLATFORMS)}")
         for name in group["names"]:
             if not gpu_key(name) or gpu_key(name) in keys:
                 raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")
             keys[gpu_key(name)] = parse_pair(group["capability"])
     return keys
+
+
+def _gpu_platforms(data: dict[str, Any]) -> dict[str, str]:
+    """The platform of each GPU that exists on one platform only."""
+    platforms: dict[str, str] = {}
+    for group in data["group"]:
+        if "platform" in group:
+            platforms |= {gpu_key(name): group["platform"] for name in group["names"]}
+    return platforms
 
 
 def _slots(data: dict[str, Any]) -> dict[str, list[str]]:

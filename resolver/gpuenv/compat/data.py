@@ -19,12 +19,13 @@ from ..model import (
     ComputeCapability,
     CudaVersion,
     Framework,
+    Gpu,
     Library,
     Way,
     parse_pair,
     parse_release,
 )
-from .architectures import common_code, driver_branch, parse_target
+from .architectures import common_code, driver_branch
 from .known_bad import BadPair, KnownBad, Verdict
 from .rows import Builds, Releases, read, read_toml
 
@@ -34,7 +35,7 @@ from .rows import Builds, Releases, read, read_toml
 _NOISE_WORDS = frozenset((
     "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q",
     "maxq", "with", "design", "generation", "edition", "workstation", "server", "active", "passive",
-    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl",
+    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl", "superchip", "developer", "kit",
 ))  # fmt: skip
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _NOISE_STARTS = (*"0123456789", "hbm", "gddr", "sxm", "nvl")
@@ -183,16 +184,15 @@ class CompatibilityData:
         self.floors: dict[int, tuple[str, str, str]] = {}
         for major, linux, windows, source in tables["floors"]:
             self.floors[major] = (linux, windows, source)
-        # The last driver branch, with its source, of each capability that a later branch dropped.
-        self.last_branches: dict[ComputeCapability, tuple[int, str]] = {}
-        for branch, capabilities, source in tables["last"]:
-            for major, minor in capabilities:
-                self.last_branches[major, minor] = (branch, source)
+        # The first driver branch of a capability, and the last one if a later branch dropped it.
+        self.first_branches = _branches_of_capabilities(tables["first"])
+        self.last_branches = _branches_of_capabilities(tables["last"])
         self.compilers: dict[CudaVersion, tuple[str, ...]] = {}
         for cuda, targets in tables["compilers"].items():
             self.compilers[parse_pair(cuda)] = tuple(targets)
         self.toolkits: Mapping[str, Mapping[str, str]] = tables["toolkits"]
         self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
+        self._gpu_platforms: Mapping[str, str] = tables["gpu_platforms"]
         self._gpu_names = tuple(tables["gpu_names"])
         self._ambiguous = frozenset(tables["ambiguous"])
         self._slots: Mapping[str, Sequence[str]] = tables["slots"]
@@ -364,6 +364,21 @@ class CompatibilityData:
             self._capabilities = tuple(sorted(pairs))
         return self._capabilities
 
+    def gpu_platform(self, gpu: Gpu) -> str | None:
+        """Return the platform of a GPU that exists on one platform only (R9); None for others.
+
+        Of a GPU without a known name, its compute capability decides: every GPU of 12.1 has an Arm
+        CPU beside it.
+        """
+        key = gpu_key(gpu.name)
+        if key in self._gpus:
+            return self._gpu_platforms.get(key)
+        platforms: set[str | None] = set()
+        for name, (major, minor) in self._gpus.items():
+            if (major, minor) == gpu.compute_capability:
+                platforms.add(self._gpu_platforms.get(name))
+        return platforms.pop() if len(platforms) == 1 else None
+
     def gpu_names(self) -> Sequence[str]:
         """Return every known GPU name, in the order of compute capability."""
         return self._gpu_names
@@ -403,6 +418,10 @@ class CompatibilityData:
         """Return (branch, source) of a device's last driver branch; None if none dropped it."""
         return self.last_branches.get((capability[0], capability[1]))
 
+    def first_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
+        """Return (branch, source) of a device's first driver branch (R9); None is unknown."""
+        return self.first_branches.get((capability[0], capability[1]))
+
     def newest_branch(self) -> int:
         """Return the newest driver branch about which there are facts."""
         return max(self.branches)
@@ -426,14 +445,16 @@ class CompatibilityData:
             newest = max(newest, cuda)
         return sorted(steps, key=parse_release)
 
-    def first_cuda(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the oldest known toolkit that compiles for a device; None is unknown."""
-        oldest: CudaVersion | None = None
-        for cuda, targets in self.compilers.items():
-            compiles = any(parse_target(target)[0] == capability for target in targets)
-            if compiles and (oldest is None or cuda < oldest):
-                oldest = cuda
-        return oldest
+
+def _branches_of_capabilities(
+    rows: Iterable[tuple[int, Iterable[Sequence[int]], str]],
+) -> dict[ComputeCapability, tuple[int, str]]:
+    """Return compute capability -> (driver branch, source)."""
+    branches: dict[ComputeCapability, tuple[int, str]] = {}
+    for branch, capabilities, source in rows:
+        for major, minor in capabilities:
+            branches[major, minor] = (branch, source)
+    return branches
 
 
 def _cuda_major(carriers: Sequence[Library], releases: Sequence[Releases]) -> int | None:

@@ -56,14 +56,7 @@ def build_reasons(
     if build is None:
         return _not_in_data("build-unknown", subject)
     if build.cuda is None:
-        reason = Reason(
-            code="cpu-build",
-            subject=subject,
-            need="a CUDA build",
-            have="a CPU build",
-            source=build.code.source,
-        )
-        return {"__sm": (reason,)}
+        return {"__sm": (rules.cpu_build_reason(subject, build.code, host.gpus),)}
     device: tuple[Reason, ...] = ()
     if on_path:
         device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
@@ -81,6 +74,8 @@ def library_reasons(
         Reasons by host fact. Codes: those of the rules, library-unknown.
     """
     if library is None:
+        if rules.needs_jetson_wheels(host.gpus):  # no library of an index is one
+            return {"__sm": rules.device_reasons(subject, Code(sass=None), host.gpus, None)}
         return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
@@ -103,8 +98,12 @@ def driver_reasons(
 
 
 def host_reasons(host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R7 for the driver and the GPUs. Codes: gpu-dropped-by-driver, driver-branch-unknown."""
-    return rules.branch_reasons(host, data.last_branches, data.newest_branch())
+    """R7 and R9 for the driver and the GPUs.
+
+    Codes: gpu-needs-newer-driver, gpu-dropped-by-driver, driver-branch-unknown.
+    """
+    too_old = rules.first_branch_reasons(host, data.first_branches)
+    return too_old + rules.branch_reasons(host, data.last_branches, data.newest_branch())
 
 
 def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:
@@ -250,7 +249,7 @@ def environment_findings(
 
 
 def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R1, R2, R3, R6 and R7 on a host with a GPU."""
+    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
     if parts.builds or parts.libraries or parts.toolkits:
         yield from _about((), host_reasons(host, data))
     for part in parts.builds:

@@ -85,7 +85,7 @@ class ReleaseFacts:
         facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
         if "__driver" not in facts:
             return facts
-        return facts | {"__sm": self._host_reasons + facts["__sm"]}
+        return facts | {"__driver": self._host_reasons + facts["__driver"]}
 
     def _variant_facts(self, variant: Variant) -> Facts:
         if not self._host.gpus:
@@ -100,7 +100,7 @@ class ReleaseFacts:
             facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
             if build.cuda is None:
                 return facts
-            facts = facts | {"__sm": self._host_reasons + facts["__sm"]}
+            facts = facts | {"__driver": self._host_reasons + facts["__driver"]}
         extra_reasons = self._missing_extra(variant)
         if not extra_reasons:
             return facts
