@@ -88,6 +88,8 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "slots": _slots(libraries),
         "bad": _bad(libraries, toolkits),
         "bad_pairs": _bad_pairs(libraries),
+        "extensions": _extensions(libraries),
+        "cxx11_abi": _cxx11_abi(libraries),
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
@@ -268,15 +270,42 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
     return list(pairs.values())
 
 
+def _extensions(libraries: dict[str, Any]) -> list[str]:
+    """The extensions of torch whose local versions name a CUDA version."""
+    names: set[str] = set()
+    for row in libraries["extension"]:
+        _sourced(row)
+        _known_fields(row, "distributions source", "libraries.toml: extension")
+        names.update(row["distributions"])
+    return sorted(names)
+
+
+def _cxx11_abi(libraries: dict[str, Any]) -> list[list[Any]]:
+    where = "libraries.toml: cxx11_abi"
+    rows: list[list[Any]] = []
+    for row in libraries["cxx11_abi"]:
+        _known_fields(row, "platform versions variants value source", where)
+        if row["platform"] not in PLATFORMS or not isinstance(row["value"], bool):
+            raise DataError(f"{where}: platform or value is wrong in {row}")
+        _check_range(row["versions"], where)
+        variants = row.get("variants", [])
+        rows.append([row["platform"], row["versions"], variants, row["value"], _sourced(row)])
+    return rows
+
+
 def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:
     """(distributions, versions) of a row, looked at."""
-    try:
-        clauses(row["versions"])
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
+    _check_range(row["versions"], where)
     if not row["distributions"]:
         raise DataError(f"{where}: distributions is empty")
     return row["distributions"], row["versions"]
+
+
+def _check_range(versions: str, where: str) -> None:
+    try:
+        clauses(versions)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _severity(row: dict[str, Any]) -> str:

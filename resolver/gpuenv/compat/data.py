@@ -26,7 +26,8 @@ from ..model import (
     parse_release,
 )
 from .architectures import common_code, driver_branch
-from .known_bad import BadPair, KnownBad, Verdict
+from .extensions import FRAMEWORK, BuiltFor, of_version
+from .known_bad import BadPair, KnownBad, Verdict, within
 from .rows import Builds, Releases, read, read_toml
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
@@ -196,6 +197,8 @@ class CompatibilityData:
         self._gpu_names = tuple(tables["gpu_names"])
         self._ambiguous = frozenset(tables["ambiguous"])
         self._slots: Mapping[str, Sequence[str]] = tables["slots"]
+        self._extensions = frozenset(tables["extensions"])
+        self._cxx11_abi: Sequence[tuple[str, str, Sequence[str], bool, str]] = tables["cxx11_abi"]
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
@@ -338,6 +341,20 @@ class CompatibilityData:
     ) -> Verdict | None:
         """Return the verdict on a release that is bad everywhere or on one of the capabilities."""
         return self._bad.of(distribution, version, capabilities)
+
+    def built_for(self, distribution: str, version: str) -> BuiltFor | None:
+        """Return the build of torch that an extension names in its version (R10)."""
+        return of_version(version, names_cuda=distribution in self._extensions)
+
+    def cxx11_abi(self, build: Build) -> tuple[bool, str] | None:
+        """Return (_GLIBCXX_USE_CXX11_ABI, source) of a torch wheel; None is unknown."""
+        if build.name != FRAMEWORK:
+            return None
+        for platform, versions, variants, value, source in self._cxx11_abi:
+            fits = platform == build.platform and (not variants or build.variant in variants)
+            if fits and within(build.version, versions):
+                return value, source
+        return None
 
     def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
         """Return the bad pairs of which a release is a member."""

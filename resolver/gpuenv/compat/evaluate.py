@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import Reason
-from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
+from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release, show_pair
 from . import rules
 from .data import CompatibilityData
+from .extensions import FRAMEWORK, BuiltFor
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
 
 Facts = dict[str, tuple[Reason, ...]]
@@ -245,6 +246,7 @@ def environment_findings(
         if part.on_path:
             yield from _cudnn_of_build(part, parts, host)
     yield from _companion_variants(parts)
+    yield from _extensions(parts, data)
     yield from _owners(parts, data)
 
 
@@ -410,6 +412,35 @@ def _companion_variants(parts: Parts) -> Iterator[Finding]:
                 source=build.code.source,
             )
             yield Finding(reason=reason, packages=(part.package,))
+
+
+def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
+    """R10 for extensions whose names say for which torch they were built."""
+    versions = {package.name: package.version for package in parts.packages}
+    for part in parts.builds:
+        if part.framework != FRAMEWORK or not part.on_path:
+            continue
+        torch = f"{part.package} {versions[part.package]}"
+        actual = _actual_torch(versions[part.package], part.build, data)
+        for package in parts.packages:
+            if package.built_for is not None:
+                reasons = rules.extension_reasons(
+                    package.subject, package.built_for, torch, actual
+                )
+                yield from _about((package.name, part.package), reasons)
+
+
+def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:
+    """Return the release, CUDA version and ABI of a torch, as an extension would name them."""
+    release = ".".join(version.split(".")[:2])
+    if build is None:
+        return BuiltFor(release=release)
+    abi = data.cxx11_abi(build)
+    return BuiltFor(
+        release=release,
+        cuda="cpu" if build.cuda is None else show_pair(build.cuda),
+        cxx11_abi=None if abi is None else abi[0],
+    )
 
 
 def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ from .architectures import (
     reaches_floor,
     show_code,
 )
+from .extensions import FRAMEWORK, BuiltFor, abi_text
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = (
@@ -41,6 +42,10 @@ CUDNN_SOURCE = (
 JETSON_SOURCE = (
     "NVIDIA blog, What's New in CUDA Toolkit 13.0 for Jetson Thor: one toolkit for Arm servers and"
     " Jetson, except for Orin (sm_87); bitsandbytes-foundation/bitsandbytes#1930, #1941"
+)
+EXTENSION_SOURCE = (
+    "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
+    " torch its symbols are undefined"
 )
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
@@ -330,6 +335,46 @@ def bad_pair_reason(
     code = "bad-pair" if severity == "broken" else "known-avoid"
     need = f"only one {pair}: {text}"
     return Reason(code=code, subject=subject, need=need, have=other, source=source)
+
+
+def extension_reasons(
+    subject: str, built_for: BuiltFor, torch: str, actual: BuiltFor
+) -> tuple[Reason, ...]:
+    """R10: an extension runs with the torch that it was built for.
+
+    Args:
+        subject: the extension.
+        built_for: what its name says. An unknown fact requires nothing.
+        torch: how the reasons name the torch beside it.
+        actual: the release, the CUDA version ("cpu" for a CPU build) and the ABI of that torch. An
+            unknown fact gives no reason.
+
+    Returns:
+        Codes: extension-release, extension-cuda, extension-abi.
+    """
+    reasons = []
+    if built_for.release not in ("", actual.release):
+        need = f"{FRAMEWORK} {built_for.release}, for which it was built"
+        reasons.append(_extension_reason("extension-release", subject, need, torch))
+    if built_for.cuda and actual.cuda and not _is_cuda(actual.cuda, built_for.cuda):
+        need = f"{FRAMEWORK} for CUDA {built_for.cuda}, for which it was built"
+        have = f"{torch} for {'the CPU' if actual.cuda == 'cpu' else f'CUDA {actual.cuda}'}"
+        reasons.append(_extension_reason("extension-cuda", subject, need, have))
+    known = built_for.cxx11_abi is not None and actual.cxx11_abi is not None
+    if known and built_for.cxx11_abi != actual.cxx11_abi:
+        need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}, for which it was built"
+        have = f"{torch} with {abi_text(actual.cxx11_abi)}"
+        reasons.append(_extension_reason("extension-abi", subject, need, have))
+    return tuple(reasons)
+
+
+def _is_cuda(actual: str, needed: str) -> bool:
+    """Return whether a CUDA version is the needed version, or of the needed major."""
+    return actual == needed or actual.startswith(f"{needed}.")
+
+
+def _extension_reason(code: str, subject: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject=subject, need=need, have=have, source=EXTENSION_SOURCE)
 
 
 def owner_reasons(owners: Mapping[str, Iterable[str]]) -> tuple[Reason, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ..compat import evaluate
 from ..compat.evaluate import Facts, is_doubt
+from ..compat.extensions import FRAMEWORK, abi_text
 from ..errors import Reason
 from ..model import Build, Host, show_pair
 from ..requirements.target import parse_requirement
@@ -27,6 +28,7 @@ from .graph import (
 
 CUDA_MAJOR = "CUDA major"
 CUDA_BUILD = "CUDA build of "  # followed by the framework
+TORCH_ABI = "torch with"  # followed by CXX11_ABI=1
 OWNER = "owner of "  # followed by the folder
 
 
@@ -140,6 +142,11 @@ class ReleaseFacts:
         requirements += self.agreements(release)
         if isinstance(release, Variant):
             requirements += _packages(release)
+        else:
+            built_for = self._data.built_for(release.name, release.version)
+            if built_for is not None and built_for.release:  # R10
+                specifier = f"=={built_for.release}.*"
+                requirements.append(PackageRequirement(FRAMEWORK, (), specifier))
         return requirements
 
     def agreements(self, release: Release) -> Iterator[AgreementRequirement]:
@@ -149,6 +156,7 @@ class ReleaseFacts:
                 yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
             return
         yield from self._cuda_agreements(release)
+        yield from self._extension_agreements(release)
         for folder in self._data.slots(release.name):
             yield AgreementRequirement(f"{OWNER}{folder}", release.name)
         pairs = self._data.bad_pairs(release.name, release.version)
@@ -169,6 +177,23 @@ class ReleaseFacts:
             yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
         if build.cuda is not None:
             yield AgreementRequirement(CUDA_MAJOR, str(build.cuda[0]))
+
+    def _extension_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
+        """Yield what torch and its extensions must agree on (R10), besides torch's release."""
+        if candidate.name == FRAMEWORK and candidate.build is not None:
+            abi = self._data.cxx11_abi(candidate.build)
+            if abi is not None:
+                yield AgreementRequirement(TORCH_ABI, abi_text(abi[0]))
+            return
+        built_for = self._data.built_for(candidate.name, candidate.version)
+        if built_for is None:
+            return
+        if built_for.cuda_variant:
+            yield AgreementRequirement(f"{CUDA_BUILD}{FRAMEWORK}", built_for.cuda_variant)
+        elif built_for.cuda:
+            yield AgreementRequirement(CUDA_MAJOR, built_for.cuda)
+        if built_for.cxx11_abi is not None:
+            yield AgreementRequirement(TORCH_ABI, abi_text(built_for.cxx11_abi))
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
