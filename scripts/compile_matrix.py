@@ -198,11 +198,11 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     for group in data["group"]:
         _sourced(group)
         where = f"gpus.toml: group {group['capability']}"
-        _known_fields(group, "capability class platform names source", where)
+        _known_fields(group, "capability class only_platform names source", where)
         if group.get("class") not in CLASSES:
             raise DataError(f"{where}: class is none of {', '.join(CLASSES)}")
-        if group.get("platform", "linux-x86_64") not in PLATFORMS:
-            raise DataError(f"{where}: platform is none of {', '.join(PLATFORMS)}")
+        if group.get("only_platform", "linux-x86_64") not in PLATFORMS:
+            raise DataError(f"{where}: only_platform is none of {', '.join(PLATFORMS)}")
         for name in group["names"]:
             if not gpu_key(name) or gpu_key(name) in keys:
                 raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")
@@ -214,8 +214,8 @@ def _gpu_platforms(data: dict[str, Any]) -> dict[str, str]:
     """The platform of each GPU that exists on one platform only."""
     platforms: dict[str, str] = {}
     for group in data["group"]:
-        if "platform" in group:
-            platforms |= {gpu_key(name): group["platform"] for name in group["names"]}
+        if "only_platform" in group:
+            platforms |= {gpu_key(name): group["only_platform"] for name in group["names"]}
     return platforms
 
 
@@ -284,12 +284,12 @@ def _cxx11_abi(libraries: dict[str, Any]) -> list[list[Any]]:
     where = "libraries.toml: cxx11_abi"
     rows: list[list[Any]] = []
     for row in libraries["cxx11_abi"]:
-        _known_fields(row, "platform versions variants value source", where)
-        if row["platform"] not in PLATFORMS or not isinstance(row["value"], bool):
-            raise DataError(f"{where}: platform or value is wrong in {row}")
+        _known_fields(row, "platforms versions variants value source", where)
+        if not set(row["platforms"]) <= set(PLATFORMS) or not isinstance(row["value"], bool):
+            raise DataError(f"{where}: platforms or value is wrong in {row}")
         _check_range(row["versions"], where)
         variants = row.get("variants", [])
-        rows.append([row["platform"], row["versions"], variants, row["value"], _sourced(row)])
+        rows.append([row["platforms"], row["versions"], variants, row["value"], _sourced(row)])
     return rows
 
 

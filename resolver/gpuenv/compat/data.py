@@ -198,7 +198,9 @@ class CompatibilityData:
         self._ambiguous = frozenset(tables["ambiguous"])
         self._slots: Mapping[str, Sequence[str]] = tables["slots"]
         self._extensions = frozenset(tables["extensions"])
-        self._cxx11_abi: Sequence[tuple[str, str, Sequence[str], bool, str]] = tables["cxx11_abi"]
+        self._cxx11_abi: Sequence[
+            tuple[Sequence[str], str, Sequence[str], bool, str]
+        ] = tables["cxx11_abi"]
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
@@ -350,9 +352,9 @@ class CompatibilityData:
         """Return (_GLIBCXX_USE_CXX11_ABI, source) of a torch wheel; None is unknown."""
         if build.name != FRAMEWORK:
             return None
-        for platform, versions, variants, value, source in self._cxx11_abi:
-            fits = platform == build.platform and (not variants or build.variant in variants)
-            if fits and within(build.version, versions):
+        for platforms, versions, variants, value, source in self._cxx11_abi:
+            is_variant = not variants or build.variant in variants
+            if is_variant and build.platform in platforms and within(build.version, versions):
                 return value, source
         return None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import Reason
-from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release, show_pair
+from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
 from . import rules
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, BuiltFor
@@ -431,14 +431,14 @@ def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
 
 
 def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:
-    """Return the release, CUDA version and ABI of a torch, as an extension would name them."""
+    """Return the release, CUDA major and ABI of a torch, as an extension would name them."""
     release = ".".join(version.split(".")[:2])
     if build is None:
         return BuiltFor(release=release)
     abi = data.cxx11_abi(build)
     return BuiltFor(
         release=release,
-        cuda="cpu" if build.cuda is None else show_pair(build.cuda),
+        cuda_major=0 if build.cuda is None else build.cuda[0],
         cxx11_abi=None if abi is None else abi[0],
     )
 

@@ -16,19 +16,15 @@ FRAMEWORK = "torch"
 class BuiltFor(Value):
     """The build of torch that an extension needs. "" and None: its name does not say.
 
-    `release` is the first two numbers of torch's release: "2.8". `cuda` is a CUDA version, "12.8",
-    or a CUDA major, "12". `cxx11_abi` is the value of _GLIBCXX_USE_CXX11_ABI.
+    `release` is the first two numbers of torch's release: "2.8". `cxx11_abi` is the value of
+    _GLIBCXX_USE_CXX11_ABI. Of the CUDA version only the major counts: minor versions are compatible
+    (setup.py of flash-attn, which names its wheels cu122 for every CUDA 12), and torchvision and
+    torch_scatter compare only the major when they are imported.
     """
 
     release: str = ""
-    cuda: str = ""
+    cuda_major: int | None = None
     cxx11_abi: bool | None = None
-
-
-    @property
-    def cuda_variant(self) -> str:
-        """The variant of torch that it needs, "cu128"; "" if its name says only the CUDA major."""
-        return f"cu{self.cuda.replace('.', '')}" if "." in self.cuda else ""
 
 
 def abi_text(cxx11_abi: bool | None) -> str:
@@ -50,7 +46,8 @@ def of_version(version: str, *, names_cuda: bool = False) -> BuiltFor | None:
     local = version.partition("+")[2].lower()
     if not names_cuda:
         return _naming_torch(local)
-    return _parse(local) if local else None
+    built_for = _parse(local)
+    return None if built_for == BuiltFor() else built_for
 
 
 def of_build_string(build: str) -> BuiltFor | None:
@@ -60,7 +57,7 @@ def of_build_string(build: str) -> BuiltFor | None:
 
 def _naming_torch(text: str) -> BuiltFor | None:
     """Read a text if it names a release of torch."""
-    if "pt" not in text and "torch" not in text:
+    if not any(word in text for word in ("pt", "pyt", "torch")):
         return None
     built_for = _parse(text)
     return built_for if built_for.release else None
@@ -71,11 +68,11 @@ def _parse(text: str) -> BuiltFor:
     import re  # compiling the patterns takes 1 ms, and most versions have no local part
 
     release = re.search(r"(?<![a-z])((?:py)?torch|pyt|pt)[_.]?(\d+(?:\.\d+)*)", text)
-    cuda = re.search(r"(?<![a-z])cu(?:da)?(\d+(?:\.\d+)*)", text)
+    cuda = re.search(r"(?<![a-z])cu(?:da)?(1\d)", text)
     abi = re.search(r"cxx11abi(true|false|1|0)", text)
     return BuiltFor(
         release=_release(release[1], release[2]) if release else "",
-        cuda=_cuda(cuda[1]) if cuda else "",
+        cuda_major=int(cuda[1]) if cuda else None,
         cxx11_abi=abi[1] in ("true", "1") if abi else None,
     )
 
@@ -89,10 +86,3 @@ def _release(word: str, digits: str) -> str:
     else:  # three numbers, of which the first and the last have one digit
         numbers = [digits[0], digits[1:-1]]
     return ".".join(numbers[:2]) if numbers[1] else ""
-
-
-def _cuda(digits: str) -> str:
-    """Return "12" for cu12, and "12.8" for cu128 and cu12.8.1."""
-    if "." in digits:
-        return ".".join(digits.split(".")[:2])
-    return f"{digits[:2]}.{digits[2]}" if len(digits) > 2 else digits

@@ -346,7 +346,7 @@ def extension_reasons(
         subject: the extension.
         built_for: what its name says. An unknown fact requires nothing.
         torch: how the reasons name the torch beside it.
-        actual: the release, the CUDA version ("cpu" for a CPU build) and the ABI of that torch. An
+        actual: the release, the CUDA major (0 for a CPU build) and the ABI of that torch. An
             unknown fact gives no reason.
 
     Returns:
@@ -356,21 +356,21 @@ def extension_reasons(
     if built_for.release not in ("", actual.release):
         need = f"{FRAMEWORK} {built_for.release}, for which it was built"
         reasons.append(_extension_reason("extension-release", subject, need, torch))
-    if built_for.cuda and actual.cuda and not _is_cuda(actual.cuda, built_for.cuda):
-        need = f"{FRAMEWORK} for CUDA {built_for.cuda}, for which it was built"
-        have = f"{torch} for {'the CPU' if actual.cuda == 'cpu' else f'CUDA {actual.cuda}'}"
+    if None not in (built_for.cuda_major, actual.cuda_major) and (
+        built_for.cuda_major != actual.cuda_major
+    ):
+        need = f"{FRAMEWORK} for CUDA {built_for.cuda_major}, for which it was built"
+        have = f"{torch}, a CPU build"
+        if actual.cuda_major:
+            have = f"{torch} for CUDA {actual.cuda_major}"
         reasons.append(_extension_reason("extension-cuda", subject, need, have))
-    known = built_for.cxx11_abi is not None and actual.cxx11_abi is not None
-    if known and built_for.cxx11_abi != actual.cxx11_abi:
+    if None not in (built_for.cxx11_abi, actual.cxx11_abi) and (
+        built_for.cxx11_abi != actual.cxx11_abi
+    ):
         need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}, for which it was built"
         have = f"{torch} with {abi_text(actual.cxx11_abi)}"
         reasons.append(_extension_reason("extension-abi", subject, need, have))
     return tuple(reasons)
-
-
-def _is_cuda(actual: str, needed: str) -> bool:
-    """Return whether a CUDA version is the needed version, or of the needed major."""
-    return actual == needed or actual.startswith(f"{needed}.")
 
 
 def _extension_reason(code: str, subject: str, need: str, have: str) -> Reason:

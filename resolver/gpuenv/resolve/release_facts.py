@@ -188,10 +188,8 @@ class ReleaseFacts:
         built_for = self._data.built_for(candidate.name, candidate.version)
         if built_for is None:
             return
-        if built_for.cuda_variant:
-            yield AgreementRequirement(f"{CUDA_BUILD}{FRAMEWORK}", built_for.cuda_variant)
-        elif built_for.cuda:
-            yield AgreementRequirement(CUDA_MAJOR, built_for.cuda)
+        if built_for.cuda_major is not None:
+            yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
         if built_for.cxx11_abi is not None:
             yield AgreementRequirement(TORCH_ABI, abi_text(built_for.cxx11_abi))
 
