@@ -18,7 +18,7 @@ from ..errors import Reason
 from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
 from . import rules
 from .data import CompatibilityData
-from .extensions import FRAMEWORK, BuiltFor
+from .extensions import FRAMEWORK, BuiltFor, release_of
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
 
 Facts = dict[str, tuple[Reason, ...]]
@@ -252,7 +252,7 @@ def environment_findings(
 
 def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
     """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
-    if parts.builds or parts.libraries or parts.toolkits:
+    if parts.libraries or parts.toolkits or any(map(_may_need_driver, parts.builds)):
         yield from _about((), host_reasons(host, data))
     for part in parts.builds:
         facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
@@ -269,6 +269,11 @@ def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Itera
         for reasons in facts.values():
             yield from _about((package.name,), reasons)
     yield from _about((), _unknown_driver(parts, host, data))
+
+
+def _may_need_driver(part: FrameworkBuild) -> bool:
+    """Return whether a build is not known to be a CPU build."""
+    return part.build is None or part.build.cuda is not None
 
 
 def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
@@ -432,7 +437,7 @@ def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
 
 def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:
     """Return the release, CUDA major and ABI of a torch, as an extension would name them."""
-    release = ".".join(version.split(".")[:2])
+    release = release_of(version)
     if build is None:
         return BuiltFor(release=release)
     abi = data.cxx11_abi(build)

@@ -27,6 +27,11 @@ class BuiltFor(Value):
     cxx11_abi: bool | None = None
 
 
+def release_of(version: str) -> str:
+    """Return the first two numbers of a version of torch: "2.8.0+cu128" -> "2.8"."""
+    return ".".join(version.split(".")[:2])
+
+
 def abi_text(cxx11_abi: bool | None) -> str:
     """Return "CXX11_ABI=1" or "CXX11_ABI=0"."""
     return f"CXX11_ABI={1 if cxx11_abi else 0}"

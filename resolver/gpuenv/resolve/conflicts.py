@@ -307,7 +307,7 @@ def _code(agreement: AgreementRequirement) -> str:
         return "cuda-variant"
     if topic.startswith(OWNER):
         return "two-owners"
-    if topic == TORCH_ABI:
+    if topic.startswith(TORCH_ABI):
         return "extension-abi"
     return "bad-pair"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ..compat import evaluate
 from ..compat.evaluate import Facts, is_doubt
-from ..compat.extensions import FRAMEWORK, abi_text
+from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import Reason
 from ..model import Build, Host, show_pair
 from ..requirements.target import parse_requirement
@@ -28,7 +28,7 @@ from .graph import (
 
 CUDA_MAJOR = "CUDA major"
 CUDA_BUILD = "CUDA build of "  # followed by the framework
-TORCH_ABI = "torch with"  # followed by CXX11_ABI=1
+TORCH_ABI = f"{FRAMEWORK} "  # followed by its release: "torch 2.8 with"
 OWNER = "owner of "  # followed by the folder
 
 
@@ -183,7 +183,8 @@ class ReleaseFacts:
         if candidate.name == FRAMEWORK and candidate.build is not None:
             abi = self._data.cxx11_abi(candidate.build)
             if abi is not None:
-                yield AgreementRequirement(TORCH_ABI, abi_text(abi[0]))
+                release = release_of(candidate.version)
+                yield AgreementRequirement(f"{TORCH_ABI}{release} with", abi_text(abi[0]))
             return
         built_for = self._data.built_for(candidate.name, candidate.version)
         if built_for is None:
@@ -191,7 +192,8 @@ class ReleaseFacts:
         if built_for.cuda_major is not None:
             yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
         if built_for.cxx11_abi is not None:
-            yield AgreementRequirement(TORCH_ABI, abi_text(built_for.cxx11_abi))
+            value = abi_text(built_for.cxx11_abi)
+            yield AgreementRequirement(f"{TORCH_ABI}{built_for.release} with", value)
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
