@@ -29,6 +29,7 @@ from gpuenv.compat.data import framework_fields, gpu_key  # noqa: E402
 from gpuenv.compat.known_bad import clauses  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
+from gpuenv.requirements.target import PLATFORMS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,22 +76,32 @@ def tabulate(folder: Path) -> dict[str, Any]:
             for row in drivers["floor"]
         ],
         "branches": _branches(drivers),
-        "last": [
-            [row["branch"], list(map(parse_pair, row["capabilities"])), _sourced(row)]
-            for row in drivers["last"]
-        ],
+        "first": _limits(drivers["first"]),
+        "last": _limits(drivers["last"]),
         "compilers": _compilers(toolkits),
         "ptx_toolkits": _ptx_toolkits(toolkits),
         "toolkits": _toolkits(toolkits),
         "gpus": _gpus(gpus),
+        "gpu_platforms": _gpu_platforms(gpus),
         "gpu_names": [name for group in gpus["group"] for name in group["names"]],
         "ambiguous": [gpu_key(name) for name in gpus["ambiguous"]],
         "slots": _slots(libraries),
         "bad": _bad(libraries, toolkits),
         "bad_pairs": _bad_pairs(libraries),
+        "extensions": _extensions(libraries),
+        "cxx11_abi": _cxx11_abi(libraries),
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
+
+
+def _limits(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """The first or the last branch of compute capabilities, in ascending order of the branches."""
+    _ascending((row["branch"] for row in rows), "drivers.toml: first and last branches")
+    return [
+        [row["branch"], [parse_pair(text) for text in row["capabilities"]], _sourced(row)]
+        for row in rows
+    ]
 
 
 def _branches(data: dict[str, Any]) -> list[list[Any]]:
@@ -186,18 +197,26 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
     keys: dict[str, tuple[int, int]] = {}
     for group in data["group"]:
         _sourced(group)
-        _known_fields(
-            group, "capability class names source", f"gpus.toml: group {group['capability']}"
-        )
+        where = f"gpus.toml: group {group['capability']}"
+        _known_fields(group, "capability class only_platform names source", where)
         if group.get("class") not in CLASSES:
-            raise DataError(
-                f"gpus.toml: group {group['capability']}: class is none of {', '.join(CLASSES)}"
-            )
+            raise DataError(f"{where}: class is none of {', '.join(CLASSES)}")
+        if group.get("only_platform", "linux-x86_64") not in PLATFORMS:
+            raise DataError(f"{where}: only_platform is none of {', '.join(PLATFORMS)}")
         for name in group["names"]:
             if not gpu_key(name) or gpu_key(name) in keys:
                 raise DataError(f"gpus.toml: {name!r} is there twice or has no name of its own")
             keys[gpu_key(name)] = parse_pair(group["capability"])
     return keys
+
+
+def _gpu_platforms(data: dict[str, Any]) -> dict[str, str]:
+    """The platform of each GPU that exists on one platform only."""
+    platforms: dict[str, str] = {}
+    for group in data["group"]:
+        if "only_platform" in group:
+            platforms |= {gpu_key(name): group["only_platform"] for name in group["names"]}
+    return platforms
 
 
 def _slots(data: dict[str, Any]) -> dict[str, list[str]]:
@@ -251,15 +270,42 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
     return list(pairs.values())
 
 
+def _extensions(libraries: dict[str, Any]) -> list[str]:
+    """The extensions of torch whose local versions name a CUDA version."""
+    names: set[str] = set()
+    for row in libraries["extension"]:
+        _sourced(row)
+        _known_fields(row, "distributions source", "libraries.toml: extension")
+        names.update(row["distributions"])
+    return sorted(names)
+
+
+def _cxx11_abi(libraries: dict[str, Any]) -> list[list[Any]]:
+    where = "libraries.toml: cxx11_abi"
+    rows: list[list[Any]] = []
+    for row in libraries["cxx11_abi"]:
+        _known_fields(row, "platforms versions variants value source", where)
+        if not set(row["platforms"]) <= set(PLATFORMS) or not isinstance(row["value"], bool):
+            raise DataError(f"{where}: platforms or value is wrong in {row}")
+        _check_range(row["versions"], where)
+        variants = row.get("variants", [])
+        rows.append([row["platforms"], row["versions"], variants, row["value"], _sourced(row)])
+    return rows
+
+
 def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:
     """(distributions, versions) of a row, looked at."""
-    try:
-        clauses(row["versions"])
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
+    _check_range(row["versions"], where)
     if not row["distributions"]:
         raise DataError(f"{where}: distributions is empty")
     return row["distributions"], row["versions"]
+
+
+def _check_range(versions: str, where: str) -> None:
+    try:
+        clauses(versions)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _severity(row: dict[str, Any]) -> str:

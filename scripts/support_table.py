@@ -19,7 +19,6 @@ sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
 import gpuenv  # noqa: E402  - the path must be set first
 from gpuenv.compat import data as matrix  # noqa: E402
-from gpuenv.compat.architectures import parse_target  # noqa: E402
 from gpuenv.errors import NoSolutionError  # noqa: E402
 from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # noqa: E402
 from registry import write  # noqa: E402
@@ -49,7 +48,7 @@ HEAD = """# What runs where
 
 The newest release of each framework that works on a GPU with a driver of a branch: one solve a cell, alone, on
 CPython 3.12 with glibc 2.39, the frameworks' own indexes included. "3.11:" says that only that older CPython has one.
-A branch is listed from the first whose CUDA can target the GPU to the last that drives it. Beside a version stands
+A branch is listed from the first to the last that drives the GPU. Beside a version stands
 the variant. `*`: with a warning (`gpuenv solve` tells which). A dash: no release; `gpuenv solve` says why.
 
 Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
@@ -58,17 +57,10 @@ Written by `python scripts/support_table.py` from the data of {date}; a test kee
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
     """The driver branches that serve a compute capability."""
-    able = [
-        cuda
-        for cuda, targets in data.compilers.items()
-        if capability in {parse_target(one)[0] for one in targets}
-    ]
-    last = data.last_branch(capability)
-    return [
-        branch
-        for branch, cuda in sorted(data.branches.items())
-        if cuda >= min(able) and (last is None or branch <= last[0])
-    ]
+    first, last = data.first_branch(capability), data.last_branch(capability)
+    oldest = first[0] if first else 0
+    newest = last[0] if last else data.newest_branch()
+    return [branch for branch in sorted(data.branches) if oldest <= branch <= newest]
 
 
 def cell(framework: str, gpu: str, branch: int, platform: str) -> str:

@@ -348,7 +348,8 @@ def test_environment_without_interpreter(tmp_path: Path, variable: str) -> None:
 
 # ---- hosts made of flags ---------------------------------------------------------------------------------------
 
-CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0)}
+CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0), "GH200": (9, 0)}
+PLATFORMS = {"GH200": "linux-aarch64", "sm_121": "linux-aarch64"}
 DESCRIBED = json.loads((HERE / "data" / "hosts" / "described.json").read_text())
 BASE = Host(
     machine="x86_64",
@@ -379,6 +380,7 @@ def describe(flags: dict[str, Any], base: Host | None) -> Host:
         suggest=lambda text: [
             name for name in CAPABILITIES if name[:2].lower() == text[:2].lower()
         ],
+        platform_of=lambda gpu: PLATFORMS.get(gpu.name),
     )
 
 
@@ -404,7 +406,7 @@ import sys
 from gpuenv.detect.described import describe
 none = {}.get
 describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None, capability=none,
-         driver_cuda=none, suggest=lambda text: ())
+         driver_cuda=none, suggest=lambda text: (), platform_of=none)
 loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detect.nvml"} & set(sys.modules)
 print('"' + " ".join(loaded) + '"')
 """

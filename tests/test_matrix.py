@@ -15,8 +15,9 @@ import pytest
 from gpuenv.compat import data as matrix
 from gpuenv.compat.architectures import parse_target
 from gpuenv.compat.audit import PLATFORMS, check
+from gpuenv.compat.extensions import release_of
 from gpuenv.errors import DataError
-from gpuenv.model import parse_pair, parse_release
+from gpuenv.model import Gpu, parse_pair, parse_release
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
@@ -125,6 +126,56 @@ def test_drivers_only_go_forward() -> None:
         known = [parse_release(floor[0]) for floor in floors if floor]
         assert known == sorted(known)
         assert len(known) >= 2
+
+
+def test_the_first_branch_of_a_device_supports_a_toolkit_that_compiles_for_it() -> None:
+    for capability, (branch, source) in DATA.first_branches.items():
+        assert source
+        if branch not in DATA.branches:
+            continue  # older than the branches of the data
+        compilers = [
+            cuda
+            for cuda, targets in DATA.compilers.items()
+            if capability in {parse_target(target)[0] for target in targets}
+        ]
+        assert DATA.branches[branch] >= min(compilers)
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "platform"),
+    [
+        ("NVIDIA GH200 480GB", "9.0", "linux-aarch64"),
+        ("HGX GB200", "10.0", "linux-aarch64"),
+        ("NVIDIA GB300", "10.3", "linux-aarch64"),
+        ("NVIDIA GB10", "12.1", "linux-aarch64"),
+        ("Jetson AGX Orin Developer Kit", "8.7", "linux-aarch64"),
+        ("Orin (nvgpu)", "8.7", "linux-aarch64"),
+        ("NVIDIA Thor", "11.0", "linux-aarch64"),
+        ("sm_110", "11.0", "linux-aarch64"),
+        ("sm_90", "9.0", None),
+        ("NVIDIA B300 SXM6 AC", "10.3", None),
+        ("H100", "9.0", None),
+        ("a GPU of tomorrow", "99.0", None),
+    ],
+)
+def test_gpus_of_one_platform(name: str, capability: str, platform: str | None) -> None:
+    gpu = Gpu(name=name, compute_capability=parse_pair(capability))
+    assert DATA.gpu_platform(gpu) == platform
+
+
+def test_the_abi_of_torch_builds() -> None:
+    """Each Linux build since 2.6 has a known ABI, and only 2.6 has two on one platform."""
+    for platform in ("linux-x86_64", "linux-aarch64", "win-amd64"):
+        values: dict[str, set[bool]] = {}
+        for build in DATA.builds("torch", platform):
+            abi = DATA.cxx11_abi(build)
+            release = release_of(build.version)
+            since_2_6 = parse_pair(release) >= (2, 6)
+            assert (abi is None) == (platform == "win-amd64") or not since_2_6
+            if abi is not None:
+                values.setdefault(release, set()).add(abi[0])
+        split = [release for release, found in values.items() if len(found) > 1]
+        assert split == (["2.6"] if platform == "linux-x86_64" else [])
 
 
 def test_a_toolkit_came_with_a_driver_that_supports_it() -> None:

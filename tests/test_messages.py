@@ -230,6 +230,36 @@ REASONS = (
         "a driver of branch R580 or older for compute capability 7.0",
         "driver 595.45.04",
     ),
+    (
+        "gpu-needs-newer-driver",
+        "RTX 5090",
+        "a driver of branch R570 or newer",
+        "driver 550.54.14",
+    ),
+    (
+        "jetson-wheel",
+        "torch 2.15.0",
+        "a wheel for JetPack from NVIDIA's Jetson index (Orin)",
+        "a wheel for Arm servers (sm_80 sm_90 sm_100 sm_110 sm_120)",
+    ),
+    (
+        "extension-release",
+        "flash-attn 2.8.3+cu12torch2.8cxx11abitrue",
+        "torch 2.8, for which it was built",
+        "torch 2.9.1",
+    ),
+    (
+        "extension-cuda",
+        "torch-scatter 2.1.2+pt28cu118",
+        "torch for CUDA 11, for which it was built",
+        "torch 2.8.0+cu129 for CUDA 12",
+    ),
+    (
+        "extension-abi",
+        "flash-attn 2.8.2+cu12torch2.6cxx11abitrue",
+        "torch with CXX11_ABI=1, for which it was built",
+        "torch 2.6.0 with CXX11_ABI=0",
+    ),
     ("gpu-unused", "torch 2.13.0+cpu", "no GPU", "one, which stays unused"),
     ("hash", "numpy==2.3.5", "a file with sha256 ab", "numpy-2.3.5.whl with sha256 cd"),
     (

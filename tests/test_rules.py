@@ -232,13 +232,37 @@ def test_a_newer_driver_meets_every_floor_that_an_older_one_meets(
 
 
 @given(releases, capabilities)
-def test_only_a_drop_speaks_against_a_known_branch(release: str, device: tuple[int, int]) -> None:
+def test_a_known_branch_drives_what_came_before_it_and_what_it_has_not_dropped(
+    release: str, device: tuple[int, int]
+) -> None:
     gpu = Gpu(name="one", compute_capability=device)
-    last = DATA.last_branch(device)
-    dropped = last is not None and driver_branch(release) > last[0]
-    assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == (
-        ["gpu-dropped-by-driver"] if dropped else []
-    )
+    branch = driver_branch(release)
+    first, last = DATA.first_branch(device), DATA.last_branch(device)
+    expected = []
+    if first is not None and branch < first[0]:
+        expected.append("gpu-needs-newer-driver")
+    if last is not None and branch > last[0]:
+        expected.append("gpu-dropped-by-driver")
+    assert codes(evaluate.host_reasons(host(release, (gpu,)), DATA)) == expected
+
+
+@given(releases, capabilities)
+def test_the_beginning_of_a_release_gives_the_reasons_of_its_newest(
+    release: str, device: tuple[int, int]
+) -> None:
+    gpu = Gpu(name="one", compute_capability=device)
+    for numbers in (1, 2):
+        beginning = ".".join(release.split(".")[:numbers])
+        newest = ".".join([beginning, *["999"] * (3 - numbers)])
+        for cuda in ((11, 8), (12, 4), (13, 0)):
+            floor = DATA.driver_floor(cuda, "linux")
+            short, whole = host(beginning, (gpu,)), host(newest, (gpu,))
+            assert codes(rules.driver_reasons("x", cuda, short, floor)) == codes(
+                rules.driver_reasons("x", cuda, whole, floor)
+            )
+            assert codes(evaluate.host_reasons(short, DATA)) == codes(
+                evaluate.host_reasons(whole, DATA)
+            )
 
 
 DEVICES = [

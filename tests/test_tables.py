@@ -274,6 +274,11 @@ DAMAGE = [
     ("drivers.toml", "branch = 455", "branch = 445", "do not ascend"),
     ("drivers.toml", "branches = [470, 535, 550]", "branches = [470, 535, 570]", "no older branch"),
     ("drivers.toml", 'classes = ["data-centre"]', 'classes = ["gaming"]', "gaming"),
+    ("drivers.toml", "branch = 520\nname", "branch = 450\nname", "do not ascend"),
+    ("libraries.toml", 'versions = "<2.6"', 'versions = "~=2.6"', "is not a range such as"),
+    ("libraries.toml", "value = false", 'value = "no"', "platforms or value is wrong"),
+    ("libraries.toml", 'platforms = ["linux-x86_64"]', 'platforms = ["linux"]', "is wrong"),
+    ("gpus.toml", 'only_platform = "linux-aarch64"', 'only_platform = "arm"', "is none of"),
     ("gpus.toml", 'class = "mining"', 'class = "gaming"', "class is none of"),
 ]
 

@@ -89,15 +89,25 @@ class Value(metaclass=_ValueMeta):
 
 
 def parse_release(text: str) -> tuple[int, ...]:
-    """Return the comparable form of a driver release: "580.65.06" -> (580, 65, 6).
+    """Return the numbers of a driver release, or of its beginning: "580.65.06" -> (580, 65, 6).
 
     Raises:
         ValueError: the text is not a driver release.
     """
     parts = text.split(".")
-    if not 2 <= len(parts) <= 4 or not all(part.isascii() and part.isdigit() for part in parts):
+    if len(parts) > 4 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"{text!r} is not a driver release such as 580.65.06")
     return tuple(int(part) for part in parts)
+
+
+def reaches_release(release: str, floor: str) -> bool:
+    """Return whether a driver release is a floor or newer.
+
+    The beginning of a release stands for the newest release that begins so: 580.65 reaches
+    580.65.06, and so does 580.
+    """
+    numbers = parse_release(release)
+    return numbers >= parse_release(floor)[: len(numbers)]
 
 
 def parse_pair(text: str) -> tuple[int, int]:

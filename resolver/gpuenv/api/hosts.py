@@ -72,13 +72,15 @@ def describe(
     Args:
         base: the host that the texts change; the default is this machine without its GPU.
         gpus: one text for each device: "H100", "sm_90", "9.0" or "none".
-        driver: the driver release.
+        driver: the driver release, or its beginning: "580.65.06", "580.65" or "580".
         python: the target interpreter: a version or a path.
-        platform: "linux-x86_64", "linux-aarch64" or "win-amd64".
+        platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
+            the GPUs if they exist on one only, such as GH200.
         glibc: the glibc version of the target.
 
     Raises:
-        InputError: a text is not understood; close names are suggested.
+        InputError: a text is not understood (close names are suggested), or the GPUs do not exist
+            on the platform.
     """
     from ..detect import described
 
@@ -93,6 +95,7 @@ def describe(
         capability=data.compute_capability,
         driver_cuda=data.driver_cuda,
         suggest=data.close_names,
+        platform_of=data.gpu_platform,
     )
 
 

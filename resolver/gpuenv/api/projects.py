@@ -87,7 +87,7 @@ def profile_host(profile: Profile) -> Host:
         base_host(profile),
         gpus=profile.gpus or ("none",),
         driver=profile.driver,
-        platform=profile.platform,
+        platform=profile.platform or None,
         glibc=profile.glibc,
     )
 

@@ -25,7 +25,7 @@ def add_host_flags(parser: ArgumentParser) -> None:
         help="use this GPU: H100, sm_90, 9.0, or none for the CPU (repeat for several)",
     )
     group.add_argument(
-        "--driver", metavar="RELEASE", help="use this driver release, such as 580.65.06"
+        "--driver", metavar="RELEASE", help="use this driver release: 580.65.06, 580.65 or 580"
     )
     group.add_argument(
         "--python", metavar="X.Y|EXE", help="use this Python version, or this interpreter"

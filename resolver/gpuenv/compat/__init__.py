@@ -1,11 +1,12 @@
 """Compatibility: can this build, library or environment run on this host?
 
-rules          the rules R1 to R7 as pure functions
+rules          the rules R1 to R7, R9 and R10 as pure functions
 evaluate       the only caller of the rules: a release or an environment on a host
 parts          what an environment consists of, from names and versions
 conda_parts    the same from conda records
 conda_records  what a conda record says about CUDA, cuDNN and device code
 architectures  targets of device code, driver branches
+extensions     which build of torch an extension was built for
 data           the compatibility data: frameworks, builds, libraries, GPUs, drivers
 rows           reads the data's JSON files
 known_bad      releases and pairs of releases that are known to be bad

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
-from ..model import Code, ComputeCapability, CudaVersion, parse_release
+from ..model import Code, ComputeCapability, CudaVersion, Host, parse_release, reaches_release
 
 # "Binary compatibility is supported only for the desktop. It is not supported for Tegra. Also, the
 # binary compatibility between desktop and Tegra is not supported." (CUDA C++ Programming Guide.)
 # PyTorch's torch/cuda/__init__.py (DEVICE_REQUIREMENT) leaves out the same devices. sm_110 needs no
 # entry: no other target has its major.
 TEGRA = frozenset({(5, 3), (6, 2), (7, 2), (8, 7)})
+
+# JetPack numbers the drivers of Jetsons: 540.4.0 supports CUDA 12.6, and 580.00 supports CUDA 13.0
+# (nvidia-smi of JetPack 6.2 and 7.0).
+JETSON = TEGRA | {(11, 0)}
 
 # CUDA 13.0 renamed 10.1 to 11.0 (torch/cuda/__init__.py of PyTorch: code for either runs on both).
 _RENAMED = {(10, 1): (11, 0)}
@@ -104,6 +108,21 @@ def driver_branch(release: str) -> int:
     """
     major = parse_release(release)[0]
     return major - major % 5 if major >= _FIRST_BRANCH_BY_FIVES else major
+
+
+def reaches_floor(host: Host, floor: str, cuda: CudaVersion | None) -> bool:
+    """Return whether the driver of a host is not older than the floor of a toolkit (R1).
+
+    Of a Jetson's driver only the CUDA version can be compared.
+
+    Args:
+        host: its GPUs and its driver count.
+        floor: the driver release.
+        cuda: the toolkit.
+    """
+    if any(gpu.compute_capability in JETSON for gpu in host.gpus):
+        return cuda is None or host.driver_cuda is None or host.driver_cuda[0] >= cuda[0]
+    return host.driver is not None and reaches_release(host.driver, floor)
 
 
 # ---- the code that several libraries have in common --------------------------------------------

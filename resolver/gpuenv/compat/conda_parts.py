@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ..errors import Reason
 from ..model import Build, CudaVersion, Host, Library
 from ..requirements import conda_versions
-from . import conda_records, evaluate
+from . import conda_records, evaluate, extensions
 from .conda_records import Carriers, Record, Row, Virtual
 from .data import CompatibilityData
 from .parts import CudaLibrary, FrameworkBuild, Package, Parts, Toolkit
@@ -74,7 +74,8 @@ def _package(record: Record, cuda: CudaVersion | None, data: CompatibilityData) 
     if _may_be_cuda_library(name):
         own_cuda = conda_records.cuda_dependency(record) or cuda
         distribution = wheel_distribution(name, own_cuda, data) or ""
-    return Package(name=name, version=version, distribution=distribution)
+    built_for = extensions.of_build_string(str(record.get("build", "")))
+    return Package(name=name, version=version, distribution=distribution, built_for=built_for)
 
 
 def _may_be_cuda_library(name: str) -> bool:

@@ -19,13 +19,15 @@ from ..model import (
     ComputeCapability,
     CudaVersion,
     Framework,
+    Gpu,
     Library,
     Way,
     parse_pair,
     parse_release,
 )
-from .architectures import common_code, driver_branch, parse_target
-from .known_bad import BadPair, KnownBad, Verdict
+from .architectures import common_code, driver_branch
+from .extensions import FRAMEWORK, BuiltFor, of_version
+from .known_bad import BadPair, KnownBad, Verdict, within
 from .rows import Builds, Releases, read, read_toml
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
@@ -34,7 +36,7 @@ from .rows import Builds, Releases, read, read_toml
 _NOISE_WORDS = frozenset((
     "nvidia", "geforce", "tesla", "grid", "hgx", "gpu", "nvgpu", "laptop", "mobile", "max", "q",
     "maxq", "with", "design", "generation", "edition", "workstation", "server", "active", "passive",
-    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl",
+    "lhr", "gb", "tb", "pcie", "fhhl", "dgxs", "cnx", "sxm", "nvl", "superchip", "developer", "kit",
 ))  # fmt: skip
 _NOISE = r"\d+[gt]b?|hbm\d\w?|gddr\d\w?|sxm\d|nvl\d+|\d+[abcq]"
 _NOISE_STARTS = (*"0123456789", "hbm", "gddr", "sxm", "nvl")
@@ -183,19 +185,22 @@ class CompatibilityData:
         self.floors: dict[int, tuple[str, str, str]] = {}
         for major, linux, windows, source in tables["floors"]:
             self.floors[major] = (linux, windows, source)
-        # The last driver branch, with its source, of each capability that a later branch dropped.
-        self.last_branches: dict[ComputeCapability, tuple[int, str]] = {}
-        for branch, capabilities, source in tables["last"]:
-            for major, minor in capabilities:
-                self.last_branches[major, minor] = (branch, source)
+        # The first driver branch of a capability, and the last one if a later branch dropped it.
+        self.first_branches = _branches_of_capabilities(tables["first"])
+        self.last_branches = _branches_of_capabilities(tables["last"])
         self.compilers: dict[CudaVersion, tuple[str, ...]] = {}
         for cuda, targets in tables["compilers"].items():
             self.compilers[parse_pair(cuda)] = tuple(targets)
         self.toolkits: Mapping[str, Mapping[str, str]] = tables["toolkits"]
         self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
+        self._gpu_platforms: Mapping[str, str] = tables["gpu_platforms"]
         self._gpu_names = tuple(tables["gpu_names"])
         self._ambiguous = frozenset(tables["ambiguous"])
         self._slots: Mapping[str, Sequence[str]] = tables["slots"]
+        self._extensions = frozenset(tables["extensions"])
+        self._cxx11_abi: Sequence[
+            tuple[Sequence[str], str, Sequence[str], bool, str]
+        ] = tables["cxx11_abi"]
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
@@ -339,6 +344,20 @@ class CompatibilityData:
         """Return the verdict on a release that is bad everywhere or on one of the capabilities."""
         return self._bad.of(distribution, version, capabilities)
 
+    def built_for(self, distribution: str, version: str) -> BuiltFor | None:
+        """Return the build of torch that an extension names in its version (R10)."""
+        return of_version(version, names_cuda=distribution in self._extensions)
+
+    def cxx11_abi(self, build: Build) -> tuple[bool, str] | None:
+        """Return (_GLIBCXX_USE_CXX11_ABI, source) of a torch wheel; None is unknown."""
+        if build.name != FRAMEWORK:
+            return None
+        for platforms, versions, variants, value, source in self._cxx11_abi:
+            is_variant = not variants or build.variant in variants
+            if is_variant and build.platform in platforms and within(build.version, versions):
+                return value, source
+        return None
+
     def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
         """Return the bad pairs of which a release is a member."""
         return self._bad.pairs(distribution, version)
@@ -363,6 +382,21 @@ class CompatibilityData:
             pairs = {(pair[0], pair[1]) for pair in self._gpus.values()}
             self._capabilities = tuple(sorted(pairs))
         return self._capabilities
+
+    def gpu_platform(self, gpu: Gpu) -> str | None:
+        """Return the platform of a GPU that exists on one platform only (R9); None for others.
+
+        Of a GPU without a known name, its compute capability decides: every GPU of 12.1 has an Arm
+        CPU beside it.
+        """
+        key = gpu_key(gpu.name)
+        if key in self._gpus:
+            return self._gpu_platforms.get(key)
+        platforms: set[str | None] = set()
+        for name, (major, minor) in self._gpus.items():
+            if (major, minor) == gpu.compute_capability:
+                platforms.add(self._gpu_platforms.get(name))
+        return platforms.pop() if len(platforms) == 1 else None
 
     def gpu_names(self) -> Sequence[str]:
         """Return every known GPU name, in the order of compute capability."""
@@ -403,6 +437,10 @@ class CompatibilityData:
         """Return (branch, source) of a device's last driver branch; None if none dropped it."""
         return self.last_branches.get((capability[0], capability[1]))
 
+    def first_branch(self, capability: ComputeCapability) -> tuple[int, str] | None:
+        """Return (branch, source) of a device's first driver branch (R9); None is unknown."""
+        return self.first_branches.get((capability[0], capability[1]))
+
     def newest_branch(self) -> int:
         """Return the newest driver branch about which there are facts."""
         return max(self.branches)
@@ -426,14 +464,16 @@ class CompatibilityData:
             newest = max(newest, cuda)
         return sorted(steps, key=parse_release)
 
-    def first_cuda(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the oldest known toolkit that compiles for a device; None is unknown."""
-        oldest: CudaVersion | None = None
-        for cuda, targets in self.compilers.items():
-            compiles = any(parse_target(target)[0] == capability for target in targets)
-            if compiles and (oldest is None or cuda < oldest):
-                oldest = cuda
-        return oldest
+
+def _branches_of_capabilities(
+    rows: Iterable[tuple[int, Iterable[Sequence[int]], str]],
+) -> dict[ComputeCapability, tuple[int, str]]:
+    """Return compute capability -> (driver branch, source)."""
+    branches: dict[ComputeCapability, tuple[int, str]] = {}
+    for branch, capabilities, source in rows:
+        for major, minor in capabilities:
+            branches[major, minor] = (branch, source)
+    return branches
 
 
 def _cuda_major(carriers: Sequence[Library], releases: Sequence[Releases]) -> int | None:

@@ -18,6 +18,7 @@ from ..errors import Reason
 from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
 from . import rules
 from .data import CompatibilityData
+from .extensions import FRAMEWORK, BuiltFor, release_of
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
 
 Facts = dict[str, tuple[Reason, ...]]
@@ -56,14 +57,7 @@ def build_reasons(
     if build is None:
         return _not_in_data("build-unknown", subject)
     if build.cuda is None:
-        reason = Reason(
-            code="cpu-build",
-            subject=subject,
-            need="a CUDA build",
-            have="a CPU build",
-            source=build.code.source,
-        )
-        return {"__sm": (reason,)}
+        return {"__sm": (rules.cpu_build_reason(subject, build.code, host.gpus),)}
     device: tuple[Reason, ...] = ()
     if on_path:
         device = rules.device_reasons(subject, build.code, host.gpus, host.driver_cuda)
@@ -81,6 +75,8 @@ def library_reasons(
         Reasons by host fact. Codes: those of the rules, library-unknown.
     """
     if library is None:
+        if rules.needs_jetson_wheels(host.gpus):  # no library of an index is one
+            return {"__sm": rules.device_reasons(subject, Code(sass=None), host.gpus, None)}
         return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
@@ -103,8 +99,12 @@ def driver_reasons(
 
 
 def host_reasons(host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
-    """R7 for the driver and the GPUs. Codes: gpu-dropped-by-driver, driver-branch-unknown."""
-    return rules.branch_reasons(host, data.last_branches, data.newest_branch())
+    """R7 and R9 for the driver and the GPUs.
+
+    Codes: gpu-needs-newer-driver, gpu-dropped-by-driver, driver-branch-unknown.
+    """
+    too_old = rules.first_branch_reasons(host, data.first_branches)
+    return too_old + rules.branch_reasons(host, data.last_branches, data.newest_branch())
 
 
 def cudnn_reasons(subject: str, build_cudnn: str, runtime_cudnn: str) -> tuple[Reason, ...]:
@@ -246,12 +246,13 @@ def environment_findings(
         if part.on_path:
             yield from _cudnn_of_build(part, parts, host)
     yield from _companion_variants(parts)
+    yield from _extensions(parts, data)
     yield from _owners(parts, data)
 
 
 def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Iterator[Finding]:
-    """R1, R2, R3, R6 and R7 on a host with a GPU."""
-    if parts.builds or parts.libraries or parts.toolkits:
+    """R1, R2, R3, R6, R7 and R9 on a host with a GPU."""
+    if parts.libraries or parts.toolkits or any(map(_may_need_driver, parts.builds)):
         yield from _about((), host_reasons(host, data))
     for part in parts.builds:
         facts = build_reasons(part.subject, part.build, host, data, on_path=part.on_path)
@@ -268,6 +269,11 @@ def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Itera
         for reasons in facts.values():
             yield from _about((package.name,), reasons)
     yield from _about((), _unknown_driver(parts, host, data))
+
+
+def _may_need_driver(part: FrameworkBuild) -> bool:
+    """Return whether a build is not known to be a CPU build."""
+    return part.build is None or part.build.cuda is not None
 
 
 def _about(packages: tuple[str, ...], reasons: Iterable[Reason]) -> Iterator[Finding]:
@@ -411,6 +417,35 @@ def _companion_variants(parts: Parts) -> Iterator[Finding]:
                 source=build.code.source,
             )
             yield Finding(reason=reason, packages=(part.package,))
+
+
+def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
+    """R10 for extensions whose names say for which torch they were built."""
+    versions = {package.name: package.version for package in parts.packages}
+    for part in parts.builds:
+        if part.framework != FRAMEWORK or not part.on_path:
+            continue
+        torch = f"{part.package} {versions[part.package]}"
+        actual = _actual_torch(versions[part.package], part.build, data)
+        for package in parts.packages:
+            if package.built_for is not None:
+                reasons = rules.extension_reasons(
+                    package.subject, package.built_for, torch, actual
+                )
+                yield from _about((package.name, part.package), reasons)
+
+
+def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:
+    """Return the release, CUDA major and ABI of a torch, as an extension would name them."""
+    release = release_of(version)
+    if build is None:
+        return BuiltFor(release=release)
+    abi = data.cxx11_abi(build)
+    return BuiltFor(
+        release=release,
+        cuda_major=0 if build.cuda is None else build.cuda[0],
+        cxx11_abi=None if abi is None else abi[0],
+    )
 
 
 def _owners(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:

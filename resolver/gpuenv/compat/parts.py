@@ -11,18 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..model import Build, CudaVersion, Framework, Library, Value, Way
 from ..requirements.target import normalize_name
 from .data import CompatibilityData
+from .extensions import BuiltFor
 
 
 class Package(Value):
     """One package of an environment.
 
     `name` is what its installer calls it (libcudnn). `distribution` is the wheel distribution whose
-    rows in the data describe it (nvidia-cudnn-cu12); "" if there is none.
+    rows in the data describe it (nvidia-cudnn-cu12); "" if there is none. `built_for` is the torch
+    that the name of an extension names.
     """
 
     name: str
     version: str
     distribution: str
+    built_for: BuiltFor | None = None
 
     @property
     def subject(self) -> str:
@@ -79,10 +82,12 @@ def parts_of_pins(
         data: the compatibility data.
     """
     versions = {normalize_name(name): version for name, version in pins}
-    packages = {
-        name: Package(name=name, version=version, distribution=name)
-        for name, version in versions.items()
-    }
+    packages: dict[str, Package] = {}
+    for name, version in versions.items():
+        built_for = data.built_for(name, version)
+        packages[name] = Package(
+            name=name, version=version, distribution=name, built_for=built_for
+        )
     carriers = _carriers(data)
     libraries = []
     for name, package in packages.items():

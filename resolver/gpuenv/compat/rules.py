@@ -1,4 +1,4 @@
-"""The compatibility rules R1 to R7: pure functions of facts, each with its source.
+"""The compatibility rules R1 to R7, R9 and R10: pure functions of facts, each with its source.
 
 Only compat.evaluate calls them. R8 (interpreter, glibc, platform) is requirements.target.
 
@@ -19,10 +19,18 @@ from ..model import (
     Gpu,
     Host,
     parse_pair,
-    parse_release,
     show_pair,
 )
-from .architectures import any_ptx_runs, any_sass_runs, driver_branch, parse_target, show_code
+from .architectures import (
+    TEGRA,
+    any_ptx_runs,
+    any_sass_runs,
+    driver_branch,
+    parse_target,
+    reaches_floor,
+    show_code,
+)
+from .extensions import FRAMEWORK, BuiltFor, abi_text
 
 BINARY_SOURCE = "CUDA C++ Programming Guide, Binary Compatibility"
 PTX_SOURCE = (
@@ -30,6 +38,14 @@ PTX_SOURCE = (
 )
 CUDNN_SOURCE = (
     "cuDNN Developer Guide, API Compatibility; aten/src/ATen/cudnn of PyTorch checks the same"
+)
+JETSON_SOURCE = (
+    "NVIDIA blog, What's New in CUDA Toolkit 13.0 for Jetson Thor: one toolkit for Arm servers and"
+    " Jetson, except for Orin (sm_87); bitsandbytes-foundation/bitsandbytes#1930, #1941"
+)
+EXTENSION_SOURCE = (
+    "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
+    " torch its symbols are undefined"
 )
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
@@ -89,7 +105,8 @@ def device_reasons(
 
     Returns:
         One reason for each compute capability that `code` does not serve, in the order of `gpus`.
-        Codes: no-code-for-device, ptx-needs-newer-driver, code-unknown, device-unknown.
+        Codes: no-code-for-device, ptx-needs-newer-driver, code-unknown, device-unknown,
+        jetson-wheel.
     """
     reasons: dict[ComputeCapability | None, Reason] = {}
     for gpu in gpus:
@@ -114,6 +131,12 @@ def _device_reason(
             have=f"{gpu.name}, of unknown compute capability",
             source=source,
         )
+    if capability in TEGRA:
+        need = f"a wheel for JetPack from NVIDIA's Jetson index ({gpu.name})"
+        have = f"a wheel for Arm servers ({show_code(code)})"
+        return Reason(
+            code="jetson-wheel", subject=subject, need=need, have=have, source=JETSON_SOURCE
+        )
     only_newer_driver = answer is None and any_ptx_runs(code.ptx or (), capability)
     if only_newer_driver and code.made_by is not None:
         return Reason(
@@ -129,6 +152,21 @@ def _device_reason(
         need=f"code for compute capability {show_pair(capability)} ({gpu.name})",
         have=show_code(code),
         source=source,
+    )
+
+
+def needs_jetson_wheels(gpus: Iterable[Gpu]) -> bool:
+    """R2: whether a GPU is a Jetson before Thor, on which code for Arm servers does not run."""
+    return any(gpu.compute_capability in TEGRA for gpu in gpus)
+
+
+def cpu_build_reason(subject: str, code: Code, gpus: Iterable[Gpu]) -> Reason:
+    """Return the reason against a CPU build on a host with a GPU. Code: cpu-build."""
+    need = "a CUDA build"
+    if needs_jetson_wheels(gpus):
+        need = "a CUDA build for JetPack from NVIDIA's Jetson index"
+    return Reason(
+        code="cpu-build", subject=subject, need=need, have="a CPU build", source=code.source
     )
 
 
@@ -157,7 +195,7 @@ def driver_reasons(
         need = f"a driver for CUDA {show_pair(cuda)}, whose oldest driver is not known"
         return (Reason(code="driver-floor-unknown", subject=subject, need=need, have=have),)
     release, source = floor
-    if parse_release(host.driver) >= parse_release(release):
+    if reaches_floor(host, release, cuda):
         return ()
     need = f"driver {release} or newer for CUDA {show_pair(cuda)}"
     return (Reason(code="driver-floor", subject=subject, need=need, have=have, source=source),)
@@ -171,6 +209,40 @@ def _driver_cuda_reasons(
     need, have = f"a driver for CUDA {cuda[0]}", f"a driver for CUDA {show_pair(driver_cuda)}"
     source = floor[1] if floor is not None else ""
     return (Reason(code="driver-cuda", subject=subject, need=need, have=have, source=source),)
+
+
+def first_branch_reasons(
+    host: Host, first_branches: Mapping[ComputeCapability, tuple[int, str]]
+) -> tuple[Reason, ...]:
+    """R9: the driver's branch is not older than the first one that supports each GPU of the host.
+
+    Args:
+        host: its GPUs and driver count.
+        first_branches: (branch, source) of the first branch that supports a capability. A missing
+            capability is supported by every branch, or its driver is a part of JetPack.
+
+    Returns:
+        Code: gpu-needs-newer-driver.
+    """
+    if host.driver is None:
+        return ()
+    reasons: list[Reason] = []
+    for gpu in host.gpus:
+        capability = gpu.compute_capability
+        if capability is None or capability not in first_branches:
+            continue
+        first, source = first_branches[capability]
+        if driver_branch(host.driver) < first:
+            reasons.append(
+                Reason(
+                    code="gpu-needs-newer-driver",
+                    subject=gpu.name,
+                    need=f"a driver of branch R{first} or newer",
+                    have=f"driver {host.driver}",
+                    source=source,
+                )
+            )
+    return tuple(dict.fromkeys(reasons))
 
 
 def branch_reasons(
@@ -263,6 +335,46 @@ def bad_pair_reason(
     code = "bad-pair" if severity == "broken" else "known-avoid"
     need = f"only one {pair}: {text}"
     return Reason(code=code, subject=subject, need=need, have=other, source=source)
+
+
+def extension_reasons(
+    subject: str, built_for: BuiltFor, torch: str, actual: BuiltFor
+) -> tuple[Reason, ...]:
+    """R10: an extension runs with the torch that it was built for.
+
+    Args:
+        subject: the extension.
+        built_for: what its name says. An unknown fact requires nothing.
+        torch: how the reasons name the torch beside it.
+        actual: the release, the CUDA major (0 for a CPU build) and the ABI of that torch. An
+            unknown fact gives no reason.
+
+    Returns:
+        Codes: extension-release, extension-cuda, extension-abi.
+    """
+    reasons = []
+    if built_for.release not in ("", actual.release):
+        need = f"{FRAMEWORK} {built_for.release}, for which it was built"
+        reasons.append(_extension_reason("extension-release", subject, need, torch))
+    if None not in (built_for.cuda_major, actual.cuda_major) and (
+        built_for.cuda_major != actual.cuda_major
+    ):
+        need = f"{FRAMEWORK} for CUDA {built_for.cuda_major}, for which it was built"
+        have = f"{torch}, a CPU build"
+        if actual.cuda_major:
+            have = f"{torch} for CUDA {actual.cuda_major}"
+        reasons.append(_extension_reason("extension-cuda", subject, need, have))
+    if None not in (built_for.cxx11_abi, actual.cxx11_abi) and (
+        built_for.cxx11_abi != actual.cxx11_abi
+    ):
+        need = f"{FRAMEWORK} with {abi_text(built_for.cxx11_abi)}, for which it was built"
+        have = f"{torch} with {abi_text(actual.cxx11_abi)}"
+        reasons.append(_extension_reason("extension-abi", subject, need, have))
+    return tuple(reasons)
+
+
+def _extension_reason(code: str, subject: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject=subject, need=need, have=have, source=EXTENSION_SOURCE)
 
 
 def owner_reasons(owners: Mapping[str, Iterable[str]]) -> tuple[Reason, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import ComputeCapability, Gpu, Host, Python, Value, parse_release, show_pair
+from ..model import ComputeCapability, Gpu, Host, Python, Value, reaches_release, show_pair
 from ..requirements.target import PYTHONS
 from .architectures import TEGRA, driver_branch
 from .data import CompatibilityData
@@ -40,7 +40,7 @@ def drivers(host: Host, data: CompatibilityData) -> tuple[ChangedHost, ...]:
         return (ChangedHost(change=change, host=_with_driver(host, releases[-1], data)),)
     changed = []
     for release in releases:
-        if parse_release(release) > parse_release(host.driver):
+        if not reaches_release(host.driver, release):
             newer = _with_driver(host, release, data)
             changed.append(ChangedHost(change=_or_newer(release), host=newer))
     return tuple(changed)
@@ -123,10 +123,10 @@ def _driver_supports(host: Host, capability: ComputeCapability, data: Compatibil
     last = data.last_branch(capability)
     if host.driver is None:
         return last is None  # do not suggest a GPU that today's drivers have dropped
-    first = data.first_cuda(capability)
-    if first is not None and host.driver_cuda is not None and host.driver_cuda < first:
+    branch, first = driver_branch(host.driver), data.first_branch(capability)
+    if first is not None and branch < first[0]:
         return False
-    return last is None or driver_branch(host.driver) <= last[0]
+    return last is None or branch <= last[0]
 
 
 def without_gpu(host: Host) -> ChangedHost:

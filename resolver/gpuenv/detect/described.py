@@ -16,6 +16,7 @@ from . import interpreter, system
 
 Lookup = Callable[[str], tuple[int, int] | None]
 Suggest = Callable[[str], Sequence[str]]
+PlatformOf = Callable[[Gpu], str | None]
 
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
 _SM = re.compile(r"[sS][mM]_(\d{1,2})(\d)")
@@ -34,6 +35,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
     capability: Lookup,
     driver_cuda: Lookup,
     suggest: Suggest,
+    platform_of: PlatformOf,
 ) -> Host:
     """Return a host with the facts that the flags give.
 
@@ -43,22 +45,26 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
             platform, glibc and interpreter are this machine's, and a driver that is not given
             stays unknown.
         gpus: marketing names, "sm_90", "9.0", or "none" alone.
-        driver: the driver release.
+        driver: the driver release, or its beginning.
         python: the target interpreter: a version, a path or a command.
-        platform: "linux-x86_64", "linux-aarch64" or "win-amd64".
+        platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
+            the GPUs if they exist on one only.
         glibc: the glibc version of the target.
         capability: returns the compute capability of a marketing name, None if unknown.
         driver_cuda: returns the CUDA version of a driver release, None if unknown.
         suggest: returns GPU names that are close to a text.
+        platform_of: returns the platform of a GPU that exists on one only, None for others.
 
     Raises:
-        InputError: a text is not understood.
+        InputError: a text is not understood, or the GPUs do not exist on the platform.
     """
+    described_gpus = _parse_gpus(gpus, capability, suggest)
     host = base
     if host is None:
         host = _this_machine()
     if platform is not None:
-        host = _with_platform(host, platform)
+        host = _with_platform(host, platform, "--platform")
+    host = _with_platform_of_gpus(host, described_gpus, platform, platform_of)
     if glibc is not None:
         version = _parse_glibc(glibc, host.os)
         host = _with_fact(host, "glibc", "--glibc", glibc=version)
@@ -67,7 +73,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
     if driver is not None:
         host = _with_driver(host, _parse_driver(driver), driver_cuda)
     if gpus:
-        host = _with_gpus(host, _parse_gpus(gpus, capability, suggest))
+        host = _with_gpus(host, described_gpus)
     return host
 
 
@@ -106,7 +112,7 @@ def _without_sources(host: Host, facts: Sequence[str]) -> Host:
     return host.replace(sources=kept)
 
 
-def _with_platform(host: Host, platform: str) -> Host:
+def _with_platform(host: Host, platform: str, source: str) -> Host:
     if platform not in PLATFORMS:
         hint = f"give one of {', '.join(PLATFORMS)}"
         raise InputError(f"--platform {platform!r} is not known", hint=hint)
@@ -115,9 +121,24 @@ def _with_platform(host: Host, platform: str) -> Host:
     kind, machine = PLATFORMS[platform]
     # The interpreter's executable and the glibc are those of the old platform.
     python = host.python.replace(executable=None)
-    host = _with_fact(host, "os", "--platform", os=kind, python=python, glibc=None)
-    host = _with_fact(host, "machine", "--platform", machine=machine)
+    host = _with_fact(host, "os", source, os=kind, python=python, glibc=None)
+    host = _with_fact(host, "machine", source, machine=machine)
     return _without_sources(host, ("glibc",))
+
+
+def _with_platform_of_gpus(
+    host: Host, gpus: Sequence[Gpu], platform: str | None, platform_of: PlatformOf
+) -> Host:
+    """Return a host with the platform of the GPUs that exist on one platform only."""
+    for gpu in gpus:
+        only = platform_of(gpu)
+        if only is None:
+            continue
+        if platform not in (None, only):
+            message = f"--gpu {gpu.name!r} exists on {only} only, not on {platform}"
+            raise InputError(message, hint="leave --platform out")
+        host = _with_platform(host, only, "--gpu")
+    return host
 
 
 def _with_python(host: Host, text: str, *, keep_glibc: bool) -> Host:
@@ -165,7 +186,7 @@ def _parse_glibc(text: str, kind: str) -> tuple[int, int]:
 
 
 def _parse_driver(text: str) -> str:
-    hint = "give the whole release as nvidia-smi prints it, such as 580.65.06"
+    hint = "give the release as nvidia-smi prints it, such as 580.65.06"
     release = text.strip()
     try:
         branch = parse_release(release)[0]

@@ -82,10 +82,15 @@ _FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {
 # Code of a reason against what is installed -> the test that fails.
 _TEST_OF_REASON = {
     "driver-floor": "driver-runtime",
+    "gpu-needs-newer-driver": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",
     "no-code-for-device": "architecture",
+    "jetson-wheel": "architecture",
     "cudnn-version": "cudnn-version",
     "cuda-variant": "companions",
+    "extension-abi": "companions",
+    "extension-cuda": "companions",
+    "extension-release": "companions",
     "bad-pair": "companions",
     "cuda-major": "one-cuda-major",
     "two-owners": "one-cuda-major",

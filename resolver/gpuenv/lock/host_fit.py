@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..compat.architectures import reaches_floor
 from ..errors import Reason
-from ..model import Gpu, Host, Lock, Needs, parse_release, show_pair
+from ..model import CudaVersion, Gpu, Host, Lock, Needs, show_pair
 
 SOURCE = "[tool.gpuenv.needs]"
 
@@ -16,7 +17,7 @@ def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
     needs = lock.needs
     reasons = _platform_reasons(needs, host) + _glibc_reasons(needs, host)
     if needs.driver is not None:
-        reasons += _driver_reasons(needs.driver, host)
+        reasons += _driver_reasons(needs.driver, needs.cuda, host)
         for gpu in host.gpus:
             reasons += _gpu_reasons(needs, gpu)
     return tuple(reasons)
@@ -47,15 +48,15 @@ def _glibc_reasons(needs: Needs, host: Host) -> list[Reason]:
     return []
 
 
-def _driver_reasons(floor: str, host: Host) -> list[Reason]:
-    """Return what is missing for a lock that needs a GPU and a driver of release `floor`."""
+def _driver_reasons(floor: str, cuda: CudaVersion | None, host: Host) -> list[Reason]:
+    """Return what is missing for a lock that needs a GPU and a driver for a toolkit."""
     reasons = []
     need = f"driver {floor} or newer"
     if not host.gpus:
         reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
     if host.driver is None:
         reasons.append(_reason("driver-unknown", need, "no driver found"))
-    elif parse_release(host.driver) < parse_release(floor):
+    elif not reaches_floor(host, floor, cuda):
         reasons.append(_reason("driver-floor", need, f"driver {host.driver}"))
     return reasons
 

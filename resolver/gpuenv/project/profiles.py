@@ -27,7 +27,8 @@ class Profile(Value):
     """A host to lock for, and the request. Texts are as in pyproject.toml.
 
     `gpus` holds one text for each device, () for none. `driver` is the oldest driver release that
-    the lock must run on. With `separate_versions` the profile has its own version of every
+    the lock must run on. `platform` "" is that of the GPUs if they exist on one platform only,
+    otherwise linux-x86_64. With `separate_versions` the profile has its own version of every
     framework; `own_ranges` names those that its own table gives a version range.
     """
 
@@ -38,7 +39,7 @@ class Profile(Value):
     python: str
     gpus: tuple[str, ...] = ()
     driver: str | None = None
-    platform: str = PLATFORM
+    platform: str = ""
     glibc: str | None = None
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()

@@ -157,8 +157,7 @@ class _Reader:
             where = f"tool.gpuenv.profiles.{name}"
             self._check_name(name, where, profiles)
             profile = self._profile(name, where, profile_table, top, dependency_texts)
-            self._check_host(profile, where, describe)
-            profiles[name.lower()] = profile
+            profiles[name.lower()] = self._with_platform(profile, where, describe)
         return tuple(profiles.values())
 
     def _check_urls(self, top: _Table) -> None:
@@ -196,9 +195,10 @@ class _Reader:
             what = f"differs from {same} only in case; some file systems have one file for both"
             self._fail(where, what)
 
-    def _check_host(self, profile: Profile, where: str, describe: Describe) -> None:
+    def _with_platform(self, profile: Profile, where: str, describe: Describe) -> Profile:
+        """Return a profile with the platform of its host. InputError if there is no such host."""
         try:
-            describe(profile)
+            return profile.replace(platform=describe(profile).platform)
         except InputError as error:
             # The message names the host flags; the keys have the same names without the dashes.
             message = f"{self.path}: {where}: {error.message.replace('--', '')}"
@@ -231,7 +231,7 @@ class _Reader:
             python=self._python(*_shared(fields, top, where, "python")),
             gpus=gpus,
             driver=fields.get("driver"),
-            platform=fields.get("platform", PLATFORM),
+            platform=fields.get("platform", ""),
             glibc=_glibc(fields),
             index_url=top.get("index-url"),
             extra_index_urls=tuple(top.get("extra-index-urls", ())),

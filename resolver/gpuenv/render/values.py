@@ -39,6 +39,7 @@ _FOUND = {
     "driver-floor-unknown": _OF_HOST,
     "glibc": _OF_HOST,
     "gpu-dropped-by-driver": _OF_HOST,
+    "gpu-needs-newer-driver": _OF_HOST,
     "lock-python": _OF_HOST,
     "no-gpu": _OF_HOST,
     "ptx-needs-newer-driver": _OF_HOST,

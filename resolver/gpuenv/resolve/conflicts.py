@@ -21,7 +21,7 @@ from .graph import (
     Release,
     Token,
 )
-from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, ReleaseFacts
+from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFacts
 from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
@@ -307,6 +307,8 @@ def _code(agreement: AgreementRequirement) -> str:
         return "cuda-variant"
     if topic.startswith(OWNER):
         return "two-owners"
+    if topic.startswith(TORCH_ABI):
+        return "extension-abi"
     return "bad-pair"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ..compat import evaluate
 from ..compat.evaluate import Facts, is_doubt
+from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import Reason
 from ..model import Build, Host, show_pair
 from ..requirements.target import parse_requirement
@@ -25,6 +26,7 @@ from .graph import (
 
 CUDA_MAJOR = "CUDA major"
 CUDA_BUILD = "CUDA build of "  # followed by the framework
+TORCH_ABI = f"{FRAMEWORK} "  # followed by its release: "torch 2.8 with"
 OWNER = "owner of "  # followed by the folder
 
 
@@ -83,7 +85,7 @@ class ReleaseFacts:
         facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=on_path)
         if "__driver" not in facts:
             return facts
-        return facts | {"__sm": self._host_reasons + facts["__sm"]}
+        return facts | {"__driver": self._host_reasons + facts["__driver"]}
 
     def _variant_facts(self, variant: Variant) -> Facts:
         if not self._host.gpus:
@@ -100,7 +102,7 @@ class ReleaseFacts:
             facts = evaluate.build_reasons(subject, build, self._host, self._data, on_path=True)
             if build.cuda is None:
                 return facts
-            facts = facts | {"__sm": self._host_reasons + facts["__sm"]}
+            facts = facts | {"__driver": self._host_reasons + facts["__driver"]}
         extra_reasons = self._missing_extra(variant)
         if not extra_reasons:
             return facts
@@ -151,6 +153,11 @@ class ReleaseFacts:
         requirements: list[NodeRequirement] = list(self.agreements(release))
         if isinstance(release, Variant):
             requirements += _packages(release)
+        else:
+            built_for = self._data.built_for(release.name, release.version)
+            if built_for is not None and built_for.release:  # R10
+                specifier = f"=={built_for.release}.*"
+                requirements.append(PackageRequirement(FRAMEWORK, (), specifier))
         return requirements
 
     def agreements(self, release: Release) -> Iterator[AgreementRequirement]:
@@ -160,6 +167,7 @@ class ReleaseFacts:
                 yield AgreementRequirement(CUDA_MAJOR, str(release.build.cuda[0]))
             return
         yield from self._cuda_agreements(release)
+        yield from self._extension_agreements(release)
         for folder in self._data.slots(release.name):
             yield AgreementRequirement(f"{OWNER}{folder}", release.name)
         pairs = self._data.bad_pairs(release.name, release.version)
@@ -180,6 +188,23 @@ class ReleaseFacts:
             yield AgreementRequirement(f"{CUDA_BUILD}{framework.name}", build.variant)
         if build.cuda is not None:
             yield AgreementRequirement(CUDA_MAJOR, str(build.cuda[0]))
+
+    def _extension_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
+        """Yield what torch and its extensions must agree on (R10), besides torch's release."""
+        if candidate.name == FRAMEWORK and candidate.build is not None:
+            abi = self._data.cxx11_abi(candidate.build)
+            if abi is not None:
+                release = release_of(candidate.version)
+                yield AgreementRequirement(f"{TORCH_ABI}{release} with", abi_text(abi[0]))
+            return
+        built_for = self._data.built_for(candidate.name, candidate.version)
+        if built_for is None:
+            return
+        if built_for.cuda_major is not None:
+            yield AgreementRequirement(CUDA_MAJOR, str(built_for.cuda_major))
+        if built_for.cxx11_abi is not None:
+            value = abi_text(built_for.cxx11_abi)
+            yield AgreementRequirement(f"{TORCH_ABI}{built_for.release} with", value)
 
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:

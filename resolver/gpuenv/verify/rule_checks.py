@@ -1,4 +1,4 @@
-"""Check what is installed against the compatibility rules (R1 to R8), and find CPU builds.
+"""Check what is installed against the compatibility rules (R1 to R10), and find CPU builds.
 
 The caller passes the function that applies the rules, so that this module needs no compatibility
 data.

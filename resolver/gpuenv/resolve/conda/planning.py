@@ -25,7 +25,7 @@ from ...model import (
     Value,
     Wheel,
     parse_pair,
-    parse_release,
+    reaches_release,
 )
 from ...requirements import conda_versions
 from ...requirements.target import parse_requirement
@@ -184,11 +184,11 @@ def _helpful_drivers(given: SearchInput) -> tuple[Change, ...]:
     if not host.gpus or host.driver is None:
         return ()
     for release in matrix.driver_steps(host.os):
-        if parse_release(release) <= parse_release(host.driver):
+        if reaches_release(host.driver, release):
             continue
         newer = host.replace(driver=release, driver_cuda=matrix.driver_cuda(release))
         if evaluate.host_reasons(newer, matrix):
-            break
+            continue
         try:
             plan = _Search(given.replace(host=newer)).plan("")
         except NoSolutionError:
