@@ -1,0 +1,419 @@
+"""Measure the tests: change the code in many small ways and count the changes that a test notices.
+
+    python scripts/mutate.py [--count 200] [--seed 1] [--only GLOB] [--jobs 1]
+                             [--map FILE] [--record FILE] [--again FILE]
+
+The sample is deterministic: files get mutants in proportion to their lines of code, and the seed
+chooses among the mutants of a file. A mutant is applied to a temporary copy of the checkout. The
+tests that run the changed function go first, the fastest test file before the slower ones, then
+the other tests of these files, until BUDGET is spent. A failure or a timeout kills the mutant.
+
+Which functions a test calls is recorded once (mutate_plugin.py), in one run of each file of TESTS;
+`--map FILE` keeps that. A test file that changed is recorded again. Delete FILE after a change of
+the tests' data. Calls in child processes are not recorded: SLOW_TESTS run last for their packages.
+
+`--again FILE` runs the survivors of a record only. Equivalent mutants, with the reason for each,
+are in tests/data/mutation_equivalent.toml. They are printed, but not run and not in the ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib.util import cache_from_source
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypedDict
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from code_metrics import code_lines
+from mutants import Mutant, mutants, sample
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("resolver", "gpuenv")
+TARGETS = (
+    "compat/*.py", "resolve/*.py", "lock/*.py", "verify/linkage.py", "doctor/facts.py",
+    "doctor/host_facts.py", "doctor/check_facts.py", "doctor/log_reader.py", "doctor/rules.py",
+    "doctor/build_rules.py",
+)  # fmt: skip
+# The test files that call these modules without a network.
+TESTS = (
+    "causes", "closure", "conda", "conda_failures", "doctor_facts", "doctor_handles", "doctor_host",
+    "doctor_logs", "doctor_reading", "doctor_reports", "environment", "explain", "hook",
+    "host_conditions", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
+    "messages", "planted", "project", "requirements", "resolution", "resolution_laws",
+    "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "survival",
+    "tables", "value", "verification", "widening",
+)  # fmt: skip
+# Tests that run the code in child processes, by the package of the mutant.
+CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"
+SLOW_TESTS = {"compat": [CORPUS], "resolve": [CORPUS], "lock": [CORPUS]}
+EQUIVALENT = ROOT / "tests" / "data" / "mutation_equivalent.toml"
+BUDGET = 45.0  # recorded seconds of the tests that run for one mutant
+PATIENCE = 60.0  # a run of the tests times out after this and five times the recorded seconds
+COPIED = ("docs", "matrix_data", "pyproject.toml", "README.md", "resolver", "scripts", "tests")
+
+Key = tuple[str, str, str]
+
+
+class RecordedTest(TypedDict):
+    """What the map stores for a test: its seconds, and (module, function) of each call."""
+
+    seconds: float
+    calls: list[tuple[str, str]]
+
+
+class RecordedFile(TypedDict):
+    """What the map stores for a test file."""
+
+    digest: str
+    tests: dict[str, RecordedTest]
+
+
+class Counts(TypedDict):
+    """The result of a group of mutants."""
+
+    mutants: int
+    killed: int
+    percent: float
+
+
+class Record(TypedDict):
+    """The result of a run: no line numbers, no paths of this machine."""
+
+    date: str
+    python: str
+    seed: int
+    all: Counts
+    packages: dict[str, Counts]
+    survivors: list[dict[str, str]]
+    equivalent: int
+
+
+@dataclass(frozen=True)
+class Test:
+    """A recorded test."""
+
+    id: str
+    seconds: float
+    calls: frozenset[tuple[str, str]]  # (module below the package, outermost function)
+
+    @property
+    def file(self) -> str:
+        """The file of the test."""
+        return self.id.split("::")[0]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant."""
+
+    mutant: Mutant
+    killed: bool
+    reason: str  # the first failed test, "timeout", or why the mutant is equivalent
+
+
+class Checkout:
+    """A temporary copy of the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(source, folder / name, ignore=ignored)
+            else:
+                shutil.copy(source, folder / name)
+
+    def write(self, mutant: Mutant, text: str) -> None:
+        """Write a module, and remove its bytecode, which may look fresh to the interpreter."""
+        path = self.folder / PACKAGE / mutant.file
+        path.write_text(text, encoding="utf-8")
+        Path(cache_from_source(str(path))).unlink(missing_ok=True)
+
+    def run_tests(
+        self, arguments: Iterable[str], limit: float, **environment: str
+    ) -> tuple[int | None, str]:
+        """Run pytest in this copy and return its exit status (None: timeout) and its output."""
+        paths = [str(self.folder / name) for name in ("resolver", "scripts")]
+        environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)}
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-p", "mutate_plugin", "-p", "no:cacheprovider",
+            f"--basetemp={self.folder / 'tmp'}", *arguments,
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, cwd=self.folder, env=environment, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
+            try:
+                output, _ = process.communicate(timeout=limit)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                return None, ""
+        return process.returncode, output
+
+
+class Map:
+    """The tests of each test file, with what they call."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.recorded: dict[str, RecordedFile] = {}
+        if file is not None and file.exists():
+            self.recorded = json.loads(file.read_text(encoding="utf-8"))
+
+    def tests(self, checkout: Checkout) -> list[Test]:
+        """Return the tests of TESTS; record the files that changed since the map was written."""
+        found = []
+        for name in TESTS:
+            file = f"tests/test_{name}.py"
+            digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+            if file not in self.recorded or self.recorded[file]["digest"] != digest:
+                print(f"recording {file}", flush=True)
+                self.recorded[file] = {"digest": digest, "tests": record_file(checkout, file)}
+                self.save()
+            found += read_tests(self.recorded[file]["tests"])
+        return found
+
+    def save(self) -> None:
+        """Keep the map for the next run."""
+        if self.file is not None:
+            self.file.write_text(json.dumps(self.recorded), encoding="utf-8")
+
+
+def record_file(checkout: Checkout, file: str) -> dict[str, RecordedTest]:
+    """Run a test file and return the seconds and the calls of each test that passed."""
+    record = checkout.folder / "record.jsonl"
+    record.unlink(missing_ok=True)
+    checkout.run_tests([file], 1200.0, MUTATE_RECORD=str(record))
+    seconds: dict[str, float] = defaultdict(float)
+    calls: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    bad = set()
+    for line in record.read_text(encoding="utf-8").splitlines():
+        kind, test, first, second = json.loads(line)
+        if kind == "call":
+            calls[test].append((first, second))
+        elif second == "passed":
+            seconds[test] += first
+        else:
+            bad.add(test)
+    if bad:
+        print(f"{file}: {len(bad)} tests do not pass and are left out", flush=True)
+    return {
+        test: {"seconds": round(seconds[test], 4), "calls": calls[test]}
+        for test in seconds
+        if test not in bad
+    }
+
+
+def read_tests(recorded: dict[str, RecordedTest]) -> list[Test]:
+    """Return the tests of one file of the map; JSON has lists instead of tuples."""
+    found = []
+    for test, entry in recorded.items():
+        calls = frozenset((module, function) for module, function in entry["calls"])
+        found.append(Test(test, entry["seconds"], calls))
+    return found
+
+
+def within_budget(tests: Iterable[Test], seconds: float) -> list[Test]:
+    """Return the fastest tests that fit into the seconds, grouped by file, fastest file first."""
+    by_file: dict[str, list[Test]] = defaultdict(list)
+    for test in sorted(tests, key=lambda test: (test.seconds, test.id)):
+        seconds -= test.seconds
+        if seconds < 0:
+            break
+        by_file[test.file].append(test)
+    files = sorted(by_file.values(), key=lambda group: sum(test.seconds for test in group))
+    return [test for group in files for test in group]
+
+
+def tests_of(mutant: Mutant, tests: list[Test]) -> list[Test]:
+    """Return the tests to run for a mutant, in their order.
+
+    A value that an earlier test cached hides a call: the other tests of the files come second.
+    """
+    calls = (mutant.file, mutant.function)
+    direct = [test for test in tests if calls in test.calls]
+    if mutant.function is None:
+        direct = [test for test in tests if any(file == mutant.file for file, _ in test.calls)]
+    chosen = within_budget(direct, BUDGET)
+    rest = BUDGET - sum(test.seconds for test in chosen)
+    files = {test.file for test in direct}
+    known = set(chosen)
+    others = [test for test in tests if test.file in files and test not in known]
+    return chosen + within_budget(others, rest)
+
+
+def try_mutant(mutant: Mutant, checkout: Checkout, tests: list[Test]) -> Outcome:
+    """Run the tests of a mutant until one fails."""
+    original = (ROOT / PACKAGE / mutant.file).read_text(encoding="utf-8")
+    checkout.write(mutant, mutant.applied(original))
+    try:
+        chosen = tests_of(mutant, tests)
+        if chosen:
+            reason = failure(checkout, [test.id for test in chosen], sum(t.seconds for t in chosen))
+            if reason:
+                return Outcome(mutant, True, reason)
+        slow = SLOW_TESTS.get(mutant.file.split("/")[0])
+        reason = failure(checkout, slow, BUDGET) if slow else ""
+        return Outcome(mutant, bool(reason), reason)
+    finally:
+        checkout.write(mutant, original)
+
+
+def failure(checkout: Checkout, tests: list[str], seconds: float) -> str:
+    """Run tests and return the first that fails, "timeout", or "" if all pass."""
+    chosen = checkout.folder / "chosen.txt"
+    chosen.write_text("".join(json.dumps(test) + "\n" for test in tests), encoding="utf-8")
+    files = dict.fromkeys(test.split("::")[0] for test in tests)
+    status, output = checkout.run_tests(
+        ["-x", *files], PATIENCE + 5 * seconds, MUTATE_SELECT=str(chosen)
+    )
+    if status is None:
+        return "timeout"
+    if status == 0:
+        return ""
+    for line in output.splitlines():
+        if line.startswith(("FAILED ", "ERROR ")):
+            return line.split(" ", 1)[1].split(" - ")[0]
+    return f"pytest ended with {status}"
+
+
+def equivalents() -> dict[Key, str]:
+    """Return the reasons of the mutants that change nothing."""
+    rows = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
+    return {(row["file"], row["function"], row["change"]): row["why"] for row in rows}
+
+
+def key_of(mutant: Mutant) -> Key:
+    """Return what names a mutant independently of line numbers."""
+    return mutant.file, mutant.function or "", mutant.change
+
+
+def chosen_mutants(options: argparse.Namespace) -> list[Mutant]:
+    """Return the mutants of this run."""
+    texts = {}
+    for pattern in TARGETS:
+        for path in sorted((ROOT / PACKAGE).glob(pattern)):
+            file = path.relative_to(ROOT / PACKAGE).as_posix()
+            if fnmatch(file, options.only) and path.name != "__init__.py":
+                texts[file] = path.read_text(encoding="utf-8")
+    found = {file: mutants(file, text) for file, text in texts.items()}
+    if options.again is not None:
+        rows = json.loads(options.again.read_text(encoding="utf-8"))["survivors"]
+        keys = {(row["file"], row["function"], row["change"]) for row in rows}
+        every = [mutant for group in found.values() for mutant in group]
+        return list({key_of(one): one for one in every if key_of(one) in keys}.values())
+    lines = {file: code_lines(text) for file, text in texts.items()}
+    return list(sample(found, lines, options.count, options.seed))
+
+
+def measure(options: argparse.Namespace) -> list[Outcome]:
+    """Run the tests of all chosen mutants and return the outcomes in order."""
+    chosen, known = chosen_mutants(options), equivalents()
+    with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
+        checkouts: SimpleQueue[Checkout] = SimpleQueue()
+        for number in range(options.jobs):
+            checkouts.put(Checkout(Path(folder, str(number))))
+        checkout = checkouts.get()
+        tests = Map(options.map).tests(checkout)
+        checkouts.put(checkout)
+
+        def outcome(mutant: Mutant) -> Outcome:
+            if key_of(mutant) in known:
+                return Outcome(mutant, False, known[key_of(mutant)])
+            checkout = checkouts.get()
+            try:
+                found = try_mutant(mutant, checkout, tests)
+            finally:
+                checkouts.put(checkout)
+            print(f"{'killed' if found.killed else 'SURVIVED'} {described(mutant)}", flush=True)
+            return found
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            return list(pool.map(outcome, chosen))
+
+
+def described(mutant: Mutant) -> str:
+    """Return a mutant in one line."""
+    return f"{PACKAGE.as_posix()}/{mutant.file}:{mutant.line}: {mutant.change}"
+
+
+def counts(outcomes: Iterable[Outcome]) -> Counts:
+    """Return the mutants, the killed ones and their share."""
+    killed = [outcome.killed for outcome in outcomes]
+    percent = 100 * sum(killed) / len(killed) if killed else 0.0
+    return {"mutants": len(killed), "killed": sum(killed), "percent": round(percent, 1)}
+
+
+def summary(outcomes: list[Outcome], known: dict[Key, str], seed: int) -> Record:
+    """Return the record of a run."""
+    counted = [outcome for outcome in outcomes if key_of(outcome.mutant) not in known]
+    packages: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in counted:
+        packages[outcome.mutant.file.split("/")[0]].append(outcome)
+    survivors = sorted(key_of(outcome.mutant) for outcome in counted if not outcome.killed)
+    names = ("file", "function", "change")
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "seed": seed,
+        "all": counts(counted),
+        "packages": {name: counts(group) for name, group in sorted(packages.items())},
+        "survivors": [dict(zip(names, key, strict=True)) for key in survivors],
+        "equivalent": len(outcomes) - len(counted),
+    }
+
+
+def print_report(record: Record, outcomes: list[Outcome], known: dict[Key, str]) -> None:
+    """Print the table of packages, the survivors and the equivalent mutants."""
+    print(f"\n{'package':<10} {'mutants':>7} {'killed':>7} {'survived':>8} {'percent':>7}")
+    for name, row in {**record["packages"], "all": record["all"]}.items():
+        survived = row["mutants"] - row["killed"]
+        print(
+            f"{name:<10} {row['mutants']:>7} {row['killed']:>7} {survived:>8} {row['percent']:>7}"
+        )
+    for outcome in outcomes:
+        if key_of(outcome.mutant) in known:
+            print(f"equivalent {described(outcome.mutant)}: {outcome.reason}")
+        elif not outcome.killed:
+            print(f"survived {described(outcome.mutant)}")
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=200, metavar="N", help="mutants to try")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="chooses the mutants")
+    parser.add_argument("--only", default="*", metavar="GLOB", help="modules, such as 'lock/*'")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time")
+    parser.add_argument("--map", type=Path, metavar="FILE", help="keep which test calls what")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the result as JSON")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="survivors of a record only")
+    options = parser.parse_args()
+    outcomes, known = measure(options), equivalents()
+    record = summary(outcomes, known, options.seed)
+    print_report(record, outcomes, known)
+    if options.record is not None:
+        options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
