@@ -345,6 +345,7 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
         (TORCH, '"local": "2.15.0+cu126"', '"local": "2.15.0+cu130"', "two builds are named 2.15.0\\+cu130"),
         (TORCH, '"local": "2.15.0+cu126"', '"lokal": "2.15.0+cu126"', "local is missing .* row 2.15.0"),
+        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on linux-x86_64: "),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
         (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"', '"9.28.0.42", "platform": "linux-x86_64", '
          '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),
