@@ -28,7 +28,9 @@ EMPTY = {
     "dict": "{}", "set": "set()", "frozenset": "frozenset()", "Iterator": "iter(())",
 }  # fmt: skip
 # A string without white space is a code, a key or a name; one with white space is a message.
-KEY = re.compile(r"[\w.\-+:/]*\w[\w.\-+:/]*")
+KEY = re.compile(r"[\w.\-+:/]*\w[\w.\-+:/]*", re.ASCII)
+# A larger number limits an effort or a size; one more or less is the same to users.
+LARGEST_NUMBER = 1000
 # The text of an error or of a value is for people.
 UNTESTED_FUNCTIONS = {"__repr__", "__str__"}
 # These calls describe types, and the names that they get serve type checkers only.
@@ -238,7 +240,7 @@ class Finder(ast.NodeVisitor):
 
     def visit_Constant(self, node: ast.Constant) -> None:
         """Change an integer by one, and a string that is a code or a key."""
-        if type(node.value) is int:
+        if type(node.value) is int and node.value <= LARGEST_NUMBER:
             self.add(node, str(node.value + 1))
             self.add(node, str(node.value - 1))
         elif isinstance(node.value, str) and KEY.fullmatch(node.value):

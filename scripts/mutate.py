@@ -9,8 +9,8 @@ tests that run the changed function go first, the fastest test file before the s
 the other tests of these files, until BUDGET is spent. A failure or a timeout kills the mutant.
 
 Which functions a test calls is recorded once (mutate_plugin.py), in one run of each file of TESTS;
-`--map FILE` keeps that. A test file that changed is recorded again. Delete FILE after a change of
-the tests' data. Calls in child processes are not recorded: SLOW_TESTS run last for their packages.
+`--map FILE` keeps that; only test files that changed, or whose data changed, are recorded again.
+Calls in child processes are not recorded: SLOW_TESTS run last for their packages.
 
 `--again FILE` runs the survivors of a record only. Equivalent mutants, with the reason for each,
 are in tests/data/mutation_equivalent.toml. They are printed, but not run and not in the ratio.
@@ -53,17 +53,18 @@ TARGETS = (
 )  # fmt: skip
 # The test files that call these modules without a network.
 TESTS = (
-    "causes", "closure", "conda", "conda_failures", "doctor_facts", "doctor_handles", "doctor_host",
+    "causes", "closure", "conda", "conda_failures", "conda_mixed", "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host",
     "doctor_logs", "doctor_reading", "doctor_reports", "environment", "explain", "hook",
     "host_conditions", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
-    "messages", "project", "requirements", "resolution", "resolution_laws",
+    "messages", "other_locks", "project", "requirements", "resolution", "resolution_laws",
     "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "survival",
-    "tables", "value", "verification", "widening",
+    "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"
 SLOW_TESTS = {"compat": [CORPUS], "resolve": [CORPUS], "lock": [CORPUS]}
-EQUIVALENT = ROOT / "tests" / "data" / "mutation_equivalent.toml"
+DATA = ROOT / "tests" / "data"
+EQUIVALENT = DATA / "mutation_equivalent.toml"
 BUDGET = 25.0  # seconds of the tests that run for one mutant, recorded while calls are traced
 PATIENCE = 60.0  # a run of the tests times out after this and five times the recorded seconds
 COPIED = ("docs", "matrix_data", "pyproject.toml", "README.md", "resolver", "scripts", "tests")
@@ -184,7 +185,7 @@ class Map:
         found = []
         for name in TESTS:
             file = f"tests/test_{name}.py"
-            digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
+            digest = digest_of(ROOT / file)
             if file not in self.recorded or self.recorded[file]["digest"] != digest:
                 print(f"recording {file}", flush=True)
                 self.recorded[file] = {"digest": digest, "tests": record_file(checkout, file)}
@@ -196,6 +197,17 @@ class Map:
         """Keep the map for the next run."""
         if self.file is not None:
             self.file.write_text(json.dumps(self.recorded), encoding="utf-8")
+
+
+def digest_of(test_file: Path) -> str:
+    """Return a hash of a test file and of the files and folders of tests/data that it names."""
+    text = test_file.read_bytes()
+    digest = hashlib.sha256(text)
+    for path in sorted(DATA.iterdir()):
+        if f'"{path.name}"'.encode() in text:
+            for file in [path, *sorted(path.rglob("*"))]:
+                digest.update(file.read_bytes() if file.is_file() else file.name.encode())
+    return digest.hexdigest()
 
 
 def record_file(checkout: Checkout, file: str) -> dict[str, RecordedTest]:
@@ -345,7 +357,8 @@ def measure(options: argparse.Namespace) -> list[Outcome]:
                 found = try_mutant(mutant, checkout, tests)
             finally:
                 checkouts.put(checkout)
-            print(f"{'killed' if found.killed else 'SURVIVED'} {described(mutant)}", flush=True)
+            result = f"killed by {found.reason}" if found.killed else "SURVIVED"
+            print(f"{described(mutant)}: {result}", flush=True)
             return found
 
         with ThreadPoolExecutor(options.jobs) as pool:

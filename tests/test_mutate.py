@@ -42,6 +42,7 @@ def changes(text: str) -> list[str]:
         ("not a", ["not a -> a"]),
         ("7", []),
         ("a = 7", ["7 -> 6", "7 -> 8"]),
+        ("a = 20_000", []),
         ("a = 'driver-floor'", ["'driver-floor' -> 'driver-floorXX'"]),
         ("a = 'two words'", []),
         ("a = True", []),

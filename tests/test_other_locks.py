@@ -74,5 +74,5 @@ def test_a_file_without_a_hash_makes_a_lock_invalid(tmp_path: Path) -> None:
     lock = {"lock-version": "1.0", "created-by": "someone", "packages": [package(wheels=[wheel])]}
     path = tmp_path / "pylock.toml"
     path.write_text(tomli_w.dumps(lock))
-    with pytest.raises(gpuenv.InputError, match="is not a valid lock: .*hash"):
+    with pytest.raises(gpuenv.InputError, match=r"is not a valid lock: .*hash"):
         other_tools.read_any_lock(str(path), HOST)
