@@ -94,6 +94,20 @@ def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "distributions"),
+    [
+        ("jax", ("jax",)),
+        ("torch", ("torch",)),
+        ("cudnn", ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")),
+        ("nvidia-cudnn-cu12", ("nvidia-cudnn-cu12",)),
+    ],
+)
+def test_the_distributions_of_a_name(name: str, distributions: tuple[str, ...]) -> None:
+    entry = gpuenv.matrix_catalog().entry(name, "linux-x86_64")
+    assert entry.distributions == distributions and entry.on_path
+
+
+@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("torchvisoin", "did you mean torchvision or "),
