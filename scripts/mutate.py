@@ -12,8 +12,9 @@ Which functions a test calls is recorded once (mutate_plugin.py), in one run of 
 `--map FILE` keeps that; only test files that changed, or whose data changed, are recorded again.
 Calls in child processes are not recorded: SLOW_TESTS run last for their packages.
 
-`--again FILE` runs the survivors of a record only. Equivalent mutants, with the reason for each,
-are in tests/data/mutation_equivalent.toml. They are printed, but not run and not in the ratio.
+`--again FILE` runs only the survivors of a record, and counts them anew. Equivalent mutants are in
+tests/data/mutation_equivalent.toml, with the reason for each. They are printed, but not run and
+not in the ratio.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import sys
 import tempfile
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -102,8 +103,9 @@ class Record(TypedDict):
     seed: int
     all: Counts
     packages: dict[str, Counts]
+    first: Counts  # in the first run of the sample
     survivors: list[dict[str, str]]
-    equivalent: int
+    equivalent: list[dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -273,17 +275,30 @@ def tests_of(mutant: Mutant, tests: list[Test]) -> list[Test]:
     return chosen + within_budget(others, rest)
 
 
+def in_groups(tests: list[Test]) -> list[list[Test]]:
+    """Divide tests into runs of 1, 2, 4 and so on test files: to import a file takes long, too."""
+    by_file: dict[str, list[Test]] = defaultdict(list)
+    for test in tests:
+        by_file[test.file].append(test)
+    waiting, groups = list(by_file.values()), []
+    while waiting:
+        size = 1 << len(groups)
+        groups.append([test for of_file in waiting[:size] for test in of_file])
+        del waiting[:size]
+    return groups
+
+
 def try_mutant(mutant: Mutant, checkout: Checkout, tests: list[Test]) -> Outcome:
     """Run the tests of a mutant until one fails."""
     original = (checkout.folder / PACKAGE / mutant.file).read_text(encoding="utf-8")
     checkout.write(mutant, mutant.applied(original))
     try:
-        chosen = tests_of(mutant, tests)
-        if chosen:
-            reason = failure(checkout, [test.id for test in chosen], sum(t.seconds for t in chosen))
+        for group in in_groups(tests_of(mutant, tests)):
+            seconds = sum(test.seconds for test in group)
+            reason = failure(checkout, [test.id for test in group], seconds)
             if reason:
                 return Outcome(mutant, True, reason)
-        slow = SLOW_TESTS.get(mutant.file.split("/")[0])
+        slow = SLOW_TESTS.get(package_of(key_of(mutant)))
         reason = failure(checkout, slow, BUDGET) if slow else ""
         return Outcome(mutant, bool(reason), reason)
     finally:
@@ -304,14 +319,14 @@ def failure(checkout: Checkout, tests: list[str], seconds: float) -> str:
         return ""
     for line in output.splitlines():
         if line.startswith(("FAILED ", "ERROR ")):
-            return line.split(" ", 1)[1].split(" - ")[0]
+            return line.split(" ", 1)[1].partition(" - ")[0]
     return f"pytest ended with {status}"
 
 
 def equivalents() -> dict[Key, str]:
     """Return the reasons of the mutants that change nothing."""
     rows = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
-    return {(row["file"], row["function"], row["change"]): row["why"] for row in rows}
+    return dict(zip(keys_of(rows), (row["why"] for row in rows), strict=True))
 
 
 def key_of(mutant: Mutant) -> Key:
@@ -329,8 +344,7 @@ def chosen_mutants(package: Path, options: argparse.Namespace) -> list[Mutant]:
                 texts[file] = path.read_text(encoding="utf-8")
     found = {file: mutants(file, text) for file, text in texts.items()}
     if options.again is not None:
-        rows = json.loads(options.again.read_text(encoding="utf-8"))["survivors"]
-        keys = {(row["file"], row["function"], row["change"]) for row in rows}
+        keys = set(keys_of(read_record(options.again)["survivors"]))
         every = [mutant for group in found.values() for mutant in group]
         return list({key_of(one): one for one in every if key_of(one) in keys}.values())
     lines = {file: code_lines(text) for file, text in texts.items()}
@@ -370,33 +384,90 @@ def described(mutant: Mutant) -> str:
     return f"{PACKAGE.as_posix()}/{mutant.file}:{mutant.line}: {mutant.change}"
 
 
-def counts(outcomes: Iterable[Outcome]) -> Counts:
-    """Return the mutants, the killed ones and their share."""
-    killed = [outcome.killed for outcome in outcomes]
-    percent = 100 * sum(killed) / len(killed) if killed else 0.0
-    return {"mutants": len(killed), "killed": sum(killed), "percent": round(percent, 1)}
+def row_of(tried: int, killed: int) -> Counts:
+    """Return a row of the table."""
+    percent = round(100 * killed / tried, 1) if tried else 0.0
+    return {"mutants": tried, "killed": killed, "percent": percent}
 
 
-def summary(outcomes: list[Outcome], known: dict[Key, str], seed: int) -> Record:
-    """Return the record of a run."""
-    counted = [outcome for outcome in outcomes if key_of(outcome.mutant) not in known]
-    packages: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in counted:
-        packages[outcome.mutant.file.split("/")[0]].append(outcome)
-    survivors = sorted(key_of(outcome.mutant) for outcome in counted if not outcome.killed)
-    names = ("file", "function", "change")
+def total(packages: Mapping[str, Counts]) -> Counts:
+    """Return the row of all packages."""
+    rows = packages.values()
+    return row_of(sum(row["mutants"] for row in rows), sum(row["killed"] for row in rows))
+
+
+def summary(outcomes: list[Outcome], known: Mapping[Key, str], seed: int) -> Record:
+    """Return the record of the first run of a sample."""
+    killed_by_package: dict[str, list[bool]] = defaultdict(list)
+    survivors = []
+    for outcome in outcomes:
+        key = key_of(outcome.mutant)
+        if key in known:
+            continue
+        killed_by_package[package_of(key)].append(outcome.killed)
+        if not outcome.killed:
+            survivors.append(key)
+    packages = {
+        name: row_of(len(killed), sum(killed)) for name, killed in sorted(killed_by_package.items())
+    }
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "python": ".".join(map(str, sys.version_info[:3])),
         "seed": seed,
-        "all": counts(counted),
-        "packages": {name: counts(group) for name, group in sorted(packages.items())},
-        "survivors": [dict(zip(names, key, strict=True)) for key in survivors],
-        "equivalent": len(outcomes) - len(counted),
+        "first": total(packages),
+        "all": total(packages),
+        "packages": packages,
+        "survivors": rows_of(survivors),
+        "equivalent": rows_of(key_of(one.mutant) for one in outcomes if key_of(one.mutant) in known),
     }
 
 
-def print_report(record: Record, outcomes: list[Outcome], known: dict[Key, str]) -> None:
+def updated(record: Record, outcomes: list[Outcome], known: Mapping[Key, str]) -> Record:
+    """Return a record after another run of its survivors. Those of deleted code do not count."""
+    tried = {key_of(one.mutant): one.killed for one in outcomes}
+    packages = dict(record["packages"])
+    survivors, equivalent = [], keys_of(record["equivalent"])
+    for key in keys_of(record["survivors"]):
+        row = packages[package_of(key)]
+        if key in known:
+            equivalent.append(key)
+        elif tried.get(key) is False:
+            survivors.append(key)
+        is_counted = key in tried and key not in known
+        packages[package_of(key)] = row_of(
+            row["mutants"] - (not is_counted), row["killed"] + (is_counted and tried[key])
+        )
+    return {
+        **record,
+        "all": total(packages),
+        "packages": packages,
+        "survivors": rows_of(survivors),
+        "equivalent": rows_of(equivalent),
+    }
+
+
+def read_record(file: Path) -> Record:
+    """Return a record that an earlier run wrote."""
+    record: Record = json.loads(file.read_text(encoding="utf-8"))
+    return record
+
+
+def package_of(key: Key) -> str:
+    """Return the package of a mutant."""
+    return key[0].split("/")[0]
+
+
+def rows_of(keys: Iterable[Key]) -> list[dict[str, str]]:
+    """Return mutants as the record has them."""
+    return [dict(zip(("file", "function", "change"), key, strict=True)) for key in sorted(keys)]
+
+
+def keys_of(rows: Iterable[Mapping[str, str]]) -> list[Key]:
+    """Return the mutants that a record or the list of equivalent ones has."""
+    return [(row["file"], row["function"], row["change"]) for row in rows]
+
+
+def print_report(record: Record, outcomes: list[Outcome], known: Mapping[Key, str]) -> None:
     """Print the table of packages, the survivors and the equivalent mutants."""
     print(f"\n{'package':<10} {'mutants':>7} {'killed':>7} {'survived':>8} {'percent':>7}")
     for name, row in {**record["packages"], "all": record["all"]}.items():
@@ -423,7 +494,10 @@ def main() -> None:
     parser.add_argument("--again", type=Path, metavar="FILE", help="survivors of a record only")
     options = parser.parse_args()
     outcomes, known = measure(options), equivalents()
-    record = summary(outcomes, known, options.seed)
+    if options.again is None:
+        record = summary(outcomes, known, options.seed)
+    else:
+        record = updated(read_record(options.again), outcomes, known)
     print_report(record, outcomes, known)
     if options.record is not None:
         options.record.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
