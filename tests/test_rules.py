@@ -72,6 +72,13 @@ def host_reasons(case: dict[str, Any]) -> list[str]:
     return codes(evaluate.host_reasons(host(case["driver"], gpus(case)), DATA))
 
 
+def library_facts(case: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the codes of the reasons by host fact."""
+    library = DATA.library(*case["library"])
+    facts = evaluate.library_reasons("x", library, host(case["driver"], gpus(case)), DATA)
+    return {fact: codes(reasons) for fact, reasons in facts.items()}
+
+
 def slot_reasons(case: dict[str, Any]) -> list[str]:
     owners: dict[str, list[str]] = {}
     for name in case["distributions"]:
@@ -112,6 +119,10 @@ CALLS = {
     "device_reasons": lambda case: codes(
         rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))
     ),
+    "device_tier": lambda case: evaluate.device_tier(
+        code(case), host(None, gpus(case)).replace(driver_cuda=pair(case["driver_cuda"]))
+    ),
+    "library_reasons": library_facts,
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
