@@ -135,6 +135,17 @@ def test_case(case: dict[str, Any]) -> None:
     assert CALLS[case["call"]](case) == case["want"]
 
 
+@pytest.mark.parametrize(
+    ("gpus", "several_gpus", "counts"),
+    [(0, False, False), (1, False, True), (2, False, True), (0, True, False), (1, True, False), (2, True, True)],
+)  # fmt: skip
+def test_a_bad_pair_counts_with_a_gpu_or_with_several(
+    gpus: int, several_gpus: bool, counts: bool
+) -> None:
+    computer = host("580.65.06", (Gpu(name="H100", compute_capability=(9, 0)),) * gpus)
+    assert evaluate.pair_counts(computer, several_gpus=several_gpus) is counts
+
+
 def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:
     assert {case["rule"] for case in CASES} == {f"R{number}" for number in range(1, 8)}
     names = [(case["call"], case["name"]) for case in CASES]
