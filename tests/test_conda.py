@@ -599,6 +599,40 @@ def test_records_of_carriers_name_their_cuda() -> None:
     assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
 
 
+@pytest.mark.parametrize(
+    ("channel", "known"),
+    [("pytorch", True), ("conda-forge", False), ("mirror", True), ("", True)],
+)
+def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool) -> None:
+    """The name of the build decides only where the channel is not one of the data."""
+    record = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64"}
+    record["channel"] = f"https://example.org/{channel}".removesuffix("/")
+    assert (CARRIERS.code(record, (11, 7)).sass is not None) is known
+
+
+@pytest.mark.parametrize(
+    ("field", "spec", "virtual", "expected"),
+    [
+        ("depends", "__cuda >=13", {}, ("__cuda >=13", "not there")),
+        ("depends", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9 0")),
+        ("depends", "__cuda >=13", {"__cuda": ("13.0", "0")}, None),
+        ("depends", "__archspec * x86_64_v4", {"__archspec": ("1", "x86_64_v3")}, ("__archspec * x86_64_v4", "1 x86_64_v3")),
+        ("depends", "__unix", {}, ("__unix", "not there")),
+        ("depends", "__archspec * x86_64_v4", {"__archspec": ("1", "x86_64_v4")}, None),
+        ("constrains", "__cuda >=13", {}, None),
+        ("constrains", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9")),
+        ("depends", "cudnn >=9", {}, None),
+    ],
+)  # fmt: skip
+def test_virtual_packages_are_compared_with_those_of_the_host(
+    field: str, spec: str, virtual: dict[str, tuple[str, str]], expected: tuple[str, str] | None
+) -> None:
+    record = {"name": "pytorch", "version": "2.10.0", field: [spec]}
+    reasons = conda_parts.virtual_reasons(record, virtual)
+    found = [(one.code, one.subject, one.need, one.have) for one in reasons]
+    assert found == ([("virtual-package", "pytorch 2.10.0", *expected)] if expected else [])
+
+
 # ---- architectures by recipe ----------------------------------------------------------------------------------------
 
 TARGET = re.compile(r"[1-9][0-9]{1,2}[af]?")

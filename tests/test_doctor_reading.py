@@ -217,6 +217,20 @@ def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("readings", "read"),
+    [(3, [True, True, True, True]), (4, [True, True, False, False])],
+)
+def test_what_brings_nothing_new_is_read_a_few_times_in_a_block(
+    readings: int, read: list[bool]
+) -> None:
+    reader, needle = LogReader(), b"cuda"
+    reader.read(b"", b"", 0, 0)
+    for _ in range(readings):
+        reader._count_reading(needle, 0)
+    assert [not reader._is_idle(needle, (3, 2)) for _ in read] == read
+
+
+@pytest.mark.parametrize(
     ("line", "other"),
     [
         ("LoadLibrary failed with error 126 cudnn64_8.dll", "error 193"),

@@ -73,6 +73,17 @@ def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
     assert yaml.safe_load(written) == special and len(written.splitlines()) == len(special)
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("conda-lock.yml", "pylock.conda-lock.toml"),
+        ("locks/env.linux-64.txt", "pylock.env-linux-64.toml"),
+    ],
+)
+def test_the_lock_of_the_wheels_is_named_after_the_conda_lock(path: str, name: str) -> None:
+    assert conda_formats.wheel_lock_name(path) == name
+
+
 def newer(path: Path, release: str | None) -> str:
     """Return a stored lock as a newer gpuenv might write it."""
     text = path.read_text()

@@ -343,6 +343,27 @@ def test_known_bad_releases(name: str, version: str, severity: str | None) -> No
     assert library.cuda_major == int(name[-2:])
 
 
+@pytest.mark.parametrize(
+    ("way", "version", "platform", "cuda"),
+    [
+        ("cupy cuda13x", "13.6.0", "win-amd64", (13, 0)),
+        ("jax cuda12", "0.4.30", "linux-aarch64", (12, 0)),
+        ("jax cuda12", "0.1.0", "linux-x86_64", None),
+    ],
+)
+def test_a_way_without_rows_has_the_cuda_of_its_carriers(
+    way: str, version: str, platform: str, cuda: tuple[int, int] | None
+) -> None:
+    """Its code is unknown. A release older than all rows may have no such way."""
+    name, variant = way.split()
+    framework = DATA.framework(name)
+    assert framework is not None
+    (found,) = [one for one in framework.ways if one.variant == variant]
+    build = DATA.variant(framework, found, version, platform)
+    assert (build and build.cuda) == cuda
+    assert build is None or (build.code.sass is None and f"{version} on {platform}" in build.code.source)
+
+
 # ---- adding and damaging
 
 
@@ -396,6 +417,7 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
         (TORCH, '"local": "2.15.0+cu126"', '"local": "2.15.0+cu130"', "two builds are named 2.15.0\\+cu130"),
         (TORCH, '"local": "2.15.0+cu126"', '"lokal": "2.15.0+cu126"', "local is missing .* row 2.15.0"),
+        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on linux-x86_64: "),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
         (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"', '"9.28.0.42", "platform": "linux-x86_64", '
          '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),

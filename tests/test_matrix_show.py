@@ -87,6 +87,39 @@ def test_an_unknown_release_is_told_with_those_near_it() -> None:
     assert "2.9.1" in raised.value.hint
 
 
+def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
+    release = gpuenv.matrix_catalog().release("cudnn", "9", "linux-x86_64")
+    newest = [("cu11", "9.10.2.21"), ("cu12", "9.28.0.42"), ("cu13", "9.28.0.42")]
+    assert [(one.variant, one.version) for one in release.variants] == newest
+
+
+@pytest.mark.parametrize(
+    ("name", "distributions"),
+    [
+        ("jax", ("jax",)),
+        ("torch", ("torch",)),
+        ("cudnn", ("nvidia-cudnn-cu11", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")),
+        ("nvidia-cudnn-cu12", ("nvidia-cudnn-cu12",)),
+    ],
+)
+def test_the_distributions_of_a_name(name: str, distributions: tuple[str, ...]) -> None:
+    entry = gpuenv.matrix_catalog().entry(name, "linux-x86_64")
+    assert entry.distributions == distributions and entry.on_path
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("torchvisoin", "did you mean torchvision or "),
+        ("zzz", "`gpuenv matrix list` names all"),
+    ],
+)
+def test_an_unknown_name_is_told_with_those_like_it(name: str, hint: str) -> None:
+    with pytest.raises(gpuenv.InputError, match=f"nothing is known about {name}") as raised:
+        gpuenv.matrix_catalog().entry(name, "linux-x86_64")
+    assert raised.value.hint.startswith(hint)
+
+
 @pytest.mark.parametrize(
     ("asked", "version"),
     [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"), ("9.1.1.17", "9.1.1.17"),

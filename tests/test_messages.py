@@ -298,7 +298,6 @@ REASONS = (
         "sm_75 sm_80 sm_90",
     ),
     ("no-gpu", "lock", "an NVIDIA GPU", "no visible GPU"),
-    ("no-hash", "numpy 2.3.5", "a hash of every file", "a file without one"),
     ("no-release", "pytorch", "pytorch ==2.9.0", "2.10.0, 2.8.0"),
     (
         "no-such-extra",

@@ -119,6 +119,24 @@ def test_cases(case: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("requirements", "conflicts"), [(4, ["p0", "p2"]), (6, ["p0", "p2"]), (7, ["p2"])]
+)
+def test_all_conflicting_pairs_of_a_short_request_are_named(
+    requirements: int, conflicts: list[str]
+) -> None:
+    """Of a longer request it is the first group that was found."""
+    names = [f"p{number}" for number in range(requirements)]
+    packages: dict[str, Any] = {name: {"1.0": {}} for name in names}
+    packages |= {name: {"1.0": {}, "2.0": {}} for name in ("c", "d")}
+    needs = {"p0": "c==1.0", "p1": "c==2.0", "p2": "d==1.0", "p3": "d==2.0"}
+    packages |= {name: {"1.0": {"requires": [need]}} for name, need in needs.items()}
+    with pytest.raises(NoSolutionError) as refusal:
+        solved({"packages": packages, "requires": names, "target": {"python": "3.12"}})
+    reasons = refusal.value.explanation.reasons
+    assert [one.subject for one in reasons] == [f"{name} 1.0" for name in conflicts]
+
+
 def test_there_are_enough_of_them() -> None:
     """A case that is lost on the way is noticed."""
     assert len(CASES) >= 300

@@ -72,6 +72,13 @@ def host_reasons(case: dict[str, Any]) -> list[str]:
     return codes(evaluate.host_reasons(host(case["driver"], gpus(case)), DATA))
 
 
+def library_facts(case: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the codes of the reasons by host fact."""
+    library = DATA.library(*case["library"])
+    facts = evaluate.library_reasons("x", library, host(case["driver"], gpus(case)), DATA)
+    return {fact: codes(reasons) for fact, reasons in facts.items()}
+
+
 def slot_reasons(case: dict[str, Any]) -> list[str]:
     owners: dict[str, list[str]] = {}
     for name in case["distributions"]:
@@ -112,6 +119,10 @@ CALLS = {
     "device_reasons": lambda case: codes(
         rules.device_reasons("x", code(case), gpus(case), pair(case["driver_cuda"]))
     ),
+    "device_tier": lambda case: evaluate.device_tier(
+        code(case), host(None, gpus(case)).replace(driver_cuda=pair(case["driver_cuda"]))
+    ),
+    "library_reasons": library_facts,
     "driver_reasons": driver_reasons,
     "host_reasons": host_reasons,
     "cudnn_reasons": lambda case: codes(rules.cudnn_reasons("x", case["build"], case["runtime"])),
@@ -122,6 +133,17 @@ CALLS = {
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['call']}: {case['name']}" for case in CASES])
 def test_case(case: dict[str, Any]) -> None:
     assert CALLS[case["call"]](case) == case["want"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "several_gpus", "counts"),
+    [(0, False, False), (1, False, True), (2, False, True), (0, True, False), (1, True, False), (2, True, True)],
+)  # fmt: skip
+def test_a_bad_pair_counts_with_a_gpu_or_with_several(
+    gpus: int, several_gpus: bool, counts: bool
+) -> None:
+    computer = host("580.65.06", (Gpu(name="H100", compute_capability=(9, 0)),) * gpus)
+    assert evaluate.pair_counts(computer, several_gpus=several_gpus) is counts
 
 
 def test_cases_cover_every_rule_and_have_names_of_their_own() -> None:

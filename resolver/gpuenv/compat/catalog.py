@@ -298,7 +298,7 @@ def short_name(distribution: str) -> str | None:
 
 def platform_of(filename: str) -> str:
     """Return a wheel's platform (linux-x86_64, linux-aarch64, win-amd64); "" for any."""
-    tag = filename.removesuffix(".whl").rpartition("-")[2]
+    tag = filename.rpartition("-")[2]
     for machine in ("x86_64", "aarch64"):
         if machine in tag:
             return f"linux-{machine}"

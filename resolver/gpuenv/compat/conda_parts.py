@@ -322,7 +322,7 @@ def virtual_reasons(
                 Reason(
                     code="virtual-package",
                     subject=f"{record['name']} {record['version']}",
-                    need=f"{name} {version_spec}".removesuffix(" *"),
+                    need=f"{name} {version_spec} {build_glob}".removesuffix(" *").removesuffix(" *"),
                     have=have,
                     source=RECORD_SOURCE,
                 )

@@ -32,11 +32,11 @@ class LockContents(Value):
 def read_any_lock(path: str, host: Host) -> LockContents:
     """Return what a lock of any tool installs, with its default groups and without extras.
 
-    Reason codes: lock-environment, lock-python, no-wheel-for-target, no-hash, no-wheel-unknown
-    (it must be built).
+    Reason codes: lock-environment, lock-python, no-wheel-for-target, no-wheel-unknown (it must be
+    built).
 
     Raises:
-        InputError: The file is no PEP 751 lock.
+        InputError: The file is no PEP 751 lock, or a file in it has no hash.
     """
     lock = _read_pylock(path)
     variables: dict[str, str | Set[str]] = {**marker_environment(host)}
@@ -107,27 +107,16 @@ def _possible_environments(host: Host) -> list[dict[str, str]]:
 
 
 def _file_reasons(package: Package, environment: TargetEnvironment) -> list[Reason]:
-    """Return what is wrong with the files of a package: a missing hash, no wheel for the host."""
-    subject = f"{package.name} {package.version or ''}".rstrip()
-    reasons = []
-    if _lacks_hash(package):
-        need, have = "a hash of every file", "a file without one"
-        reason = Reason(code="no-hash", subject=subject, need=need, have=have, source=SOURCE)
-        reasons.append(reason)
+    """Return why no wheel of a package can be installed on the host; [] if one can."""
     if any(environment.rank(name) is not None for name in _wheel_names(package)):
-        return reasons
+        return []
     host = environment.host
+    subject = f"{package.name} {package.version or ''}".rstrip()
     need = f"a wheel for Python {show_pair(host.python.version)} on {host.platform}"
     code, have = "no-wheel-for-target", _tags_of_wheels(package)
     if package.sdist or package.archive or package.directory or package.vcs:
         code, have = "no-wheel-unknown", "sources, which have to be built there"
-    reasons.append(Reason(code=code, subject=subject, need=need, have=have, source=SOURCE))
-    return reasons
-
-
-def _lacks_hash(package: Package) -> bool:
-    files = [*(package.wheels or ()), package.sdist, package.archive]
-    return any(file is not None and not file.hashes for file in files)
+    return [Reason(code=code, subject=subject, need=need, have=have, source=SOURCE)]
 
 
 def _wheel_names(package: Package) -> list[str]:

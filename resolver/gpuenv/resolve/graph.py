@@ -66,11 +66,6 @@ class FrameworkId(Identifier):
         """Return the identifier of a framework's name."""
         return cls(f"@{framework}")
 
-    @property
-    def framework(self) -> str:
-        """The name of the framework."""
-        return self[1:]
-
 
 class HostFactId(Identifier):
     """A fact about the host, such as "__driver" (named as conda's virtual packages are)."""

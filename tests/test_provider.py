@@ -1,0 +1,330 @@
+"""The answers that resolvelib gets: what is decided next, what meets what, what a release requires."""
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from gpuenv.errors import Reason
+from gpuenv.model import Build, Code, Host, Python, Request, Requirement
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve.candidates import CandidateStore
+from gpuenv.resolve.graph import (
+    FILE_FACT,
+    AgreementId,
+    AgreementRequirement,
+    Candidate,
+    FrameworkId,
+    FrameworkRequirement,
+    HostRequirement,
+    Identifier,
+    Node,
+    NodeRequirement,
+    PackageId,
+    PackageRequirement,
+    SameFileRequirement,
+    Token,
+)
+from gpuenv.resolve.provider import Provider, _has_bound, _with_cudnn_range
+from gpuenv.resolve.release_facts import ReleaseFacts
+from gpuenv.resolve.selection import Constraints
+from gpuenv.resolve.widening import Widening
+from test_resolution import DATA
+from universe import BASE, Universe
+
+HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
+PACKAGES: dict[str, Any] = {
+    "a": {"1.0": {}, "2.0": {"requires": ["b; extra == 'x'", "c", "d; sys_platform == 'win32'"]}},
+    "self": {
+        "1.0": {"requires": ["self[x]==1.0", "b; extra == 'x'"]},
+        "2.0": {"requires": ["self<2"]},
+    },
+    "b": {"1.0": {}},
+    "c": {"1.0": {}},
+}
+REFUSED = Reason(code="driver-floor", subject="a 1.0", need="driver 580", have="driver 550")
+DOUBT = Reason(code="driver-unknown", subject="a 1.0", need="driver 580", have="not known")
+
+
+class Cause(NamedTuple):
+    requirement: NodeRequirement
+    parent: Node | None
+
+
+def provider(*order: Identifier, lenient: bool = False) -> Provider:
+    environment = TargetEnvironment(HOST)
+    request = Request(requirements=("a",))
+    store = CandidateStore(request, HOST, DATA, Universe(PACKAGES), environment)
+    widening = Widening(None, store, frozenset())
+    constraints = Constraints((), environment)
+    return Provider(store, ReleaseFacts(store), order, constraints, widening, lenient=lenient)
+
+
+def candidate(name: str, version: str, found: Provider) -> Candidate:
+    (match,) = [one for one in found.store.candidates(name) if one.version == version]
+    return match
+
+
+def package(text: str, *extras: str) -> PackageRequirement:
+    name, _, specifier = text.partition(" ")
+    return PackageRequirement(name, extras, specifier)
+
+
+def cause(requirement: NodeRequirement, parent: Node | None = None) -> Cause:
+    return Cause(requirement, parent)
+
+
+PARENT = Token(PackageId.of("parent"))
+TORCH = FrameworkId.of("torch")
+TORCH_ITSELF = DATA.framework("torch")
+assert TORCH_ITSELF is not None
+A, B, C = (PackageId.of(name) for name in "abc")
+A_WITH_X = PackageId.of("a", ("x",))
+
+
+# ---- what is decided next -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("open_nodes", "conflict", "conflicts", "expected"),
+    [
+        ([A, FILE_FACT, AgreementId.of("CUDA")], [], 0, [FILE_FACT]),
+        ([A, AgreementId.of("CUDA"), FILE_FACT], [A], 0, [AgreementId.of("CUDA")]),
+        ([A, TORCH, B], [A], 0, [A, TORCH, B]),
+        ([A, B, C], [], 0, [A, B, C]),
+        ([A, B, C], [B], 0, [B]),
+        ([A, B, C], [], 4, [A, B, C]),
+        ([A, B, C], [], 5, [C]),
+        ([A, B, C], [B], 5, [B]),
+        ([A, A_WITH_X, B], [], 0, [A_WITH_X, B]),
+        ([A, A_WITH_X, B], [A], 0, [A_WITH_X, B]),
+    ],
+)
+def test_what_may_be_decided_next(
+    open_nodes: list[Identifier],
+    conflict: list[Identifier],
+    conflicts: int,
+    expected: list[Identifier],
+) -> None:
+    """`conflicts`: how often C was in a conflict before."""
+    asked = provider(TORCH)
+    for _ in range(conflicts):
+        asked.narrow_requirement_selection([A], {}, {}, {}, [cause(package("c"))])
+    causes = [cause(package(node.split("[")[0])) for node in conflict]
+    found = asked.narrow_requirement_selection(open_nodes, {}, {}, {}, causes)
+    assert list(found) == expected
+
+
+def test_the_parents_of_a_conflict_are_part_of_it() -> None:
+    asked = provider()
+    causes = [cause(package("c"), candidate("b", "1.0", asked))]
+    assert list(asked.narrow_requirement_selection([A, B, C], {}, {}, {}, causes)) == [B, C]
+    assert list(asked.causes) == causes
+    asked.narrow_requirement_selection([A, B, C], {}, {}, {}, [])
+    assert list(asked.causes) == causes
+
+
+def test_decided_nodes_do_not_count_as_conflicting() -> None:
+    asked = provider()
+    for _ in range(6):
+        decided = {C: candidate("c", "1.0", asked)}
+        asked.narrow_requirement_selection([A, B], decided, {}, {}, [cause(package("c"))])
+    assert list(asked.narrow_requirement_selection([A, C], {}, {}, {}, [])) == [A, C]
+
+
+# Each list is one order of decisions: a node with these causes before one with the next.
+ORDERS = [
+    [[package("n ==1")], [package("n <2")], [package("n >1")], [package("n")]],
+    [[package("n ===1")], [package("n ==1.*")]],
+    [[package("n ~=1.0")], [package("n >=1")]],
+    [[package("n >=1,<=2")], [package("n >=1,!=2")]],
+    [[PackageRequirement("n", (), "", f"{BASE}n-1.0-py3-none-any.whl")], [package("n ==1")]],
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_narrow_requirements_are_decided_first(order: list[list[NodeRequirement]]) -> None:
+    asked = provider()
+    keys = []
+    for requirements in order:
+        causes = [cause(requirement, PARENT) for requirement in requirements]
+        keys.append(asked.get_preference(A, {}, {}, {A: iter(causes)}, []))
+    assert keys == sorted(keys) and len(set(keys)) == len(keys)
+
+
+def test_the_order_of_decisions_among_nodes() -> None:
+    asked = provider(TORCH, FrameworkId.of("jax"))
+    file = candidate("b", "1.0", asked).wheel
+    nodes: dict[Identifier, list[Cause]] = {
+        TORCH: [cause(package("n"), PARENT)],
+        FrameworkId.of("jax"): [cause(package("n ==1"))],
+        PackageId.of("often"): [cause(package("n"), PARENT)],
+        PackageId.of("file"): [cause(SameFileRequirement(file), PARENT)],
+        PackageId.of("user"): [cause(package("n"), PARENT), cause(package("n"))],
+        PackageId.of("z-range"): [cause(package("n !=1"), PARENT)],
+        A: [cause(package("n"), PARENT)],
+        B: [cause(package("n"), PARENT)],
+    }
+    for _ in range(5):
+        asked.narrow_requirement_selection([A], {}, {}, {}, [cause(package("often"))])
+    keys = {
+        node: asked.get_preference(node, {}, {}, {node: iter(causes)}, [])
+        for node, causes in nodes.items()
+    }
+    assert sorted(nodes, key=keys.__getitem__) == list(nodes)
+
+
+@pytest.mark.parametrize(
+    ("specifier", "bound"),
+    [("", False), (">1", False), ("!=1,>=0", False), ("<2", True), (">1,<=2", True), ("~=1.1", True), ("===1", True)],
+)  # fmt: skip
+def test_upper_bounds(specifier: str, bound: bool) -> None:
+    assert _has_bound(specifier) is bound
+
+
+# ---- what meets what ----------------------------------------------------------------------------
+
+
+def same_file(name: str, version: str) -> SameFileRequirement:
+    return SameFileRequirement(candidate(name, version, provider()).wheel)
+
+
+def at_url(name: str) -> PackageRequirement:
+    return PackageRequirement("a", (), "", f"{BASE}{name}-py3-none-any.whl")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "meets"),
+    [
+        (package("a"), "1.0", True),
+        (package("a >=2"), "1.0", False),
+        (package("a >=2"), "2.0", True),
+        (at_url("a-1.0"), "2.0", False),
+        (HostRequirement(FILE_FACT, ()), "1.0", True),
+        (HostRequirement(FILE_FACT, (REFUSED,)), "1.0", False),
+        (AgreementRequirement("CUDA", "12"), "1.0", False),
+        (FrameworkRequirement(TORCH_ITSELF, ""), "1.0", False),
+    ],
+)
+def test_what_a_candidate_meets(requirement: NodeRequirement, version: str, meets: bool) -> None:
+    asked = provider()
+    assert asked.is_satisfied_by(requirement, candidate("a", version, asked)) is meets
+
+
+def test_a_file_meets_the_requirement_of_that_file_only() -> None:
+    asked = provider()
+    first, second = candidate("a", "1.0", asked), candidate("a", "2.0", asked)
+    assert asked.is_satisfied_by(SameFileRequirement(first.wheel), first)
+    assert not asked.is_satisfied_by(SameFileRequirement(first.wheel), second)
+
+
+@pytest.mark.parametrize(("value", "meets"), [("12", True), ("13", False)])
+def test_a_token_meets_the_agreement_of_its_value(value: str, meets: bool) -> None:
+    token = Token(AgreementId.of("CUDA"), value)
+    assert provider().is_satisfied_by(AgreementRequirement("CUDA", "12"), token) is meets
+    assert not provider().is_satisfied_by(package("a"), token)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "lenient", "blocked"),
+    [((), False, False), ((REFUSED,), False, True), ((REFUSED,), True, True), ((DOUBT,), False, True), ((DOUBT,), True, False)],
+)  # fmt: skip
+def test_a_lenient_provider_lets_doubts_pass(
+    reasons: tuple[Reason, ...], lenient: bool, blocked: bool
+) -> None:
+    asked = provider(lenient=lenient)
+    assert asked.is_blocked(HostRequirement(FILE_FACT, reasons)) is blocked
+    assert not asked.is_blocked(package("a"))
+
+
+# ---- candidates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requirements", "excluded", "expected"),
+    [
+        ([AgreementRequirement("CUDA", "12")], [], ["12"]),
+        ([AgreementRequirement("CUDA", "12")] * 2, [], ["12"]),
+        ([AgreementRequirement("CUDA", "12"), AgreementRequirement("CUDA", "13")], [], []),
+        ([AgreementRequirement("CUDA", "12")], [Token(AgreementId.of("CUDA"), "12")], []),
+        ([AgreementRequirement("CUDA", "12")], [Token(AgreementId.of("CUDA"), "13")], ["12"]),
+        ([], [], []),
+    ],
+)
+def test_an_agreement_has_the_value_that_all_name(
+    requirements: list[NodeRequirement], excluded: list[Node], expected: list[str]
+) -> None:
+    node = AgreementId.of("CUDA")
+    matches = provider().find_matches(node, {node: iter(requirements)}, {node: iter(excluded)})
+    assert not callable(matches)
+    assert [one.value for one in matches if isinstance(one, Token)] == expected
+
+
+@pytest.mark.parametrize(
+    ("reasons", "excluded", "expected"),
+    [((), [], 1), ((REFUSED,), [], 0), ((), [Token(FILE_FACT)], 0)],
+)
+def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
+    reasons: tuple[Reason, ...], excluded: list[Node], expected: int
+) -> None:
+    requirements = {FILE_FACT: iter([HostRequirement(FILE_FACT, reasons)])}
+    matches = provider().find_matches(FILE_FACT, requirements, {FILE_FACT: iter(excluded)})
+    assert not callable(matches) and len(matches) == expected
+
+
+# ---- what a release requires --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "extras", "expected"),
+    [
+        ("a", "1.0", (), []),
+        ("a", "2.0", (), ["c"]),
+        ("a", "2.0", ("x",), ["a==2.0", "b"]),
+        ("a", "2.0", ("y",), ["a==2.0"]),
+        # A requirement on the package itself: met, with extras, or never.
+        ("self", "1.0", (), ["self[x]"]),
+        ("self", "1.0", ("x",), ["self==1.0", "b"]),
+        ("self", "2.0", (), ["__file (self<2)"]),
+    ],
+)
+def test_the_dependencies_of_a_node(
+    name: str, version: str, extras: tuple[str, ...], expected: list[str]
+) -> None:
+    asked = provider()
+    node = candidate(name, version, asked)
+    if extras:
+        node = asked.with_extras(node, extras)
+        assert asked.with_extras(candidate(name, version, asked), extras) is node
+    assert [str(one) for one in asked.get_dependencies(node)] == expected
+
+
+@pytest.mark.parametrize(
+    ("dependency", "specifier", "cudnn", "expected"),
+    [
+        ("nvidia-cudnn-cu12", "", "9.10.2.21", ">=9.10,<10"),
+        ("nvidia-cudnn-cu12", ">=9", "9.10.2.21", ">=9,>=9.10,<10"),
+        ("nvidia-cudnn-cu12", "==9.10.2.21", "9.10.2.21", "==9.10.2.21"),
+        ("nvidia-cudnn-cu12", "==9.*", "9.10.2.21", "==9.*,>=9.10,<10"),
+        ("nvidia-cudnn-cu12", ">=8", "8", ">=8,>=8.0,<9"),
+        ("nvidia-cudnn-cu12", ">=9", None, ">=9"),
+        ("nvidia-cublas-cu12", ">=12", "9.10.2.21", ">=12"),
+    ],
+)
+def test_a_range_of_cudnn_is_narrowed_to_what_fits_the_build(
+    dependency: str, specifier: str, cudnn: str | None, expected: str
+) -> None:
+    plain = candidate("a", "1.0", provider())
+    build = Build(
+        name="a",
+        version="1.0",
+        local="1.0",
+        variant="cu12",
+        index="default",
+        platform="linux-x86_64",
+        cuda=(12, 8),
+        cudnn=cudnn,
+        code=Code(sass=(), ptx=(), source="made up"),
+    )
+    built = Candidate(plain.wheel, build, lambda: None)
+    assert _with_cudnn_range(built, Requirement(name=dependency, specifier=specifier)) == expected
+    assert _with_cudnn_range(plain, Requirement(name=dependency, specifier=specifier)) == specifier
