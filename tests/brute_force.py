@@ -14,7 +14,7 @@ As a script it runs the whole grid and prints the result:
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from packaging.requirements import Requirement
@@ -167,41 +167,21 @@ class Problem:
         """What a candidate asks for: name -> the set of candidates that will do."""
         key = name, number
         if key not in self._asks:
-            found: dict[str, int] = {}
-            for other, mask in self._needs(name, number):
-                found[other] = found.get(other, -1) & mask
+            if name[0] == "@":
+                found = together(self._needs_of_way(self.ways(name[1:])[number]))
+            else:
+                found = asks_of_release(name, number, self.python)
+            for other in found:
                 self.users.setdefault(other, set()).add(name)
             self._asks[key] = found
         return self._asks[key]
 
-    def _needs(self, name: str, number: int) -> Iterator[tuple[str, int]]:
-        if name[0] == "=":
-            return
-        if name[0] == "@":
-            way = self.ways(name[1:])[number]
-            for place, requirement in enumerate(way.requires):
-                pinned = f"=={way.version}" if place == 0 else str(requirement.specifier)
-                yield from self._fits(requirement, pinned)
-            for carrier in way.carriers:
-                yield from topic("CUDA major", raw.cuda_major(carrier, way.version))
-            return
-        base, _, extra = name.rstrip("]").partition("[")
-        release = raw.snapshot(base, self.python)[number]
-        if extra:
-            yield base, 1 << number
-        else:
-            yield from topic("CUDA major", raw.cuda_major(base, release.version))
-            if base in raw.SLOTS:
-                yield from topic(f"owner of {raw.SLOTS[base]}", base)
-        for requirement in raw.asked_by(release, extra, self.python):
-            yield from self._fits(requirement, cudnn_range(release, requirement))
-
-    def _fits(self, requirement: Requirement, specifier: str) -> Iterator[tuple[str, int]]:
-        name = raw.normal(requirement.name)
-        mask = matching(name, specifier, self.python)
-        yield name, mask
-        for extra in requirement.extras:
-            yield f"{name}[{raw.normal(extra)}]", mask
+    def _needs_of_way(self, way: Way) -> Iterator[tuple[str, int]]:
+        for place, requirement in enumerate(way.requires):
+            pinned = f"=={way.version}" if place == 0 else str(requirement.specifier)
+            yield from fits(requirement, pinned, self.python)
+        for carrier in way.carriers:
+            yield from topic("CUDA major", raw.cuda_major(carrier, way.version))
 
     # ---- the search
 
@@ -213,7 +193,7 @@ class Problem:
             kept, common = 0, None
             for number in bits(chosen[name]):
                 asks = self.asks(name, number)
-                if all(chosen.get(other, self.all(other)) & mask for other, mask in asks.items()):
+                if self._can_have(asks, chosen):
                     kept |= 1 << number
                     common = (
                         dict(asks) if common is None
@@ -234,6 +214,15 @@ class Problem:
                     chosen[other] = left
                     queue |= {other} | (self.users.get(other, set()) & chosen.keys())
         return chosen
+
+    def _can_have(self, asks: dict[str, int], chosen: dict[str, int]) -> bool:
+        for other, mask in asks.items():
+            left = chosen.get(other)
+            if left is None:
+                left = self.all(other)
+            if not left & mask:
+                return False
+        return True
 
     def search(self, chosen: dict[str, int], changed: set[str]) -> dict[str, int] | None:
         """One candidate for every name that is needed, or None: there is no such choice."""
@@ -269,6 +258,45 @@ class Problem:
                     chosen = fixed
                     break
         return [self.ways(name[1:])[next(bits(chosen[name]))] for name in names]
+
+
+def together(needs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """name -> the candidates that meet all needs of that name."""
+    found: dict[str, int] = {}
+    for name, mask in needs:
+        found[name] = found.get(name, -1) & mask
+    return found
+
+
+@cache
+def asks_of_release(name: str, number: int, python: raw.Pair) -> dict[str, int]:
+    """What a release asks for, the same on every host with that interpreter."""
+    return together(needs_of_release(name, number, python))
+
+
+def needs_of_release(name: str, number: int, python: raw.Pair) -> Iterator[tuple[str, int]]:
+    if name[0] == "=":
+        return
+    base, _, extra = name.rstrip("]").partition("[")
+    release = raw.snapshot(base, python)[number]
+    if extra:
+        yield base, 1 << number
+    else:
+        yield from topic("CUDA major", raw.cuda_major(base, release.version))
+        if base in raw.SLOTS:
+            yield from topic(f"owner of {raw.SLOTS[base]}", base)
+    for requirement in raw.asked_by(release, extra, python):
+        yield from fits(requirement, cudnn_range(release, requirement), python)
+
+
+def fits(
+    requirement: Requirement, specifier: str, python: raw.Pair
+) -> Iterator[tuple[str, int]]:
+    name = raw.normal(requirement.name)
+    mask = matching(name, specifier, python)
+    yield name, mask
+    for extra in requirement.extras:
+        yield f"{name}[{raw.normal(extra)}]", mask
 
 
 def topic(name: str, value: str | None) -> Iterator[tuple[str, int]]:

@@ -73,20 +73,31 @@ def convolve(images, filters, device):
 
 def _sums(images, filters):
     number, channels, high, wide = images.shape
+    row = wide + 2
     found = []
     for n in range(number):
+        planes = [_padded(images, n, c) for c in range(channels)]
         for k in range(filters.shape[0]):
-            plane = [[0.0] * wide for _ in range(high)]
+            sums = [0.0] * (high * row)  # the last two of each row stand for nothing
             for c in range(channels):
                 for r in range(3):
                     for s in range(3):
                         weight = filters.flat[((k * channels + c) * 3 + r) * 3 + s]
-                        for i in range(max(0, 1 - r), min(high, high + 1 - r)):
-                            start = ((n * channels + c) * high + i + r - 1) * wide + s - 1
-                            for j in range(max(0, 1 - s), min(wide, wide + 1 - s)):
-                                plane[i][j] += weight * images.flat[start + j]
-            found += [value for row in plane for value in row]
+                        shifted = planes[c][r * row + s :]
+                        sums = [left + weight * right for left, right in zip(sums, shifted, strict=False)]
+            for i in range(high):
+                found += sums[i * row : i * row + wide]
     return found
+
+
+def _padded(images, n, c):
+    """A channel of an image, flat, with zeros around it."""
+    _, channels, high, wide = images.shape
+    padded = [0.0] * (wide + 2)
+    for i in range(high):
+        start = ((n * channels + c) * high + i) * wide
+        padded += [0.0, *images.flat[start : start + wide], 0.0]
+    return padded + [0.0] * (wide + 4)
 
 
 def _plant(out, device):

@@ -53,27 +53,24 @@ def solve_from(
         wrap: makes the index that the resolver reads of the usual one; None is the usual one.
     """
     from ..index.factory import open_indexes
-    from ..requirements.target import TargetEnvironment, parse_requirement
+    from ..requirements.target import parse_requirement
     from ..resolve import solver
     from ..resolve.requested import read_request
 
     data = compatibility_data()
     snapshot, index = open_indexes(options, data.folder)
-    target = TargetEnvironment(host, snapshot.answers)
-
-    def environment_for(changed: Host) -> TargetEnvironment:
-        return target if changed is host else TargetEnvironment(changed, snapshot.answers)
-
     if wrap is None:
+        target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
-        index.start_prefetch(read_request(request, data, target)[1], constraints, target)
+        requirements = read_request(request, data, target)[1]
+        index.start_prefetch(requirements, constraints, target)
     try:
         plan = solver.solve(
             request,
             host,
             data,
             index if wrap is None else wrap(index),
-            environment_for,
+            snapshot.environment,
             widen=index.widen,
             changes=changes,
             data_version=f"matrix {data.version}, index snapshot {snapshot.version}",

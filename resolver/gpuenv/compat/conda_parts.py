@@ -322,7 +322,7 @@ def virtual_reasons(
                 Reason(
                     code="virtual-package",
                     subject=f"{record['name']} {record['version']}",
-                    need=f"{name} {version_spec} {build_glob}".removesuffix(" *").removesuffix(" *"),
+                    need=" ".join(part for part in (name, version_spec, build_glob) if part != "*"),
                     have=have,
                     source=RECORD_SOURCE,
                 )

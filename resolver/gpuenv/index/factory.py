@@ -6,7 +6,7 @@ Network code is imported when an index is first asked.
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from ..model import IndexOptions
@@ -37,9 +37,7 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
     """
     cache = Cache(cache_folder())
     default = default_index(cache)
-    snapshot = Snapshot(
-        os.path.join(data, "snapshot"), default.file_store, default_index=default.url
-    )
+    snapshot = _open_snapshot(data, default.file_store, default.url)
     uses_snapshot = (
         default.builtin
         and options.index_url is None
@@ -62,6 +60,11 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
         offline=options.offline,
     )
     return snapshot, index
+
+
+@lru_cache(maxsize=1)  # the solves of a process share what it has read
+def _open_snapshot(data: str, file_store: str, default_url: str) -> Snapshot:
+    return Snapshot(os.path.join(data, "snapshot"), file_store, default_index=default_url)
 
 
 class _Opener:

@@ -15,10 +15,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from ..errors import DataError
-from ..model import Requirement, Wheel
+from ..model import Host, Python, Requirement, Wheel
 from ..requirements.target import Answers, TargetEnvironment
 from ..requirements.versions import parse_stored_requirement, version_key
 from .protocol import Index
@@ -34,6 +35,8 @@ _TAGS_END = '":[\n'
 _DEFAULT, _PYTORCH = "default", "pytorch"
 _LABELS = (_PYTORCH, _DEFAULT)
 _VARIANT = "{variant}"  # stands for "cu126" and the like in the URL of the PyTorch index
+
+_Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, glibc
 
 # version number, file name, location, sha256, size, number of the Requires-Python, yanked, upload
 # time, number of the metadata
@@ -93,7 +96,7 @@ class Snapshot(Index):
         self._packages: dict[str, _Package] = {}  # by path in the folder
         self._dependencies: dict[tuple[str, int], tuple[Requirement, ...]] = {}
         self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
-        self._answers: Answers | None = None
+        self._environments: dict[_Target, TargetEnvironment] = {}
         index = self._read_json("index.json")
         try:
             self.version: str = index["version"]
@@ -101,12 +104,20 @@ class Snapshot(Index):
         except (KeyError, TypeError):
             raise self._damaged("index.json", "version or packages are missing") from None
 
-    @property
+    @cached_property
     def answers(self) -> Answers:
         """The compiled answers for the snapshot's tags and markers, for a TargetEnvironment."""
-        if self._answers is None:
-            self._answers = Answers(self._read_json("compiled.json"))
-        return self._answers
+        return Answers(self._read_json("compiled.json"))
+
+    def environment(self, host: Host) -> TargetEnvironment:
+        """Return the tags and markers of a host.
+
+        Hosts that differ in their GPUs and drivers only have the same one, with what it has cached.
+        """
+        target = host.python, host.platform, host.glibc
+        if target not in self._environments:
+            self._environments[target] = TargetEnvironment(host, self.answers)
+        return self._environments[target]
 
     def has(self, name: str) -> bool:
         """Implement Index.has. The snapshot need not have every release of a package."""

@@ -19,12 +19,15 @@ import ctypes
 import mmap
 import os
 import re
+import struct
+from collections.abc import Iterator
 from typing import NamedTuple, TypedDict
 
 from ._common import MAIN_CUDNN, cudnn_release, main_cudnn, mapped_libraries, run, step
 from .answers import CudnnAnswer, MemberLoad
 
 NAME = re.compile(rb"libcudnn(?:_[a-z0-9_]+)?\.so(?:\.[0-9]+)?(?![A-Za-z0-9_])")
+TEXT_SECTION = re.compile(rb"\.(dynstr|rodata)\b")
 CHECK = re.compile(rb"(cudnn[A-Z][A-Za-z]*VersionCheck)\x00")
 LIBRARY = re.compile(r"libcudnn")
 
@@ -60,10 +63,36 @@ def member_files(folder: str, major: int) -> list[str]:
     return names
 
 
+def text_sections(data: mmap.mmap) -> list[tuple[int, int]]:
+    """Return (begin, end) of the sections with texts: .dynstr and .rodata.
+
+    Most of a library is GPU code, which names no library. A file without a section table, such as
+    one that is cut short, counts as one section. Format: System V ABI, chapter 4.
+    """
+    sections = []
+    try:
+        (table,) = struct.unpack_from("<Q", data, 40)
+        size, rows, titles_row = struct.unpack_from("<3H", data, 58)
+        headers = [struct.unpack_from("<I20x2Q", data, table + size * row) for row in range(rows)]
+        _, titles, _ = headers[titles_row]
+        for title, begin, length in headers:
+            if TEXT_SECTION.match(data, titles + title):
+                sections.append((begin, begin + length))
+    except (struct.error, IndexError, OverflowError):  # no table, or a damaged one
+        sections.clear()
+    return sections or [(0, len(data))]
+
+
+def matches(pattern: re.Pattern[bytes], data: mmap.mmap) -> Iterator[re.Match[bytes]]:
+    """Return the matches of a pattern in the texts of a library."""
+    for begin, end in text_sections(data):
+        yield from pattern.finditer(data, begin, end)
+
+
 def names_in(data: mmap.mmap, major: int) -> set[str]:
     """Return the stems of the cuDNN libraries of a major version that a file names."""
     stems = set()
-    for match in NAME.finditer(data):
+    for match in matches(NAME, data):
         text = match.group().decode()
         if re.search(r"\.so\.[0-9]+$", text) and not text.endswith(f".so.{major}"):
             continue
@@ -88,7 +117,7 @@ def read_names(folder: str, major: int) -> Names:
             for text in names_in(data, major):
                 named.setdefault(text, set()).add(name)
             if stem(name) == "libcudnn":
-                checks.update(check.decode() for check in CHECK.findall(data))
+                checks.update(match[1].decode() for match in matches(CHECK, data))
     files_of = {name: sorted(files) for name, files in sorted(named.items())}
     return Names(files_of, shipped, sorted(checks))
 

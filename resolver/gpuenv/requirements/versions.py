@@ -52,6 +52,7 @@ class _PlainClause(NamedTuple):
 # ---- names --------------------------------------------------------------------------------------
 
 
+@cache
 def normalize_name(name: str) -> str:
     """Return the PEP 503 form of a name: lower case, each run of -, _ and . one dash."""
     name = name.lower().replace("_", "-").replace(".", "-")
@@ -305,6 +306,7 @@ class Versions:
 _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 
+@cache  # a solve reads the requirements of a framework for each of its releases
 def parse_requirement(text: str) -> Requirement:
     """Return a PEP 508 text as a Requirement.
 

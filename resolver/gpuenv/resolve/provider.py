@@ -311,15 +311,17 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
         """Return whether a candidate of the requirement's node meets the requirement."""
-        if isinstance(candidate, Candidate):
-            return self._meets(requirement, candidate)
-        if isinstance(candidate, Variant):
-            if not isinstance(requirement, FrameworkRequirement):
-                return False
-            return self._is_in(requirement.specifier, candidate)
+        if isinstance(requirement, PackageRequirement):  # the most frequent call of a resolution
+            return isinstance(candidate, Candidate) and self._meets(requirement, candidate)
+        if isinstance(requirement, HostRequirement):
+            return not self.is_blocked(requirement)
         if isinstance(requirement, AgreementRequirement):
-            return candidate.value == requirement.value
-        return not self.is_blocked(requirement)
+            return isinstance(candidate, Token) and candidate.value == requirement.value
+        if isinstance(requirement, FrameworkRequirement):
+            return isinstance(candidate, Variant) and self._is_in(requirement.specifier, candidate)
+        if isinstance(requirement, SameFileRequirement):
+            return isinstance(candidate, Candidate) and candidate.wheel is requirement.wheel
+        return False
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
         """Return the requirements of a candidate; a nogood if the pins exclude the candidate.
@@ -380,14 +382,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _is_in(self, specifier: str, release: Release) -> bool:
         return not specifier or self._contains(specifier, release.version, True)
 
-    def _meets(self, requirement: NodeRequirement, candidate: Candidate) -> bool:
-        if isinstance(requirement, PackageRequirement):
-            if requirement.url is not None and not self._is_at(requirement.url, candidate):
-                return False
-            return self._is_in(requirement.specifier, candidate)
-        if isinstance(requirement, SameFileRequirement):
-            return candidate.wheel is requirement.wheel
-        return False
+    def _meets(self, requirement: PackageRequirement, candidate: Candidate) -> bool:
+        if requirement.url is not None and not self._is_at(requirement.url, candidate):
+            return False
+        return self._is_in(requirement.specifier, candidate)
 
     def _read(self, candidate: Candidate) -> Iterator[NodeRequirement]:
         """Yield the requirements of a candidate. It stops at one that the host does not fulfil.

@@ -37,6 +37,7 @@ class ReleaseFacts:
         self._store = store
         self._host = store.host
         self._data = store.data
+        self._facts: dict[Release, Facts] = {}
         reasons: Sequence[Reason] = ()
         if self._host.gpus:
             reasons = evaluate.host_reasons(self._host, self._data)
@@ -49,13 +50,10 @@ class ReleaseFacts:
 
     def facts(self, release: Release) -> Facts:
         """Return every host fact that a release needs, each with all reasons against it."""
-        if isinstance(release, Variant):
-            return self._variant_facts(release)
-        facts = self._candidate_facts(release)
-        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
-        if not bad:
-            return facts
-        return facts | {"__data": facts.get("__data", ()) + bad}
+        facts = self._facts.get(release)
+        if facts is None:
+            facts = self._facts[release] = self._find_facts(release)
+        return facts
 
     def reasons(self, release: Release) -> list[Reason]:
         """Return every reason of the host and the data against a release."""
@@ -64,6 +62,15 @@ class ReleaseFacts:
     def build_reasons(self, build: Build) -> list[Reason]:
         """Return every reason against a build, whether or not an index has a wheel of it."""
         return [reason for reasons in self._build_facts(build).values() for reason in reasons]
+
+    def _find_facts(self, release: Release) -> Facts:
+        if isinstance(release, Variant):
+            return self._variant_facts(release)
+        facts = self._candidate_facts(release)
+        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
+        if not bad:
+            return facts
+        return facts | {"__data": facts.get("__data", ()) + bad}
 
     def _candidate_facts(self, candidate: Candidate) -> Facts:
         if candidate.build is not None:
