@@ -25,8 +25,8 @@ from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFact
 from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
-# (requirements, lenient) -> the candidates of a solution; raises ImpossibleError
-Attempt = Callable[[Sequence[NodeRequirement], bool], list[Node]]
+# requirements -> the candidates of a solution; raises ImpossibleError
+Attempt = Callable[[Sequence[NodeRequirement]], list[Node]]
 RequirementsOf = Callable[[Node], Sequence[NodeRequirement]]
 
 REQUEST = "the request"
@@ -42,25 +42,22 @@ class Trials:
         self._results: dict[tuple[str, ...], list[Node] | ImpossibleError | None] = {}
 
     def solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
-        """Return a solution, with doubts if there is no other; None if the answer is not known."""
+        """Return a solution, which may have doubts; None if the answer is not known."""
         key = tuple(sorted(map(str, roots)))
         if key not in self._results:
             self._results[key] = self._solve(roots)
         return self._results[key]
 
     def _solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
-        result: ImpossibleError | None = None
-        for lenient in (False, True):
-            if self._trials_left <= 0:
-                return None
-            self._trials_left -= 1
-            try:
-                return self._attempt(roots, lenient)
-            except ImpossibleError as error:
-                result = error.with_traceback(None)
-            except GpuEnvError:  # an index did not answer, or too many rounds
-                return None
-        return result
+        if self._trials_left <= 0:
+            return None
+        self._trials_left -= 1
+        try:
+            return self._attempt(roots)
+        except ImpossibleError as error:
+            return error.with_traceback(None)
+        except GpuEnvError:  # an index did not answer, or too many conflicts
+            return None
 
     def fails(self, roots: Sequence[NodeRequirement]) -> bool:
         """Return whether it is known that requirements have no solution together."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from resolvelib import AbstractProvider
 
 from ..errors import Reason, UnusableFileError
 from ..model import Requirement
+from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
     FILE_FACT,
@@ -43,8 +44,9 @@ _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
 
-    Order of decisions: host facts and agreements (they fail at once or cost nothing); frameworks
-    in the order of the request, so that backtracking gives up the later ones first; then as in
+    Order of decisions: host facts and agreements (they fail at once or cost nothing); the user's
+    packages that require a framework; frameworks in the order of the request, so that the later
+    ones give way first; then as in
     pip, except that the order of the user's requirements does not count: ties go by name.
 
     A strict provider refuses releases with doubts; a lenient one lets doubts pass.
@@ -88,6 +90,39 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             self.widening,
             lenient=self.lenient,
         )
+
+    def decide_dependents_first(self, roots: Sequence[NodeRequirement]) -> None:
+        """Decide the user's packages that require a framework before the framework.
+
+        vLLM is built for one release of torch. Decided first, it is the newest one that runs here,
+        and torch follows it. Decided later, it is an old one that does not limit torch.
+        """
+        frameworks: set[str] = set()
+        packages: list[PackageRequirement] = []
+        for root in roots:
+            if isinstance(root, FrameworkRequirement):
+                ways = root.framework.ways
+                frameworks.update(parse_requirement(way.requires[0]).name for way in ways)
+            elif isinstance(root, PackageRequirement):
+                if root.identifier in self.order:
+                    frameworks.add(root.name)
+                elif self.store.framework_of(root.name) is None:
+                    packages.append(root)  # a companion (torchvision) follows its framework
+        if not frameworks:
+            return
+        dependents = [root.identifier for root in packages if self._requires_any(root, frameworks)]
+        nodes = [*dependents, *self.order]
+        self.order = {identifier: place for place, identifier in enumerate(nodes)}
+
+    def _requires_any(self, root: PackageRequirement, names: Container[str]) -> bool:
+        """Return whether the best release for a requirement requires one of some packages."""
+        matches = self._matching(root.name, [root], keep_all=False)
+        if not matches:
+            return False
+        for requirement in self.requirements_of(matches[0]):
+            if isinstance(requirement, PackageRequirement) and requirement.name in names:
+                return True
+        return False
 
     def learn(self, conflict: ConflictError) -> None:
         """Avoid the releases of a conflict together, and decide their nodes earlier."""

@@ -55,6 +55,7 @@ def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list
 
 def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
     """Run resolvelib again after every conflict, with what the conflict taught."""
+    provider.decide_dependents_first(roots)
     for _ in range(MAX_CONFLICTS):
         try:
             return _run_resolvelib(provider, roots)

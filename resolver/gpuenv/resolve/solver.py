@@ -21,6 +21,7 @@ from .graph import (
     Node,
     NodeRequirement,
     PackageRequirement,
+    Token,
 )
 from .plan import Solution, build_plan
 from .provider import Provider
@@ -48,8 +49,9 @@ def solve(
 ) -> Plan:
     """Return the plan for a request on a host (see CandidateStore for the order of candidates).
 
-    A first, strict resolution refuses every doubt (code of unknown architectures, releases to
-    avoid). Only if it finds nothing, a second one lets doubts pass. Its plan has them as warnings.
+    Doubts (code of unknown architectures, releases to avoid) never cost a newer release of what
+    the request names. If the best releases have doubts, a second, strict resolution looks for
+    builds without doubts of the same versions. Doubts that remain are warnings of the plan.
 
     Args:
         request: what the user requests.
@@ -168,20 +170,25 @@ class _Question:
             PackageIndexError: the index could not be asked for releases that may be the solution.
         """
         widening = Widening(widen, self.store, self._user_names)
-        for lenient in (False, True):
-            provider = self._provider(widening, lenient=lenient)
+        provider = self._provider(widening, lenient=True)
+        try:
+            nodes = resolve(provider, self.roots)
+        except ImpossibleError as error:
+            self.causes = error.causes
+            self.index_doubts = tuple(widening.doubts())
+            if widening.failures and not self._is_stack_impossible():
+                raise next(iter(widening.failures.values())) from None
+            return None
+        strict = self._provider(widening, lenient=False)
+        if any(strict.is_refused(node) for node in nodes if not isinstance(node, Token)):
             try:
-                nodes = resolve(provider, self.roots)
-            except ImpossibleError as error:
-                self.causes = error.causes
-                continue
-            plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
-            _check_hashes(plan)
-            return plan
-        self.index_doubts = tuple(widening.doubts())
-        if widening.failures and not self._is_stack_impossible():
-            raise next(iter(widening.failures.values()))
-        return None
+                nodes = resolve(strict, [*self.roots, *_same_versions(self.roots, nodes)])
+                provider = strict
+            except ImpossibleError:
+                pass  # the doubts become warnings
+        plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
+        _check_hashes(plan)
+        return plan
 
     def _is_stack_impossible(self) -> bool:
         """Return whether the data and the snapshot alone refuse the request's GPU stack.
@@ -190,7 +197,7 @@ class _Question:
         """
         stack = [root for root in self.roots if self._is_of_stack(root)]
         try:
-            self.attempt(stack, lenient=True)
+            self.attempt(stack)
         except ImpossibleError:
             return True
         return False
@@ -200,13 +207,13 @@ class _Question:
             return self.store.is_in_data(root.name)
         return isinstance(root, FrameworkRequirement)
 
-    def attempt(self, roots: Sequence[NodeRequirement], lenient: bool) -> list[Node]:
+    def attempt(self, roots: Sequence[NodeRequirement]) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
 
         Raises:
             ImpossibleError: there is none.
         """
-        return resolve(self._provider(self._no_widening(), lenient=lenient), roots)
+        return resolve(self._provider(self._no_widening(), lenient=True), roots)
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""
@@ -238,6 +245,22 @@ def _framework_requirements(
         else:
             text = str(parsed.replace(marker=None))
             yield FrameworkRequirement(framework, parsed.specifier, text)
+
+
+def _same_versions(
+    roots: Sequence[NodeRequirement], nodes: Sequence[Node]
+) -> Iterator[NodeRequirement]:
+    """Yield requirements on the versions that a solution has of what the request names."""
+    versions: dict[Identifier, str] = {}
+    for node in nodes:
+        if not isinstance(node, Token):
+            versions[node.identifier] = node.version
+    for root in roots:
+        if isinstance(root, FrameworkRequirement):
+            yield FrameworkRequirement(root.framework, f"=={versions[root.identifier]}")
+        elif isinstance(root, PackageRequirement) and root.url is None:
+            public = versions[root.identifier].partition("+")[0]
+            yield PackageRequirement(root.name, (), f"=={public}")
 
 
 def _check_hashes(plan: Plan) -> None:
