@@ -364,9 +364,13 @@ def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) 
     for other in causes:
         if other.requirement.identifier == requirement.identifier:
             others.add(str(other.requirement))
+    name = ""
     if isinstance(requirement, PackageRequirement):
-        for text in question.constraints.texts(requirement.name):
-            others.add(f"the constraint {text}")
+        name = requirement.name
+    elif isinstance(requirement, FrameworkRequirement):
+        name = requirement.framework.distribution
+    for text in question.constraints.texts(name):
+        others.add(f"the constraint {text}")
     others.discard(str(requirement))
     have = ", ".join(sorted(others)) or NO_RELEASE
     subject = _dependent(cause) or REQUEST
