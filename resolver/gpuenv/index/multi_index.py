@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -19,7 +20,7 @@ from .protocol import DIRECT_URL, Index, Source
 if TYPE_CHECKING:  # a solve from the snapshot starts no threads
     from .prefetch import Prefetcher
 
-MAX_THREADS = 8
+MAX_THREADS = 32
 SNAPSHOT = "snapshot"  # the label of names that the snapshot supplies
 NOT_FOUND = ""  # the label of a name that no index has
 
@@ -209,6 +210,17 @@ class MultiIndex(Index):
         if self._prefetcher is not None:
             self._prefetcher.follow(dependencies)
         return dependencies
+
+    def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
+        """Implement Index.request_dependencies, if a prefetch is running."""
+        if self._prefetcher is None:
+            return
+        jobs = []
+        for wheel in wheels:
+            index = self._index_of(wheel)
+            if index is not None and not self.at_hand(wheel.name):
+                jobs.append(partial(index.dependencies, wheel))
+        self._prefetcher.request(jobs)
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Implement Index.requires_python."""

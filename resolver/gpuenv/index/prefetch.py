@@ -20,12 +20,11 @@ from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .protocol import Index
 
-# More are not faster on a machine with two cores, and each takes two megabytes.
-MAX_THREADS = 8
+MAX_THREADS = 32  # threads wait for the index most of the time
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
 _MMAP_THRESHOLD_BYTES = 1 << 17  # glibc's initial value
-_Job = tuple[str, tuple[str, ...]]  # a package and its extras
+_Job = Callable[[], object]
 
 
 class Prefetcher:
@@ -68,6 +67,12 @@ class Prefetcher:
             if requirement.name not in self._at_urls and not self._is_local(requirement.name):
                 self._submit(requirement)
 
+    def request(self, jobs: Iterable[_Job]) -> None:
+        """Start jobs. Never waits."""
+        with self._lock:
+            for job in jobs:
+                self._start(job)
+
     def stop(self) -> None:
         """Start no more requests. Threads end after the one that they wait for."""
         self._stopped = True
@@ -80,12 +85,17 @@ class Prefetcher:
             if key in self._seen or self._stopped:
                 return
             self._seen.add(key)
-            if not self._idle and len(self.threads) < MAX_THREADS:
-                # A daemon: when the process ends, nobody needs a late answer.
-                thread = threading.Thread(target=self._run, daemon=True)
-                self.threads.append(thread)
-                thread.start()
-            self.jobs.put((requirement.name, requirement.extras))
+            self._start(lambda: self._prefetch(requirement.name, requirement.extras))
+
+    def _start(self, job: _Job) -> None:
+        if self._stopped:
+            return
+        if self.jobs.qsize() >= self._idle and len(self.threads) < MAX_THREADS:
+            # A daemon: when the process ends, nobody needs a late answer.
+            thread = threading.Thread(target=self._run, daemon=True)
+            self.threads.append(thread)
+            thread.start()
+        self.jobs.put(job)
 
     def _note(self, requirement: Requirement) -> None:
         if requirement.url is not None:
@@ -112,7 +122,7 @@ class Prefetcher:
             try:
                 if job is None or self._stopped:
                     return
-                self._prefetch(*job)
+                job()
             except GpuEnvError:
                 pass  # the index raises it again when the resolver asks
             finally:

@@ -87,6 +87,10 @@ class Index(ABC):
         del wheel
         return None
 
+    def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
+        """Start to read the dependencies of wheels that may be asked for. Default: nothing."""
+        del wheels
+
     def at_hand(self, name: str) -> bool:
         """Return whether everything about a package is local. Default: False."""
         del name

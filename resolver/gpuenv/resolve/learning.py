@@ -6,7 +6,7 @@ cannot be chosen together: a nogood, as in PubGrub and in SAT solvers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .graph import Cause, Identifier, Node, NogoodRequirement
 
@@ -21,15 +21,21 @@ class ConflictError(Exception):
     Attributes:
         node: the node.
         releases: the chosen releases that are to blame.
+        impossible: the candidates of the node that cannot be chosen whatever else is chosen.
         causes: the requirements that exclude each other.
     """
 
     def __init__(
-        self, node: Identifier, releases: frozenset[Node], causes: Sequence[Cause]
+        self,
+        node: Identifier,
+        releases: frozenset[Node],
+        impossible: Collection[Node],
+        causes: Sequence[Cause],
     ) -> None:
         super().__init__(node)
         self.node = node
         self.releases = releases
+        self.impossible = impossible
         self.causes = causes
 
 
@@ -42,6 +48,7 @@ class Nogoods:
 
     def add(self, conflict: ConflictError) -> None:
         """Add the releases of a conflict."""
+        self._alone.update(conflict.impossible)
         if len(conflict.releases) == 1:
             self._alone |= conflict.releases
             return

@@ -38,6 +38,9 @@ from .release_facts import ReleaseFacts, is_refused, python_text
 from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned
 from .widening import Widening
 
+# When a candidate at one of these places is tried, as so many better ones were not chosen, the
+# dependencies of those up to the other place are requested at once.
+_BATCHES = {4: 16, 16: 64, 64: 256, 256: 1024}
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
 
@@ -77,6 +80,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
         self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
+        self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._with_extras: dict[tuple[str, str, tuple[str, ...]], Candidate] = {}
 
@@ -238,16 +242,19 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Callable[[], Iterator[Node]]:
         name, extras = identifier.name, identifier.extras
         matches = self._matching(name, requirements, keep_all=bool(extras))
-        if not extras:
-            return lambda: (match for match in matches if self._is_possible(match))
-        return lambda: self._possible_with_extras(matches, extras)
+        return lambda: self._possible(matches, extras)
 
-    def _possible_with_extras(
-        self, matches: Iterable[Candidate], extras: tuple[str, ...]
+    def _possible(
+        self, matches: Sequence[Candidate], extras: tuple[str, ...]
     ) -> Iterator[Candidate]:
-        for match in matches:
+        """Yield the candidates that may be chosen, as nodes with extras."""
+        for place, match in enumerate(matches):
+            if place in _BATCHES and match not in self._requested:
+                following = matches[place : _BATCHES[place]]
+                self._requested.update(following)
+                self.store.index.request_dependencies([one.wheel for one in following])
             if self._is_possible(match):
-                node = self.with_extras(match, extras)
+                node = self.with_extras(match, extras) if extras else match
                 if not self._nogoods.exclude(node):
                     yield node
 
@@ -441,21 +448,13 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             return
         if not candidate.extras:
             yield from self._python_requirement(candidate)
-        for dependency in dependencies:
-            if self._applies(dependency.marker, candidate.extras):
-                yield from self._package_requirements(candidate, dependency)
-
-    def _applies(self, marker: str | None, extras: tuple[str, ...]) -> bool:
-        """Return whether a dependency belongs to a node.
-
-        A node with extras has only the dependencies that its extras add.
-        """
+        # A node with extras has the dependencies of its package, too: a release that cannot be
+        # chosen is then no candidate of either node.
         matches = self.store.environment.marker
-        if not extras:
-            return marker is None or matches(marker, ())
-        if marker is None or "extra" not in marker:
-            return False
-        return not matches(marker, ()) and matches(marker, extras)
+        for dependency in dependencies:
+            marker = dependency.marker
+            if marker is None or matches(marker, candidate.extras):
+                yield from self._package_requirements(candidate, dependency)
 
     def _package_requirements(
         self, candidate: Candidate, dependency: Requirement

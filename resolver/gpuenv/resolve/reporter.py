@@ -59,9 +59,13 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
         rejected = {candidate for candidate, _ in self._rejected}
         node = self._rejected[0][0].identifier
         releases = self._blamed(node, list(self._causes(node)), rejected)
+        impossible = []
         for candidate, criterion in self._rejected:
-            releases |= self._blamed_for(candidate, criterion)
-        raise ConflictError(node, frozenset(releases), list(causes))
+            blamed = self._blamed_for(candidate, criterion)
+            releases |= blamed
+            if not blamed:
+                impossible.append(candidate)
+        raise ConflictError(node, frozenset(releases), impossible, list(causes))
 
     def pinning(self, candidate: Node) -> None:
         """Note a pin, and the pins that its requirements replace."""
