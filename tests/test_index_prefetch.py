@@ -58,6 +58,7 @@ def prefetch(index: MultiIndex, *texts: str, constraints: tuple[str, ...] = ()) 
         [parse_requirement(text) for text in texts],
         [parse_requirement(text) for text in constraints],
         ENVIRONMENT,
+        lambda name: False,
     )
     prefetcher = index._prefetcher
     assert prefetcher is not None
@@ -126,3 +127,30 @@ def test_pages_that_left_memory_are_read_again(server: IndexServer, tmp_path: Pa
         path.unlink()
     assert index.wheels("top") == fitting
     assert len(server.asked) == 2
+
+
+def test_the_snapshot_hides_no_release_where_the_index_is_asked_anyway(
+    server: IndexServer, tmp_path: Path
+) -> None:
+    transport, cache = Transport(read=5.0), Cache(str(tmp_path / "cache"))
+    with IndexServer() as older:  # stands for the snapshot
+        older.add("low", "0.9")
+        older.add("middle", "1.4")
+
+        def newest(*texts: str) -> dict[str, str]:
+            index = MultiIndex(
+                default=SimpleIndex(server.url, transport=transport, cache=cache),
+                snapshot=SimpleIndex(older.url, transport=transport, cache=cache),
+            )
+            index.start_prefetch(
+                [parse_requirement(text) for text in texts],
+                [],
+                ENVIRONMENT,
+                lambda name: name == "middle",
+            )
+            index.stop_prefetch()
+            return {name: index.wheels(name)[0].version for name in ("low", "middle")}
+
+        assert newest("low", "middle") == {"low": "0.9", "middle": "1.4"}
+        # The snapshot does not have top. The compatibility data has all builds of middle.
+        assert newest("low", "top") == {"low": "1.0", "middle": "1.4"}

@@ -63,7 +63,7 @@ def solve_from(
         target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
         requirements = read_request(request, data, target)[1]
-        index.start_prefetch(requirements, constraints, target)
+        index.start_prefetch(requirements, constraints, target, data.covers)
     try:
         plan = solver.solve(
             request,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..errors import DataError
@@ -327,6 +328,21 @@ class CompatibilityData:
     def is_library(self, distribution: str) -> bool:
         """Return whether a convolution runs this distribution's code, so that R2 to R4 apply."""
         return distribution in self._on_path
+
+    def covers(self, distribution: str) -> bool:
+        """Return whether the data has the builds of a distribution: a framework, or a library."""
+        return distribution in self._framework_distributions or self.is_library(distribution)
+
+    @cached_property
+    def _framework_distributions(self) -> frozenset[str]:
+        """The distributions that install frameworks, and their companions."""
+        names: set[str] = set()
+        for framework in self._frameworks.values():
+            names.update((framework.distribution, *framework.companions))
+            for way in framework.ways:
+                names.update(way.carriers)
+                names.update(text.partition("[")[0] for text in way.requires)
+        return frozenset(names)
 
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:

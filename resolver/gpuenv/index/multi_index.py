@@ -78,6 +78,11 @@ class LazyIndex(Source):
         return self._open().size(wheel)
 
 
+def _never(name: str) -> bool:
+    del name
+    return False
+
+
 class MultiIndex(Index):
     """Binds every name to the first of these that has it, and remembers the binding:
 
@@ -118,6 +123,7 @@ class MultiIndex(Index):
             self._remote.insert(0, default)
         self._bindings: dict[str, tuple[str, Index | None]] = {}
         self._prefetcher: Prefetcher | None = None
+        self._is_live: Callable[[str], bool] = _never
 
     # ---- binding ----
 
@@ -171,6 +177,8 @@ class MultiIndex(Index):
 
     def _bind_locally(self, name: str) -> tuple[str, Index] | None:
         for label, index in self._local:
+            if label == SNAPSHOT and self._is_live(name):
+                continue
             if index.has(name):
                 return label, index
         return None
@@ -269,10 +277,13 @@ class MultiIndex(Index):
         requirements: Sequence[Requirement],
         constraints: Sequence[Requirement],
         environment: TargetEnvironment,
+        is_in_data: Callable[[str], bool],
     ) -> None:
         """Start to request, in the background, all that these requirements are going to need.
 
-        Nothing starts if no network is needed. A package that has a URL in a requirement or in a
+        Nothing starts if no network is needed. If it is, the default index is also asked for the
+        newest releases of what the snapshot has, except for packages of the compatibility data:
+        the data has all of their builds. A package that has a URL in a requirement or in a
         constraint is requested from no index.
         """
         if self._offline:
@@ -280,6 +291,7 @@ class MultiIndex(Index):
         if any(need.url is None and not self.is_local(need.name) for need in requirements):
             from .prefetch import Prefetcher
 
+            self._is_live = lambda name: not is_in_data(name)
             self._prefetcher = Prefetcher(self, self.is_local, environment, constraints)
             self._prefetcher.follow(requirements)
 

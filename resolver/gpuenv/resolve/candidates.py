@@ -73,7 +73,7 @@ class CandidateStore:
 
     def is_in_data(self, name: str) -> bool:
         """Return whether the compatibility data has every release of a distribution."""
-        return name in self._framework_of or self.data.is_library(name)
+        return self.data.covers(name)
 
     # ---- releases of distributions
 

@@ -75,7 +75,7 @@ class Widening:
         if self._widen is None or name in self.asked or key in self._compared:
             return
         self._compared.add(key)
-        if self._store.is_in_data(name):
+        if self._store.is_in_data(name) or not self._store.index.at_hand(name):
             return
         newest = max(version_key(match.version) for match in matches)
         above = []
