@@ -62,6 +62,7 @@ _FOUND = {
     "lock-missing": "",
     "lock-tampered": "",
     "lock-unreadable": "",
+    "no-candidate": "",
     "no-wheel": "",
     "yanked": "",
 }

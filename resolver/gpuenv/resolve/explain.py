@@ -1,7 +1,7 @@
 """Why a request is impossible: reasons as data.
 
 Codes of reasons about files: not-in-index, no-version, conflict (with a constraint), only-sdist,
-no-wheel-for-target, requires-python, hash, yanked, no-wheel.
+no-wheel-for-target, requires-python, hash, yanked, no-wheel, no-candidate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
 SHOWN = 6  # versions or tags in one reason
-NO_RELEASE = "no release that fits"
 
 
 class Question(Protocol):
@@ -324,7 +323,7 @@ def _cause_reasons(question: Question, causes: Sequence[Cause]) -> list[Reason]:
     if not details and not fact_reasons:
         return reasons
     # That no release fits what was requested says nothing if another reason says why.
-    empty = [one for one in conflicts if (one.subject, one.have) == (REQUEST, NO_RELEASE)]
+    empty = [one for one in conflicts if (one.subject, one.code) == (REQUEST, "no-candidate")]
     return [reason for reason in reasons if not any(reason is one for one in empty)]
 
 
@@ -358,11 +357,15 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
 
 
 def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) -> Reason:
-    """Return a requirement with the others on the same node, constraints included."""
+    """Return a requirement with the others on the same node, constraints included.
+
+    Another release of the package that has the requirement excludes nothing.
+    """
     requirement = cause.requirement
     others = set()
     for other in causes:
-        if other.requirement.identifier == requirement.identifier:
+        is_same_node = other.requirement.identifier == requirement.identifier
+        if is_same_node and not _are_alternatives(cause.parent, other.parent):
             others.add(str(other.requirement))
     name = ""
     if isinstance(requirement, PackageRequirement):
@@ -372,6 +375,15 @@ def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) 
     for text in question.constraints.texts(name):
         others.add(f"the constraint {text}")
     others.discard(str(requirement))
-    have = ", ".join(sorted(others)) or NO_RELEASE
-    subject = _dependent(cause) or REQUEST
-    return Reason(code="conflict", subject=subject, need=str(requirement), have=have)
+    subject, need = _dependent(cause) or REQUEST, str(requirement)
+    if not others:
+        have = "no release of it can be chosen"
+        return Reason(code="no-candidate", subject=subject, need=need, have=have)
+    return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))
+
+
+def _are_alternatives(node: Node | None, other: Node | None) -> bool:
+    """Return whether two nodes are different releases of one package."""
+    if not isinstance(node, Candidate) or not isinstance(other, Candidate):
+        return False
+    return node.name == other.name and node.version != other.version

@@ -6,7 +6,7 @@ cannot be chosen together: a nogood, as in PubGrub and in SAT solvers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from .graph import Cause, Identifier, Node, NogoodRequirement
 
@@ -21,7 +21,8 @@ class ConflictError(Exception):
     Attributes:
         node: the node.
         releases: the chosen releases that are to blame.
-        impossible: the candidates of the node that cannot be chosen whatever else is chosen.
+        impossible: the candidates of the node that cannot be chosen whatever else is chosen, each
+            with the requirements that nothing meets.
         causes: the requirements that exclude each other.
     """
 
@@ -29,7 +30,7 @@ class ConflictError(Exception):
         self,
         node: Identifier,
         releases: frozenset[Node],
-        impossible: Collection[Node],
+        impossible: Mapping[Node, Sequence[Cause]],
         causes: Sequence[Cause],
     ) -> None:
         super().__init__(node)
@@ -43,14 +44,14 @@ class Nogoods:
     """What has been learned: sets of releases that cannot be chosen together."""
 
     def __init__(self) -> None:
-        self._alone: set[Node] = set()
+        self._alone: dict[Node, Sequence[Cause]] = {}
         self._together: dict[Node, list[NogoodRequirement]] = {}
 
     def add(self, conflict: ConflictError) -> None:
         """Add the releases of a conflict."""
         self._alone.update(conflict.impossible)
         if len(conflict.releases) == 1:
-            self._alone |= conflict.releases
+            self._alone.update(dict.fromkeys(conflict.releases, conflict.causes))
             return
         nogood = NogoodRequirement(conflict.releases, conflict.causes)
         for release in conflict.releases:
@@ -59,6 +60,10 @@ class Nogoods:
     def exclude(self, release: Node) -> bool:
         """Return whether a release cannot be chosen at all."""
         return release in self._alone
+
+    def why(self, release: Node) -> Sequence[Cause]:
+        """Return the requirements because of which a release is excluded, () if it is not."""
+        return self._alone.get(release, ())
 
     def violated(
         self, release: Node, pins: Mapping[Identifier, Node]

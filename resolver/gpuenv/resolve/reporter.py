@@ -59,12 +59,12 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
         rejected = {candidate for candidate, _ in self._rejected}
         node = self._rejected[0][0].identifier
         releases = self._blamed(node, list(self._causes(node)), rejected)
-        impossible = []
+        impossible: dict[Node, Sequence[Cause]] = {}
         for candidate, criterion in self._rejected:
             blamed = self._blamed_for(candidate, criterion)
             releases |= blamed
             if not blamed:
-                impossible.append(candidate)
+                impossible[candidate] = list(criterion.information)
         raise ConflictError(node, frozenset(releases), impossible, list(causes))
 
     def pinning(self, candidate: Node) -> None:

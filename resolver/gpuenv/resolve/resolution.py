@@ -61,7 +61,7 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
             return _run_resolvelib(provider, roots)
         except ConflictError as conflict:
             if not conflict.releases:
-                raise ImpossibleError(conflict.causes) from None
+                raise ImpossibleError(provider.full_causes(conflict)) from None
             provider.learn(conflict)
     names = ", ".join(map(str, roots))
     raise UnfinishedError(
