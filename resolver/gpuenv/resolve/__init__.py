@@ -8,11 +8,13 @@
 - selection: which releases a set of requirements admits
 - widening: asks the live index for releases that the snapshot leaves out
 - provider: the resolvelib provider
-- propagation: excludes releases that cannot go together
-- resolution: runs resolvelib
+- reporter: follows a resolution, and finds what is to blame for its first conflict
+- learning: what the pins are, and which releases cannot be chosen together
+- resolution: runs resolvelib until there is no conflict
 - plan: the plan of a solution
 - conflicts: which parts of an impossible request conflict
-- explain: why a request is impossible and why builds were skipped
+- skipped: why better releases were not chosen
+- explain: why a request is impossible
 - suggestions: the smallest changes that make a request possible
 - conda: the solver for conda environments
 """

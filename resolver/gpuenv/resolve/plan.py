@@ -38,7 +38,7 @@ from .graph import (
 )
 from .provider import Provider
 from .release_facts import extra_markers
-from .skipped import skipped_candidates, skipped_variants
+from .skipped import Skipped
 
 
 class Solution:
@@ -265,15 +265,15 @@ def _codes(solution: Solution) -> list[Code]:
 
 
 def _skipped(solution: Solution) -> tuple[Rejection, ...]:
-    """Return the better builds of the requested frameworks, with the reasons against them."""
-    store, facts = solution.store, solution.provider.facts
+    """Return the better releases of what the request names, with the reasons against them."""
+    nodes: list[Release] = [*solution.variants.values(), *solution.candidates]
+    finder = Skipped(solution.provider, solution.roots, nodes)
     skipped: list[Rejection] = []
     for root in solution.roots:
         if isinstance(root, FrameworkRequirement):
-            chosen = solution.variants[root.identifier]
-            skipped += skipped_variants(store, facts, root, chosen)
-        elif isinstance(root, PackageRequirement) and store.on_path(root.name):
-            skipped += skipped_candidates(store, facts, root, solution.pinned[root.name])
+            skipped += finder.of_framework(root, solution.variants[root.identifier])
+        elif isinstance(root, PackageRequirement) and root.url is None:
+            skipped += finder.of_package(root, solution.pinned[root.name])
     return tuple(dict.fromkeys(skipped))
 
 

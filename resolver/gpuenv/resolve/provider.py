@@ -120,7 +120,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def _requires_any(self, root: PackageRequirement, names: Container[str]) -> bool:
         """Return whether the best release for a requirement requires one of some packages."""
-        matches = self._matching(root.name, [root], keep_all=False)
+        matches = self.admitted(root)
         if not matches:
             return False
         for requirement in self.requirements_of(matches[0]):
@@ -151,6 +151,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 matches = self._matching(requirement.name, [requirement], keep_all=False)
             causes = self._nogoods.why(matches[0]) if matches else ()
         return [*chain, *(cause for cause in conflict.causes if cause not in chain)]
+
+    def why_excluded(self, release: Release) -> Sequence[Cause]:
+        """Return the requirements because of which a release cannot be chosen at all."""
+        return self._nogoods.why(release)
+
+    def admitted(self, *requirements: PackageRequirement) -> Sequence[Candidate]:
+        """Return the candidates that requirements on one package admit together, best first."""
+        return self._matching(requirements[0].name, requirements, keep_all=False)
 
     # ---- resolvelib: identity and order
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import Reason, UnusableFileError
 from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag
 from .candidates import CandidateStore
-from .graph import Candidate, FrameworkRequirement, PackageRequirement, Release, Variant
+from .graph import (
+    AgreementRequirement,
+    Candidate,
+    FrameworkRequirement,
+    NodeRequirement,
+    PackageRequirement,
+    Release,
+    Variant,
+)
+from .provider import Provider
 from .release_facts import ReleaseFacts
 from .selection import is_exact
 
@@ -37,41 +46,112 @@ def reasons_against(
     return tuple(reasons)
 
 
-def skipped_candidates(
-    store: CandidateStore, facts: ReleaseFacts, root: PackageRequirement, chosen: Candidate
-) -> Iterator[Rejection]:
-    """Yield the builds of a framework in the user's range that are better than the chosen one."""
-    for candidate in store.candidates(root.name):
-        if candidate.wheel is chosen.wheel:
-            break
-        if candidate.wheel.yanked is not None:
-            continue
-        if store.environment.contains(root.specifier, candidate.version, True):
-            yield _rejection(store, facts, candidate, candidate.name)
-    yield from _builds_without_wheel(store, facts, root, chosen)
+class Skipped:
+    """Finds the releases that are better than the chosen ones, and the reasons against them.
+
+    Args:
+        provider: the provider of the resolution.
+        roots: the requirements of the request.
+        nodes: the chosen candidates and variants.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        roots: Iterable[NodeRequirement],
+        nodes: Iterable[Release],
+    ) -> None:
+        self._provider = provider
+        self._store, self._facts = provider.store, provider.facts
+        # By package or topic: (name of the package that requires it, its label, the requirement)
+        self._requirements: dict[str, list[tuple[str, str, NodeRequirement]]] = {}
+        for root in roots:
+            self._note("", "the request", root)
+        for node in nodes:
+            for requirement in provider.requirements_of(node):
+                self._note(node.wheel.name, node.label, requirement)
+
+    def _note(self, name: str, label: str, requirement: NodeRequirement) -> None:
+        key = _key(requirement)
+        self._requirements.setdefault(key, []).append((name, label, requirement))
+
+    def of_package(self, root: PackageRequirement, chosen: Candidate) -> Iterator[Rejection]:
+        """Yield the better releases of a package in the range of the request."""
+        store = self._store
+        if not store.on_path(root.name):
+            for candidate in self._provider.admitted(root):
+                if candidate.wheel is chosen.wheel:
+                    break
+                yield self._rejection(candidate, candidate.name, self._facts.reasons(candidate))
+            return
+        for candidate in store.candidates(root.name):
+            if candidate.wheel is chosen.wheel:
+                break
+            if candidate.wheel.yanked is not None:
+                continue
+            if store.environment.contains(root.specifier, candidate.version, True):
+                reasons = reasons_against(store, self._facts, candidate)
+                yield self._rejection(candidate, candidate.name, reasons)
+        yield from _builds_without_wheel(store, self._facts, root, chosen)
+
+    def of_framework(self, root: FrameworkRequirement, chosen: Variant) -> Iterator[Rejection]:
+        """Yield the better releases of a framework with several ways."""
+        store = self._store
+        for variant in store.variants(root.framework):
+            if variant is chosen:
+                break
+            if variant.wheel.yanked is not None:
+                continue
+            if store.environment.contains(root.specifier, variant.version, False):
+                reasons = reasons_against(store, self._facts, variant)
+                yield self._rejection(variant, root.framework.name, reasons)
+
+    def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
+        found = tuple(reasons) or tuple(self._conflicts(release))
+        if not found:
+            need = "dependencies that fit the other requirements"
+            found = (Reason(code="conflict", subject=release.label, need=need, have="none do"),)
+        return Rejection(name=name, version=release.local_version, reasons=found)
+
+    def _conflicts(self, release: Release) -> Iterator[Reason]:
+        """Yield the first requirement that excludes a release: on it, or its own."""
+        contains = self._store.environment.contains
+        own_name = release.wheel.name
+        for _, label, requirement in self._requirements.get(own_name, ()):
+            if not isinstance(requirement, PackageRequirement):
+                continue
+            if not contains(requirement.specifier, release.version, True):
+                have = f"{own_name} {release.version}"
+                yield Reason(code="conflict", subject=label, need=str(requirement), have=have)
+                return
+        for needed in self._provider.requirements_of(release):
+            for name, label, requirement in self._requirements.get(_key(needed), ()):
+                if name != own_name and self._exclude(needed, requirement):
+                    have = f"{requirement}, which {label} needs"
+                    subject, need = release.label, str(needed)
+                    yield Reason(code="conflict", subject=subject, need=need, have=have)
+                    return
+        for cause in self._provider.why_excluded(release):
+            if isinstance(cause.requirement, PackageRequirement):
+                have = "no release of it can be chosen"
+                need = str(cause.requirement)
+                yield Reason(code="no-candidate", subject=release.label, need=need, have=have)
+                return
+
+    def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
+        """Return whether no candidate of a node meets both of two requirements."""
+        if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
+            return needed.value != other.value
+        if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
+            return not self._provider.admitted(needed, other)
+        return False
 
 
-def skipped_variants(
-    store: CandidateStore, facts: ReleaseFacts, root: FrameworkRequirement, chosen: Variant
-) -> Iterator[Rejection]:
-    """Yield the releases of a framework with several ways that are better than the chosen one."""
-    for variant in store.variants(root.framework):
-        if variant is chosen:
-            break
-        if variant.wheel.yanked is not None:
-            continue
-        if store.environment.contains(root.specifier, variant.version, False):
-            yield _rejection(store, facts, variant, root.framework.name)
-
-
-def _rejection(
-    store: CandidateStore, facts: ReleaseFacts, release: Release, name: str
-) -> Rejection:
-    reasons = reasons_against(store, facts, release)
-    if not reasons:
-        need = "dependencies that fit the other requirements"
-        reasons = (Reason(code="conflict", subject=release.label, need=need, have="none do"),)
-    return Rejection(name=name, version=release.local_version, reasons=reasons)
+def _key(requirement: NodeRequirement) -> str:
+    """Return the name of a package without extras, or the node."""
+    if isinstance(requirement, PackageRequirement):
+        return requirement.name
+    return requirement.identifier
 
 
 def _builds_without_wheel(
