@@ -256,6 +256,34 @@ def back_and_forth(random: Random) -> RequirementSet:
     )
 
 
+def given_up(random: Random) -> RequirementSet:
+    """Build packages that limit others, and packages decided later that exclude these limits."""
+    early, limited, late = (range(random.randint(1, 4)) for _ in range(3))
+    with_extra = ["", "[x]"]
+    limits = ["<2", "==1.0", "==2.0", ">=2,<3", "==3.0b1", "!=3.0", ">=2"]
+    packages: Packages = {}
+    for place in limited:
+        packages[f"c{place}"] = {}
+        for version in ["1.0", "2.0", "3.0b1", "3.0"]:
+            needs = random.choice([[], [], [], ["missing"], ["missing; extra == 'x'"]])
+            release = {"requires": needs, "yanked": random.random() < 0.2}
+            packages[f"c{place}"][version] = release
+    for place in early:
+        packages[f"a{place}"] = {}
+        for version in numbered(3):
+            need = f"c{random.choice(limited)}{random.choice(with_extra)}{random.choice(limits)}"
+            packages[f"a{place}"][version] = {"requires": [need][: random.randint(0, 1)]}
+    for place in late:
+        needs = [f"a{random.choice(early)}<{random.randint(2, 3)}"]
+        packages[f"z{place}"] = {"1.0": {"requires": needs}}
+        user = f"c{random.choice(limited)}{random.choice(with_extra)}"
+        packages[f"b{place}"] = {
+            version: {"requires": [user][: random.randint(0, 1)]} for version in numbered(2)
+        }
+    requires = [name for name in packages if name[0] != "c" or random.random() < 0.2]
+    return RequirementSet(packages=packages, requires=requires)
+
+
 def coloring(random: Random) -> RequirementSet:
     """Build a graph to color with three colors: every release excludes its color for neighbors."""
     nodes = random.randint(4, 24)
@@ -437,6 +465,7 @@ GENERATORS: Sequence[Generator] = (
     lockstep,
     shared,
     back_and_forth,
+    given_up,
     coloring,
     pigeonholes,
     plain,
@@ -450,8 +479,9 @@ GENERATORS: Sequence[Generator] = (
 )
 
 
-def requirement_set(seed: int, number: int) -> tuple[str, RequirementSet]:
-    """Return a set and the name of its family. The families take turns."""
-    generator = GENERATORS[number % len(GENERATORS)]
-    random = Random(f"{seed} {number}")  # noqa: S311  no secret
-    return generator.__name__, generator(random)
+FAMILIES = {generator.__name__: generator for generator in GENERATORS}
+
+
+def requirement_set(family: str, seed: int, number: int) -> RequirementSet:
+    """Return a set of a family; the same seed and number give the same set."""
+    return FAMILIES[family](Random(f"{family} {seed} {number}"))  # noqa: S311  no secret
