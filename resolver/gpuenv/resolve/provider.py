@@ -82,7 +82,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
         self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
-        self._with_extras: dict[tuple[str, str, tuple[str, ...]], Candidate] = {}
+        self._with_extras: dict[tuple[Candidate, tuple[str, ...]], Candidate] = {}
 
     def renewed(self) -> Provider:
         """Return a provider for the same question that has learned nothing yet."""
@@ -368,7 +368,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
         """Return the node of a candidate with extras, always the same object."""
-        key = (candidate.wheel.index, candidate.wheel.filename, extras)
+        key = (candidate, extras)
         node = self._with_extras.get(key)
         if node is None:
             node = self._with_extras[key] = candidate.with_extras(extras)

@@ -85,12 +85,9 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
 
     def _causes(self, node: Identifier) -> Iterator[Cause]:
         """Yield the requirements that limit the candidates of a node (see find_matches)."""
-        nodes = [node]
-        if isinstance(node, PackageId) and node.extras:
-            nodes.append(PackageId.of(node.name))
-        for limited in nodes:
+        for limited in _with_base(node):
             if limited in self._criteria:
-                yield from self._criteria[limited].information
+                yield from filter(self._is_present, self._criteria[limited].information)
 
     def _blamed_for(self, candidate: Node, criterion: _Criterion) -> set[Node]:
         """Return the pins because of which a candidate was rejected."""
@@ -105,14 +102,16 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
     def _blamed(self, node: Identifier, causes: list[Cause], rejected: set[Node]) -> set[Node]:
         """Return pins whose requirements leave a node with rejected candidates only.
 
-        Later pins are left out first, so that the earliest pins remain that are to blame.
+        Later pins are left out first, so that the earliest pins remain that are to blame. One
+        requirement on the node itself remains: without it, nothing needs the node.
         """
         parents = _parents(causes)
         for parent in reversed(self._pins.chosen.values()):
             if parent not in parents:
                 continue
             fewer = [cause for cause in causes if cause.parent is not parent]
-            if fewer and rejected.issuperset(self._candidates(node, fewer)):
+            is_required = any(cause.requirement.identifier == node for cause in fewer)
+            if is_required and rejected.issuperset(self._candidates(node, fewer)):
                 causes = fewer
         return _parents(causes)
 
@@ -130,22 +129,42 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
         """Remove the nodes that only replaced pins required, and what these pins ruled out.
 
         resolvelib 1.2 drops the requirements of a replaced pin. But it keeps the candidates that
-        they had narrowed, and it chooses packages that nothing requires any more.
+        they had narrowed, and it chooses packages that nothing requires any more. Pins that were
+        the best only because of these requirements are removed, too, and decided again.
         """
-        narrowed = set()
-        for pin in self._replaced:
-            narrowed |= self._required_nodes(pin)
-            del state.mapping[pin.identifier]
-        self._replaced.clear()
+        while self._replaced:
+            removed = self._replaced
+            self._replaced = []
+            for pin in removed:
+                del state.mapping[pin.identifier]
+            removed += self._remove_unreached(state)
+            for node in self._limited_nodes(removed, state.criteria):
+                self._find_candidates_again(state.criteria, node)
+                best = next(iter(state.criteria[node].candidates))
+                if self._pins.chosen.get(node, best) is not best:
+                    self._replaced.append(self._pins.chosen.pop(node))
+
+    def _remove_unreached(self, state: State[NodeRequirement, Node, Identifier]) -> list[Node]:
+        """Remove the nodes that nothing requires any more, and return their pins."""
         reached = self._reached(state.criteria)
+        removed = []
         for node in list(state.criteria):
-            if node not in reached:
-                del state.criteria[node]
-                state.mapping.pop(node, None)
-                if node in self._pins.chosen:
-                    narrowed |= self._required_nodes(self._pins.chosen.pop(node))
-        for node in narrowed & reached:
-            self._find_candidates_again(state.criteria, node)
+            if node in reached:
+                continue
+            del state.criteria[node]
+            state.mapping.pop(node, None)
+            if node in self._pins.chosen:
+                removed.append(self._pins.chosen.pop(node))
+        return removed
+
+    def _limited_nodes(
+        self, pins: Iterable[Node], criteria: Mapping[Identifier, _Criterion]
+    ) -> list[Identifier]:
+        """Return the nodes whose candidates some pins have limited, those with extras included."""
+        required: set[Identifier] = set()
+        for pin in pins:
+            required |= self._required_nodes(pin)
+        return [node for node in criteria if required.intersection(_with_base(node))]
 
     def _required_nodes(self, pin: Node) -> set[Identifier]:
         requirements = self._provider.requirements_of(pin)
@@ -172,19 +191,28 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
     def _find_candidates_again(
         self, criteria: dict[Identifier, _Criterion], node: Identifier
     ) -> None:
-        """Find the candidates of a node by the requirements of present pins alone."""
-        information = []
-        for cause in criteria[node].information:
-            parent = cause.parent
-            if parent is None or self._pins.chosen.get(parent.identifier) is parent:
-                information.append(cause)
-        requirements = {node: iter([cause.requirement for cause in information])}
-        if isinstance(node, PackageId) and node.extras:
-            base = PackageId.of(node.name)
-            if base in criteria:
-                requirements[base] = criteria[base].iter_requirement()
-        matches = self._provider.find_matches(node, requirements, {})
-        criteria[node] = Criterion(build_iter_view(matches), information, [])
+        """Find the candidates of a node by the requirements of present pins alone.
+
+        Raises:
+            ConflictError: there is none. A replaced pin had admitted a yanked release.
+        """
+        causes = list(self._causes(node))
+        candidates = build_iter_view(lambda: self._candidates(node, causes))
+        if not candidates:
+            raise ConflictError(node, frozenset(self._blamed(node, causes, set())), causes)
+        information = [cause for cause in criteria[node].information if self._is_present(cause)]
+        criteria[node] = Criterion(candidates, information, [])
+
+    def _is_present(self, cause: Cause) -> bool:
+        parent = cause.parent
+        return parent is None or self._pins.chosen.get(parent.identifier) is parent
+
+
+def _with_base(node: Identifier) -> Sequence[Identifier]:
+    """Return the nodes whose requirements limit a node: itself, and the package of its extras."""
+    if isinstance(node, PackageId) and node.extras:
+        return node, PackageId.of(node.name)
+    return (node,)
 
 
 def _parents(causes: Iterable[Cause]) -> set[Node]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resolvelib import ResolutionImpossible, Resolver
+from resolvelib import ResolutionImpossible
+from resolvelib.resolvers import Resolution
 
 from ..errors import UnfinishedError
 from .graph import Cause, Node, NodeRequirement, PackageRequirement
@@ -73,15 +74,16 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
 def _run_resolvelib(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
     """Return what resolvelib chooses without a conflict.
 
+    resolvelib's Resolver would go on to build a graph of the result, by a recursion that does not
+    end for some circles of packages.
+
     Raises:
         ConflictError: the first conflict.
         ImpossibleError: the requirements themselves exclude each other.
     """
     provider.pins = Pins()
     try:
-        Resolver(provider, ConflictReporter(provider)).resolve(roots, max_rounds=_MAX_ROUNDS)
-    except RecursionError:
-        pass  # in resolvelib's report of a circle of packages; all pins are chosen
+        Resolution(provider, ConflictReporter(provider)).resolve(roots, max_rounds=_MAX_ROUNDS)
     except ResolutionImpossible as error:
         raise ImpossibleError(list(error.causes)) from None
     return list(provider.pins.chosen.values())
