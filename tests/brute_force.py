@@ -245,7 +245,7 @@ class Problem:
 
     def best(self, frameworks: Sequence[str]) -> list[Way] | None:
         """The best releases and variants by the policy, None if no combination works."""
-        if raw.dropped(self.device, self.driver):
+        if raw.dropped(self.device, self.driver) or raw.too_new(self.device, self.driver):
             return None
         names = [f"@{name}" for name in frameworks]
         chosen = {name: self.all(name) for name in names}

@@ -19,6 +19,7 @@ def contradictions(plan: Plan, device: raw.Pair, driver: str, python: raw.Pair) 
     doubts = {reason.code for reason in plan.warnings}
     return [
         *(["R7: the driver has dropped the GPU"] if raw.dropped(device, driver) else []),
+        *(["R9: the driver is older than the GPU"] if raw.too_new(device, driver) else []),
         *majors(pins, driver),
         *code(pins, device, cuda, doubts),
         *bad(pins, device, doubts),

@@ -95,6 +95,12 @@ def dropped(capability: Pair, driver: str) -> bool:
     return any(branch_of(driver) > row["branch"] for row in rows)
 
 
+def too_new(capability: Pair, driver: str) -> bool:
+    """R9: whether the driver's branch is older than the first one for the device."""
+    rows = [row for row in DRIVERS["first"] if capability in map(pair, row["capabilities"])]
+    return any(branch_of(driver) < row["branch"] for row in rows)
+
+
 # ---- device code
 
 

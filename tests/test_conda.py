@@ -36,7 +36,7 @@ from gpuenv.errors import (
 )
 from gpuenv.install import conda
 from gpuenv.lock import conda_formats
-from gpuenv.model import Host, Lock, Plan, Request, parse_pair
+from gpuenv.model import Gpu, Host, Lock, Plan, Request, parse_pair
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers, virtual_packages
 from gpuenv.verify.installed import file_checks
@@ -728,7 +728,9 @@ def test_what_speaks_against_a_build(case: dict[str, Any]) -> None:
     else:
         assert row.code.sass is None
     for gpu, codes in case["against"].items():
-        host = host_of({"gpu": [gpu], "driver": "580.65.06"})
+        capability = DATA.compute_capability(gpu)  # of GPUs of any platform
+        host = host_of({"gpu": ["H100"], "driver": "580.65.06"})
+        host = host.replace(gpus=(Gpu(name=gpu, compute_capability=capability),))
         assert [reason.code for reason in conda_parts.row_reasons(row, host, DATA)] == codes, gpu
 
 

@@ -126,6 +126,10 @@ def test_the_checker_finds_what_is_wrong() -> None:
     assert any(
         "R7" in line for line in plan_checker.contradictions(plan, (7, 0), "595.45.04", python)
     )
+    assert any(
+        "R9" in line
+        for line in plan_checker.contradictions(plan, grid.GPUS[gpu], "550.54.14", python)
+    )
 
 
 def test_the_search_finds_that_there_is_nothing() -> None:

@@ -62,6 +62,9 @@ def contradictions(plan: Plan) -> list[str]:
             last = DATA.last_branch(gpu.compute_capability or (0, 0))
             if host.driver and last and driver_branch(host.driver) > last[0]:
                 found.append(f"R7: {gpu.name}")
+            first = DATA.first_branch(gpu.compute_capability or (0, 0))
+            if host.driver and first and driver_branch(host.driver) < first[0]:
+                found.append(f"R9: {gpu.name}")
     owned = [folder for name in versions for folder in DATA.slots(name)]
     found += [f"R5: {folder}" for folder in sorted(set(owned)) if owned.count(folder) > 1]
     majors = {name[-4:] for name in versions if name[-5:-2] == "-cu"}
