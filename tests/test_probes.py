@@ -87,6 +87,7 @@ def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> 
     env = {
         **CLEAN,
         "FAKE_DEVICES": str(devices),
+        "FAKE_RESULTS": str(native),
         "CUDA_STUB_DEVICES": str(visible),
         **case.get("env", {}),
     }
