@@ -2,7 +2,7 @@
 
     python scripts/support_table.py [--check]
 
-Every cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of that GPU, a
+A cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of that GPU, a
 release of that driver branch and CPython 3.12, or the newest older one that has a solution. With --check nothing is
 written, and the exit status is 1 if the table is not what the data gives.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,7 @@ def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> li
     return [branch for branch in sorted(data.branches) if oldest <= branch <= newest]
 
 
+@cache
 def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     """What the newest usable release of a framework is."""
     for python in PYTHONS:
@@ -82,6 +84,24 @@ def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
     return "-"
 
 
+def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> list[str]:
+    """The cells of a column, for branches from the oldest.
+
+    A newer driver runs all that an older one runs. So what is chosen for both the oldest and the
+    newest of some branches is chosen for those between them, which are not solved.
+    """
+    oldest = cell(framework, gpu, branches[0], platform)
+    newest = cell(framework, gpu, branches[-1], platform)
+    if oldest == newest:
+        return [oldest] * len(branches)
+    if len(branches) == 2:
+        return [oldest, newest]
+    middle = len(branches) // 2
+    older = cells(framework, gpu, branches[: middle + 1], platform)
+    newer = cells(framework, gpu, branches[middle:], platform)
+    return [*older, *newer[1:]]
+
+
 def lines(data: matrix.CompatibilityData) -> Iterator[str]:
     """The table, a section a group of GPUs, branches with equal answers in one row."""
     yield HEAD.format(date=data.version.partition(".")[0])
@@ -93,15 +113,16 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
         yield f"| driver branch | {' | '.join(FRAMEWORKS)} |"
         yield f"| --- {'| --- ' * len(FRAMEWORKS)}|"
         rows: list[tuple[list[int], list[str]]] = []
-        for branch in serving(data, capability):
-            cells = [cell(framework, gpus[0], branch, platform) for framework in FRAMEWORKS]
-            if rows and rows[-1][1] == cells:
+        served = serving(data, capability)
+        columns = [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
+        for branch, *texts in zip(served, *columns, strict=True):
+            if rows and rows[-1][1] == texts:
                 rows[-1][0].append(branch)
             else:
-                rows.append(([branch], cells))
-        for branches, cells in reversed(rows):
+                rows.append(([branch], texts))
+        for branches, texts in reversed(rows):
             span = f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else "")
-            yield f"| {span} | {' | '.join(cells)} |"
+            yield f"| {span} | {' | '.join(texts)} |"
         yield ""
 
 

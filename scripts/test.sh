@@ -3,7 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -m venv .venv
-.venv/bin/python -m pip install --quiet '.[test,lint]'
+# The tests import a part of what is installed: it is compiled when it is imported.
+.venv/bin/python -m pip install --quiet --no-compile '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.
 .venv/bin/mypy -p gpuenv &
 types=$!

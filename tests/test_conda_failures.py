@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -242,8 +243,11 @@ solver = solvers.RattlerSolver(["x"], ["noarch"])
 child = solver._child._process
 print(child.pid, flush=True)
 if sys.argv[1] == "input is held open":
+    solver._child.ask('{"do": "nothing"}')  # it watches its parent when it answers
     held = child.stdin.fileno()
-    subprocess.Popen(["sleep", "15"], pass_fds=[held], stdout=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    holder = subprocess.Popen(["sleep", "60"], pass_fds=[held], **quiet)
+    print(holder.pid, flush=True)
 if sys.argv[1] != "exit":
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -254,4 +258,7 @@ def test_the_child_ends_with_its_parent(ending: str) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-c", PARENT, ending]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert ends(int(done.stdout))
+    child, *holders = map(int, done.stdout.split())
+    assert ends(child)
+    for holder in holders:  # it held the input open until now
+        os.kill(holder, signal.SIGKILL)

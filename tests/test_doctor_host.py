@@ -71,6 +71,7 @@ def fill(
         planter = planting.Planter(site, release, published, native, outside)
         for step in pair.get("do", ()):
             planter.do(step)
+        planter.drop_hashes()
         entries = [
             planting.place_of(entry, site, published, native, outside)
             for entry in pair.get("path", ())

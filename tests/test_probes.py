@@ -20,10 +20,24 @@ from gpuenv.loader_env import DRIVER_SONAMES, is_driver_library
 from gpuenv.model import Check
 from gpuenv.probes import _bindings as bindings
 from gpuenv.probes import _framework as framework
+from gpuenv.probes import cudnn
 from gpuenv.verify.environment import verify
 from gpuenv.verify.runner import LAUNCHER, PROBES
 from native_build import build
-from test_verification import CLEAN, CUDNN, FAKES, host_of, install, show, site_of, write_record
+from test_verification import (
+    CLEAN,
+    CUDNN,
+    FAKES,
+    MEMBERS,
+    file_name,
+    host_of,
+    install,
+    member_file,
+    place,
+    show,
+    site_of,
+    write_record,
+)
 
 CASES = [
     pytest.param(name, case, id=f"{name}-{case['name']}")
@@ -73,6 +87,7 @@ def verify_fake(target: Path, native: Path, name: str, case: dict[str, Any]) -> 
     env = {
         **CLEAN,
         "FAKE_DEVICES": str(devices),
+        "FAKE_RESULTS": str(native),
         "CUDA_STUB_DEVICES": str(visible),
         **case.get("env", {}),
     }
@@ -164,6 +179,27 @@ def test_a_result_that_is_wrong_at_first_or_at_last_only() -> None:
         results = iter([wrong if index == bad else right for index in range(framework.REPEATS + 1)])
         run = work.run("a test", "float32", lambda results=results: next(results), lambda out: out)
         assert run["error"] == 1.0
+
+
+# ---- the names in the libraries of cuDNN --------------------------------------------------------
+
+
+def test_names_are_those_of_the_sections_with_texts(native: Path, tmp_path: Path) -> None:
+    """Without a section table, which a library that is cut short lacks, the whole file is read."""
+    for member in MEMBERS:
+        place(member_file(native, member), tmp_path / file_name(member, 92000))
+    by_section = cudnn.read_names(str(tmp_path), 9)
+    assert by_section.named["libcudnn_heuristic"] == [
+        "libcudnn_graph.so.9",
+        "libcudnn_heuristic.so.9",
+    ]
+    assert by_section.checks
+    for path in tmp_path.iterdir():
+        with path.open("r+b") as stream:
+            for offset, size in ((40, 8), (58, 6)):  # e_shoff; e_shentsize, e_shnum, e_shstrndx
+                stream.seek(offset)
+                stream.write(bytes(size))
+    assert cudnn.read_names(str(tmp_path), 9) == by_section
 
 
 # ---- real frameworks, on the CPU --------------------------------------------------------------------------------

@@ -245,6 +245,15 @@ def test_tags_as_packaging_has_them(snapshot: Snapshot) -> None:
             assert by_rank == sorted(expected, key=lambda tags: (expected[tags], tags))
 
 
+def test_hosts_share_the_answers_for_their_interpreter_and_platform(snapshot: Snapshot) -> None:
+    host = next(hosts())
+    other_driver = host.replace(driver="580.65.06")
+    assert snapshot.environment(other_driver) is snapshot.environment(host)
+    older_glibc = host.replace(glibc=(2, 17))
+    environments = {snapshot.environment(one) for one in (*hosts(), older_glibc)}
+    assert len(environments) == len([*hosts()]) + 1
+
+
 def test_markers_as_packaging_has_them(snapshot: Snapshot) -> None:
     """Every marker on every supported target, without extras and with each that it mentions.
 

@@ -480,7 +480,9 @@ def verify_torch(
     """The framework's checks; everything else must pass."""
     install(site_of(target), cache, [])
     pins = install_torch(site_of(target), body)
-    variables = {**CLEAN, "FAKE_DEVICES": str(devices), "CUDA_STUB_DEVICES": str(devices), **env}
+    count = str(devices)
+    variables = {**CLEAN, "FAKE_DEVICES": count, "CUDA_STUB_DEVICES": count}
+    variables |= {"FAKE_RESULTS": str(cache), **env}
     if devices:
         libcuda = build("cuda_stub.c", "libcuda.so.1", cache)
         variables["LD_LIBRARY_PATH"] = str(libcuda.parent)
