@@ -84,6 +84,97 @@ def test_the_lock_of_the_wheels_is_named_after_the_conda_lock(path: str, name: s
     assert conda_formats.wheel_lock_name(path) == name
 
 
+FILE = "https://example.invalid/conda-forge/linux-64/cudnn-9.10.2-h1_3.conda"
+PACKAGE = {
+    "name": "cudnn",
+    "version": "9.10.2",
+    "manager": "conda",
+    "url": FILE,
+    "hash": {"sha256": "a" * 64, "md5": "b" * 32},
+    "dependencies": {"cuda-version": ">=12,<13", "libgcc": None},
+}
+
+
+def read_conda(folder: Path, name: str, text: str) -> Lock:
+    path = folder / name
+    path.write_text(text)
+    return conda_formats.read(str(path))
+
+
+def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+    document = {"version": 1, "metadata": {}, "package": [PACKAGE]}
+    lock = read_conda(tmp_path, "conda-lock.yml", json.dumps(document))
+    (pin,) = lock.pins
+    assert (pin.wheel.name, pin.wheel.version, pin.wheel.filename) == (
+        "cudnn",
+        "9.10.2",
+        "cudnn-9.10.2-h1_3.conda",
+    )
+    assert (pin.wheel.url, pin.wheel.sha256) == (FILE, "a" * 64)
+    assert pin.wheel.index == "https://example.invalid/conda-forge"
+    assert pin.wheel.metadata == {
+        "build": "h1_3",
+        "build_number": 3,
+        "subdir": "linux-64",
+        "depends": ("cuda-version >=12,<13", "libgcc"),
+        "md5": "b" * 32,
+    }
+    assert lock.choices == () and lock.host.python.version == (0, 0)
+
+
+def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+    other = FILE.replace("h1_3.conda", "h1.tar.bz2")
+    text = f"# a comment\n{FILE}#{'a' * 64}\n@EXPLICIT\n\n# {FILE}\n{other}#sha256:{'a' * 64}\n"
+    (pin,) = read_conda(tmp_path, "spec.txt", text).pins
+    assert (pin.wheel.url, pin.wheel.sha256) == (other, "a" * 64)
+    assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
+        ("conda-lock.yml", "a: [", "not a conda-lock.yml of version 1"),
+        ("conda-lock.yml", "[]", "not a conda-lock.yml of version 1"),
+        (
+            "conda-lock.yml",
+            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "manager": "pip"}]}),
+            "cudnn is of pip; only conda packages are installed",
+        ),
+        (
+            "conda-lock.yml",
+            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "url": "https://x/y/z.conda"}]}),
+            "z.conda: not NAME-VERSION-BUILD",
+        ),
+        ("spec.txt", f"@EXPLICIT\n{FILE}\n", "line 2: not the URL of a package with its sha256"),
+        ("spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n", "line 2: not the URL of a package"),
+    ],
+)
+def test_a_conda_lock_that_cannot_be_read_is_refused(
+    name: str, text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_conda(tmp_path, name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("conda-lock.yml", "anything", True),
+        ("dev.conda-lock.yaml", "anything", True),
+        ("environment.yml", "anything", False),
+        ("spec.txt", f"@EXPLICIT\n{FILE}", True),
+        ("requirements.txt", "torch", False),
+        ("pylock.toml", "@EXPLICIT", False),
+    ],
+)
+def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert not conda_formats.is_lock(str(path))
+    path.write_text(text)
+    assert conda_formats.is_lock(str(path)) is expected
+
+
 def newer(path: Path, release: str | None) -> str:
     """Return a stored lock as a newer gpuenv might write it."""
     text = path.read_text()
