@@ -57,7 +57,7 @@ TESTS = (
     "causes", "closure", "conda", "conda_failures", "conda_mixed", "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host",
     "doctor_logs", "doctor_reading", "doctor_reports", "environment", "explain", "hook",
     "host_conditions", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
-    "messages", "other_locks", "project", "requirements", "resolution", "resolution_laws",
+    "messages", "other_locks", "project", "propagation", "provider", "requirements", "resolution", "resolution_laws",
     "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "survival",
     "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip

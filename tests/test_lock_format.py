@@ -10,9 +10,9 @@ import yaml
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
-from gpuenv.lock.fields import FIELDS
+from gpuenv.lock.fields import FIELDS, json_pair, read_fields, toml_pair
 from gpuenv.lock.format import CONDA, PYLOCK, Document, LockFormat
-from gpuenv.model import Lock
+from gpuenv.model import Lock, Needs
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -173,6 +173,64 @@ def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path:
     assert not conda_formats.is_lock(str(path))
     path.write_text(text)
     assert conda_formats.is_lock(str(path)) is expected
+
+
+BY_KEY = {field.key: field for field in FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("data", 1, "data must be a text, not 1"),
+        ("digest", None, "digest must be a text, not None"),
+        ("frameworks", "torch", "frameworks must be a list, not 'torch'"),
+        ("inputs", [], "inputs must be a table, not []"),
+        ("needs", [], "needs must be a table"),
+        ("needs", {"cuda": [12]}, "needs.cuda must be two numbers, not [12]"),
+        ("needs", {"cuda": [12, "8"]}, "needs.cuda must be two numbers, not [12, '8']"),
+        ("needs", {"cuda": [12, True]}, "needs.cuda must be two numbers, not [12, True]"),
+        ("needs", {"cuda": "12.8"}, "needs.cuda must be two numbers, not '12.8'"),
+        ("needs", {"compute_capabilities": [[9, 0], [8]]}, "needs.compute_capabilities must be two numbers, not [8]"),
+        ("needs", {"driver": "new"}, "new"),
+        ("needs", {"driver": 580}, "needs.driver must not be 580"),
+        ("needs", {"color": "red"}, "needs.color is not a field that this gpuenv knows"),
+        ("choices", {}, "choices must be a list, not {}"),
+        ("choices", [{"sass": "90"}], "choices.sass must not be '90'"),
+        ("choices", [{"sass": ["90", 80]}], "choices.sass must not be ['90', 80]"),
+        ("host", {"glibc": "2.28"}, "host.glibc must be two numbers"),
+        ("host", {"python": {"version": "3.12"}}, "host.python.version must be two numbers"),
+        ("host", {"gpus": ["H100"]}, "host.gpus must be a table"),
+        ("host", {"gpus": [{"compute_capability": "9.0"}]}, "host.gpus.compute_capability must be two numbers"),
+    ],
+)  # fmt: skip
+def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_fields({key: value}, "", (BY_KEY[key],), json_pair)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("needs", {"cuda": "12.8", "driver": None}, Needs(cuda=(12, 8))),
+        ("needs", {"compute-capabilities": []}, None),
+        ("needs", {"compute_capabilities": ["7.0", "9.0"]}, Needs(compute_capabilities=((7, 0), (9, 0)))),
+        ("inputs", {"a": ["x", "y"], "b": 1}, (("a", ("x", "y")), ("b", 1))),
+        ("frameworks", ["torch"], ("torch",)),
+    ],
+)  # fmt: skip
+def test_a_field_is_read(key: str, value: object, expected: object) -> None:
+    if expected is None:
+        with pytest.raises(ValueError, match="is not a field that this gpuenv knows"):
+            read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
+        return
+    found = read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
+    assert found == {BY_KEY[key].name: expected}
+
+
+@pytest.mark.parametrize("value", [12.8, [12, 8], "12", "12.8.1", "x.y", None])
+def test_a_pair_in_toml_is_a_text(value: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f'of the form "X.Y", not {value!r}')):
+        toml_pair(value, "cuda")
 
 
 def newer(path: Path, release: str | None) -> str:
