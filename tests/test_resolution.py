@@ -137,6 +137,29 @@ def test_all_conflicting_pairs_of_a_short_request_are_named(
     assert [one.subject for one in reasons] == [f"{name} 1.0" for name in conflicts]
 
 
+@pytest.mark.parametrize(
+    ("pins", "choices"),
+    [
+        (["jax==0.6.2"], ["jax 0.6.2 cpu"]),
+        (
+            ["jax==0.6.2", "jax-cuda12-plugin==0.6.2", "jax-cuda12-pjrt==0.6.2"],
+            ["jax 0.6.2 cuda12"],
+        ),
+        (["jax==0.6.2", "jax-cuda12-plugin==0.6.2"], ["jax 0.6.2 cpu"]),
+        (["cupy-cuda12x==13.6.0", "torch==2.13.0"], ["cupy 13.6.0 cuda12x", "torch 2.13.0 cu130"]),
+        (["onnxruntime-gpu==1.23.0"], ["onnxruntime 1.23.0 cuda"]),
+        (["other==1.0"], []),
+    ],
+)
+def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: list[str]) -> None:
+    packages: dict[str, Any] = {"app": {"1.0": {"requires": pins}}}
+    for pin in pins:
+        name, version = pin.split("==")
+        packages[name] = {version: {}}
+    plan = solved({"packages": packages, "requires": ["app"], "target": {"python": "3.12"}})
+    assert [f"{one.framework} {one.version} {one.variant}" for one in plan.choices] == choices
+
+
 def test_there_are_enough_of_them() -> None:
     """A case that is lost on the way is noticed."""
     assert len(CASES) >= 300
