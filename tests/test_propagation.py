@@ -37,6 +37,12 @@ REMOTE: dict[str, Any] = {
     "f": {"2.0": {"requires": ["remote>5"]}, "1.0": {}},
     "remote": {"1.0": {}},
 }
+BACKWARDS: dict[str, Any] = {
+    "f": {"2.0": {}, "1.0": {}},
+    "g": {"2.0": {"requires": ["f<2"]}, "1.0": {"requires": ["f"]}},
+    "h": {"2.0": {"requires": ["remote", "f>2"]}, "1.0": {"requires": ["remote"]}},
+    "remote": {"1.0": {}},
+}
 DEEP: dict[str, Any] = {
     "f": {"2.0": {"requires": ["a", "b"]}, "1.0": {"requires": ["a"]}},
     "a": {"2.0": {"requires": ["c==2.0"]}, "1.0": {"requires": ["c==1.0"]}},
@@ -120,6 +126,8 @@ def left_by(
         ]),
         (EXTRAS, ["f"], "f", [{"f": "2.0", "lib": "1.0", "g": "1.0"}, {"f": "1.0"}]),
         (REMOTE, ["f"], "f", [{"f": "2.0"}, {"f": "1.0"}]),
+        (BACKWARDS, ["f", "g"], "f", [{"f": "2.0", "g": "1.0"}, {"f": "1.0", "g": "2.0 1.0"}]),
+        (BACKWARDS, ["h"], "h", [{"h": "1.0"}]),
         # No release of a and b goes together: that needs a search.
         (DEEP, ["f"], "f", [{"f": "1.0", "a": "2.0 1.0", "c": "2.0 1.0"}]),
     ],
