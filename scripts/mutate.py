@@ -59,7 +59,7 @@ TESTS = (
     "doctor_reports", "environment", "explain", "hook", "host_conditions", "hosts", "installed",
     "lock_format", "matrix", "matrix_audit", "matrix_show", "messages", "other_locks", "project",
     "propagation", "provider", "refusals", "requirements", "resolution", "resolution_laws",
-    "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "survival",
+    "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "suggestions", "survival",
     "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
