@@ -54,11 +54,12 @@ TARGETS = (
 )  # fmt: skip
 # The test files that call these modules without a network.
 TESTS = (
-    "causes", "closure", "conda", "conda_failures", "conda_mixed", "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host",
-    "doctor_logs", "doctor_reading", "doctor_reports", "environment", "explain", "hook",
-    "host_conditions", "hosts", "installed", "lock_format", "matrix", "matrix_audit", "matrix_show",
-    "messages", "other_locks", "project", "requirements", "resolution", "resolution_laws",
-    "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "survival",
+    "causes", "closure", "conda", "conda_failures", "conda_mixed", "conda_prefixes",
+    "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs", "doctor_reading",
+    "doctor_reports", "environment", "explain", "hook", "host_conditions", "hosts", "installed",
+    "lock_format", "matrix", "matrix_audit", "matrix_show", "messages", "other_locks", "project",
+    "propagation", "provider", "refusals", "requirements", "resolution", "resolution_laws",
+    "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "suggestions", "survival",
     "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
@@ -399,10 +400,12 @@ def total(packages: Mapping[str, Counts]) -> Counts:
 def summary(outcomes: list[Outcome], known: Mapping[Key, str], seed: int) -> Record:
     """Return the record of the first run of a sample."""
     killed_by_package: dict[str, list[bool]] = defaultdict(list)
-    survivors = []
+    survivors: list[Key] = []
+    equivalent: list[Key] = []
     for outcome in outcomes:
         key = key_of(outcome.mutant)
         if key in known:
+            equivalent.append(key)
             continue
         killed_by_package[package_of(key)].append(outcome.killed)
         if not outcome.killed:
@@ -418,7 +421,7 @@ def summary(outcomes: list[Outcome], known: Mapping[Key, str], seed: int) -> Rec
         "all": total(packages),
         "packages": packages,
         "survivors": rows_of(survivors),
-        "equivalent": rows_of(key_of(one.mutant) for one in outcomes if key_of(one.mutant) in known),
+        "equivalent": rows_of(equivalent),
     }
 
 

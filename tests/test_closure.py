@@ -267,6 +267,18 @@ def test_two_cuda_majors_that_nobody_needs_both(site: Site) -> None:
     )
 
 
+def test_of_two_files_of_one_name_the_one_on_the_search_path_counts(site: Site) -> None:
+    """The other one is found first, and needs cuBLAS of another CUDA major."""
+    twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
+    thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
+    site.add("nvidia/cufft/lib/libcufft.so.11", "nvidia-cufft", needs=[thirteen])
+    near = site.add("torch/lib/libcufft.so.11", "torch", needs=[twelve])
+    own = site.add("torch/lib/libtorch_cuda.so", "torch", needs=[near, twelve])
+    site.add("torch/_C.cpython-312-x86_64-linux-gnu.so", "torch", needs=[own])
+    found = site.check("torch")
+    assert found.status == "pass" and "nothing needs both" in found.evidence
+
+
 def test_a_frameworks_library_that_is_missing(site: Site) -> None:
     frameworks(site, both=False)
     (site.folder / "nvidia/cublas/lib/libcublas.so.12").unlink()

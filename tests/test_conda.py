@@ -597,6 +597,37 @@ def test_records_of_carriers_name_their_cuda() -> None:
     row = carriers.row(dotted, "torch")
     assert (row.cuda, row.cudnn, row.bundled, row.python) == ((11, 7), "8.5.0", True, (3, 9))
     assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
+    assert (row.channel, row.subdir, row.framework) == ("pytorch", "linux-64", "torch")
+
+
+@pytest.mark.parametrize(
+    ("depends", "build", "expected"),
+    [
+        (["libcudnn >=9.10.1.4,<10.0a0"], "cuda129_0", ("9.10.1.4", False)),
+        (["cudnn >=8.9.7.29,<9.0a0"], "cuda118_0", ("8.9.7.29", False)),
+        (["python", "cudnn >=9.1,<10.0a0"], "py3.9_cuda11.7_cudnn8.5.0_0", ("9.1", False)),
+        (["python"], "py3.9_cuda11.7_cudnn8.5.0_0", ("8.5.0", True)),
+        (["libcudnn-dev >=9"], "cuda129_0", (None, False)),
+    ],
+)
+def test_the_cudnn_of_a_record(
+    depends: list[str], build: str, expected: tuple[str | None, bool]
+) -> None:
+    assert conda_records.cudnn_of({"depends": depends, "build": build}) == expected
+
+
+def test_a_closure_is_compared_with_the_virtual_packages() -> None:
+    record = {"name": "demo", "version": "1.0", "build": "0", "build_number": 0, "subdir": "linux-64",
+              "channel": "conda-forge", "depends": ["__cuda >=13", "python"]}  # fmt: skip
+    host = host_of({"gpu": ["H100"], "driver": "550.54.14"})
+
+    def codes(*virtual: tuple[str, str, str]) -> dict[str, list[str]]:
+        found = conda_parts.closure_reasons([record], host, DATA, CARRIERS, virtual=virtual)
+        return {name: [one.code for one in reasons] for name, reasons in found.items()}
+
+    assert codes(("__cuda", "12.4", "0")) == {"demo": ["virtual-package"]}
+    assert codes() == {"demo": ["virtual-package"]}
+    assert codes(("__cuda", "13.0", "0")) == {}
 
 
 @pytest.mark.parametrize(

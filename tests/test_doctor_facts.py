@@ -767,6 +767,72 @@ def test_the_host_outranks_the_log_and_a_failure_a_pass() -> None:
     assert case.untested(["nvml", "cuinit", "libcuda"]) == ("libcuda", "cuinit")
 
 
+FAULTS = {
+    "status": True,
+    "says": True,
+    "hints": True,
+    "maybe": True,
+    "symbol-missing": True,
+    "architecture-missing": True,
+    "out-of-memory": True,
+    "libc-wanted": True,
+    "xid": True,
+    "cudnn-reason": True,
+    "handle": True,
+    "symptom launch": True,
+    "symptom cuda-unavailable": False,
+    "symptom compat-path": False,
+    "symptom uvm-reloaded": False,
+    "symptom suspended": False,
+    "symptom growth": False,
+    "symptom cuda-asked": False,
+    "symptom took-cpu": False,
+    "library-missing libcublas.so.12": True,
+    "library-missing libfoo.so.1": False,
+    "driver": False,
+    "gpu": False,
+}
+
+
+@pytest.mark.parametrize(("stated", "is_fault"), FAULTS.items())
+def test_a_fault_is_what_the_log_says_failed(stated: str, is_fault: bool) -> None:
+    kind, _, subject = stated.partition(" ")
+    in_log = fact(kind, "x", subject, where="log line 1")
+    assert Case([in_log], ()).faults() == ([in_log] if is_fault else [])
+    assert Case((), [fact(kind, "x", subject)]).faults() == []
+
+
+def test_a_failed_test_of_the_host_is_a_fault() -> None:
+    failed = fact("test", "fail", "nvml")
+    assert Case((), [failed, fact("test", "pass", "cuinit")]).faults() == [failed]
+
+
+SMI = [
+    # (used and total MiB) of each GPU, free MiB of each GPU
+    (["1000 8000", "8000 8000"], [7000, 0]),
+    (["9000 8000"], [0]),
+    (["0 8000"], [8000]),
+    (["0 0"], []),
+]
+
+
+@pytest.mark.parametrize(("stated", "free"), SMI)
+def test_memory_of_the_table_of_nvidia_smi(stated: list[str], free: list[int]) -> None:
+    facts = [fact("smi-memory", value, where="log line 1") for value in stated]
+    memory = Case(facts, ()).memory()
+    assert [row.free for row in memory] == [size * MIB for size in free]
+    assert [row.total for row in memory] == [8000 * MIB] * len(free)
+
+
+def test_every_gpu_must_be_mostly_free() -> None:
+    def case(*stated: str) -> Case:
+        return Case([fact("smi-memory", value, where="log line 1") for value in stated], ())
+
+    assert case("0 8000", "1000 8000").free_memory_fact() is not None
+    assert case("0 8000", "7000 8000").free_memory_fact() is None
+    assert case("7000 8000", "0 8000").free_memory_fact() is None
+
+
 def test_memory_of_the_log_outweighs_the_host() -> None:
     host = [
         fact("free-bytes", str(60 * GIB), "0"),

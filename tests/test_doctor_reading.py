@@ -217,6 +217,36 @@ def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
+    ("separator", "read"),
+    [
+        ("\n", REPEATS),
+        (" " * 700 + "\n", REPEATS),
+        # Windows of one long line. The first one has nothing before it, so it differs.
+        (" " * 3000, REPEATS + 1),
+    ],
+)
+def test_what_differs_in_digits_only_is_read_a_few_times(separator: str, read: int) -> None:
+    lines = [f"kernel reported version is: 450.{number}.0" for number in range(10)]
+    log = "".join(line + separator for line in lines).encode()
+    for found in (as_long([log]), said(read_log([log]))):
+        assert [value for _, _, value, _, _ in found] == [f"450.{n}.0" for n in range(read)]
+
+
+@pytest.mark.parametrize(("repeats", "found"), [(0, True), (528, True), (529, False)])
+def test_messages_that_say_nothing_new_are_skipped_for_the_rest_of_a_block(
+    repeats: int, found: bool
+) -> None:
+    """After the first line that is 512 lines, and 16 more in the block."""
+    chance = random.Random(1)
+    lines = ["kernel reported version is: 450.66.0"]
+    for _ in range(repeats):
+        lines.append(f"{lines[0]} {''.join(chance.choices('abcdefghijklmnop', k=9))}")
+    lines.append("kernel reported version is: 460.1.0 at last")
+    facts = as_long(["\n".join(lines).encode()])
+    assert ("460.1.0" in [value for _, _, value, _, _ in facts]) is found
+
+
+@pytest.mark.parametrize(
     ("readings", "read"),
     [(3, [True, True, True, True]), (4, [True, True, False, False])],
 )

@@ -10,9 +10,9 @@ import yaml
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
-from gpuenv.lock.fields import FIELDS
+from gpuenv.lock.fields import FIELDS, json_pair, read_fields, toml_pair
 from gpuenv.lock.format import CONDA, PYLOCK, Document, LockFormat
-from gpuenv.model import Lock
+from gpuenv.model import Lock, Needs
 
 LOCKS = Path(__file__).parent / "data" / "locks"
 TOML = sorted(LOCKS.glob("format-*.toml"))
@@ -82,6 +82,155 @@ def test_a_conda_lock_is_the_yaml_that_other_tools_read() -> None:
 )
 def test_the_lock_of_the_wheels_is_named_after_the_conda_lock(path: str, name: str) -> None:
     assert conda_formats.wheel_lock_name(path) == name
+
+
+FILE = "https://example.invalid/conda-forge/linux-64/cudnn-9.10.2-h1_3.conda"
+PACKAGE = {
+    "name": "cudnn",
+    "version": "9.10.2",
+    "manager": "conda",
+    "url": FILE,
+    "hash": {"sha256": "a" * 64, "md5": "b" * 32},
+    "dependencies": {"cuda-version": ">=12,<13", "libgcc": None},
+}
+
+
+def read_conda(folder: Path, name: str, text: str) -> Lock:
+    path = folder / name
+    path.write_text(text)
+    return conda_formats.read(str(path))
+
+
+def test_a_conda_lock_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+    document = {"version": 1, "metadata": {}, "package": [PACKAGE]}
+    lock = read_conda(tmp_path, "conda-lock.yml", json.dumps(document))
+    (pin,) = lock.pins
+    assert (pin.wheel.name, pin.wheel.version, pin.wheel.filename) == (
+        "cudnn",
+        "9.10.2",
+        "cudnn-9.10.2-h1_3.conda",
+    )
+    assert (pin.wheel.url, pin.wheel.sha256) == (FILE, "a" * 64)
+    assert pin.wheel.index == "https://example.invalid/conda-forge"
+    assert pin.wheel.metadata == {
+        "build": "h1_3",
+        "build_number": 3,
+        "subdir": "linux-64",
+        "depends": ("cuda-version >=12,<13", "libgcc"),
+        "md5": "b" * 32,
+    }
+    assert lock.choices == () and lock.host.python.version == (0, 0)
+
+
+def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> None:
+    other = FILE.replace("h1_3.conda", "h1.tar.bz2")
+    text = f"# a comment\n{FILE}#{'a' * 64}\n@EXPLICIT\n\n# {FILE}\n{other}#sha256:{'a' * 64}\n"
+    (pin,) = read_conda(tmp_path, "spec.txt", text).pins
+    assert (pin.wheel.url, pin.wheel.sha256) == (other, "a" * 64)
+    assert pin.wheel.metadata == {"build": "h1", "build_number": 0, "subdir": "linux-64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("conda-lock.yml", json.dumps({"version": 2}), "conda-lock version 2; version 1 is read"),
+        ("conda-lock.yml", "a: [", "not a conda-lock.yml of version 1"),
+        ("conda-lock.yml", "[]", "not a conda-lock.yml of version 1"),
+        (
+            "conda-lock.yml",
+            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "manager": "pip"}]}),
+            "cudnn is of pip; only conda packages are installed",
+        ),
+        (
+            "conda-lock.yml",
+            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "url": "https://x/y/z.conda"}]}),
+            "z.conda: not NAME-VERSION-BUILD",
+        ),
+        ("spec.txt", f"@EXPLICIT\n{FILE}\n", "line 2: not the URL of a package with its sha256"),
+        ("spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n", "line 2: not the URL of a package"),
+    ],
+)
+def test_a_conda_lock_that_cannot_be_read_is_refused(
+    name: str, text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        read_conda(tmp_path, name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("conda-lock.yml", "anything", True),
+        ("dev.conda-lock.yaml", "anything", True),
+        ("environment.yml", "anything", False),
+        ("spec.txt", f"@EXPLICIT\n{FILE}", True),
+        ("requirements.txt", "torch", False),
+        ("pylock.toml", "@EXPLICIT", False),
+    ],
+)
+def test_what_is_a_lock_of_conda(name: str, text: str, expected: bool, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert not conda_formats.is_lock(str(path))
+    path.write_text(text)
+    assert conda_formats.is_lock(str(path)) is expected
+
+
+BY_KEY = {field.key: field for field in FIELDS}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("data", 1, "data must be a text, not 1"),
+        ("digest", None, "digest must be a text, not None"),
+        ("frameworks", "torch", "frameworks must be a list, not 'torch'"),
+        ("inputs", [], "inputs must be a table, not []"),
+        ("needs", [], "needs must be a table"),
+        ("needs", {"cuda": [12]}, "needs.cuda must be two numbers, not [12]"),
+        ("needs", {"cuda": [12, "8"]}, "needs.cuda must be two numbers, not [12, '8']"),
+        ("needs", {"cuda": [12, True]}, "needs.cuda must be two numbers, not [12, True]"),
+        ("needs", {"cuda": "12.8"}, "needs.cuda must be two numbers, not '12.8'"),
+        ("needs", {"compute_capabilities": [[9, 0], [8]]}, "needs.compute_capabilities must be two numbers, not [8]"),
+        ("needs", {"driver": "new"}, "new"),
+        ("needs", {"driver": 580}, "needs.driver must not be 580"),
+        ("needs", {"color": "red"}, "needs.color is not a field that this gpuenv knows"),
+        ("choices", {}, "choices must be a list, not {}"),
+        ("choices", [{"sass": "90"}], "choices.sass must not be '90'"),
+        ("choices", [{"sass": ["90", 80]}], "choices.sass must not be ['90', 80]"),
+        ("host", {"glibc": "2.28"}, "host.glibc must be two numbers"),
+        ("host", {"python": {"version": "3.12"}}, "host.python.version must be two numbers"),
+        ("host", {"gpus": ["H100"]}, "host.gpus must be a table"),
+        ("host", {"gpus": [{"compute_capability": "9.0"}]}, "host.gpus.compute_capability must be two numbers"),
+    ],
+)  # fmt: skip
+def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_fields({key: value}, "", (BY_KEY[key],), json_pair)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("needs", {"cuda": "12.8", "driver": None}, Needs(cuda=(12, 8))),
+        ("needs", {"compute-capabilities": []}, None),
+        ("needs", {"compute_capabilities": ["7.0", "9.0"]}, Needs(compute_capabilities=((7, 0), (9, 0)))),
+        ("inputs", {"a": ["x", "y"], "b": 1}, (("a", ("x", "y")), ("b", 1))),
+        ("frameworks", ["torch"], ("torch",)),
+    ],
+)  # fmt: skip
+def test_a_field_is_read(key: str, value: object, expected: object) -> None:
+    if expected is None:
+        with pytest.raises(ValueError, match="is not a field that this gpuenv knows"):
+            read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
+        return
+    found = read_fields({key: value}, "", (BY_KEY[key],), toml_pair)
+    assert found == {BY_KEY[key].name: expected}
+
+
+@pytest.mark.parametrize("value", [12.8, [12, 8], "12", "12.8.1", "x.y", None])
+def test_a_pair_in_toml_is_a_text(value: object) -> None:
+    with pytest.raises(ValueError, match=re.escape(f'of the form "X.Y", not {value!r}')):
+        toml_pair(value, "cuda")
 
 
 def newer(path: Path, release: str | None) -> str:

@@ -398,6 +398,22 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         assert compile_tables(copy).returncode == 0
 
 
+def test_one_file_may_hold_a_framework_with_its_builds_and_companions(copy: Path) -> None:
+    (copy / "frameworks" / "flint.toml").write_text(
+        'name = "flint"\ndistribution = "flint"\nimport_name = "flint"\nprobe = "flint"\n'
+        'companions = ["flint-vision"]\nsource = "made up"\n'
+        '[[build]]\nversion = "1.0"\nvariant = "cu13"\nplatform = "linux-x86_64"\ncuda = "13.0"\n'
+        'sass = ["90"]\nptx = []\nevidence = "documented"\nsource = "made up"\n'
+        '[[companion]]\nname = "flint-vision"\nversion = "0.1"\nflint = ["1.0"]\nsource = "made up"\n'
+    )
+    data = matrix.load(str(copy))
+    build = data.build("flint", "1.0", "linux-x86_64")
+    vision = data.build("flint-vision", "0.1", "linux-x86_64")
+    assert build is not None and vision is not None
+    assert (build.local, build.index, build.companions) == ("1.0", "default", (("flint-vision", "0.1"),))
+    assert (vision.cuda, vision.companions) == ((13, 0), (("flint", "1.0"),))
+
+
 def damage(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text

@@ -10,8 +10,8 @@ import pytest
 
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
-from gpuenv.model import Host, Plan, Python, Request
-from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.model import Framework, Gpu, Host, Plan, Python, Request, Way
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from gpuenv.resolve import solver
 from universe import BASE, Universe
 
@@ -135,6 +135,59 @@ def test_all_conflicting_pairs_of_a_short_request_are_named(
         solved({"packages": packages, "requires": names, "target": {"python": "3.12"}})
     reasons = refusal.value.explanation.reasons
     assert [one.subject for one in reasons] == [f"{name} 1.0" for name in conflicts]
+
+
+@pytest.mark.parametrize(
+    ("pins", "choices"),
+    [
+        (["jax==0.6.2"], ["jax 0.6.2 cpu"]),
+        (
+            ["jax==0.6.2", "jax-cuda12-plugin==0.6.2", "jax-cuda12-pjrt==0.6.2"],
+            ["jax 0.6.2 cuda12"],
+        ),
+        (["jax==0.6.2", "jax-cuda12-plugin==0.6.2"], ["jax 0.6.2 cpu"]),
+        (["cupy-cuda12x==13.6.0"], ["cupy 13.6.0 cuda12x"]),
+        (["onnxruntime-gpu==1.23.0"], ["onnxruntime 1.23.0 cuda"]),
+        (["other==1.0"], []),
+    ],
+)
+def test_frameworks_that_are_dependencies_are_choices(pins: list[str], choices: list[str]) -> None:
+    packages: dict[str, Any] = {"app": {"1.0": {"requires": pins}}}
+    for pin in pins:
+        name, version = pin.split("==")
+        packages[name] = {version: {}}
+    plan = solved({"packages": packages, "requires": ["app"], "target": {"python": "3.12"}})
+    assert [f"{one.framework} {one.version} {one.variant}" for one in plan.choices] == choices
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_library_that_the_data_lacks_is_a_doubt_on_a_host_with_a_gpu(gpus: int) -> None:
+    gpu = Gpu(name="H100", compute_capability=(9, 0))
+    host = Host(glibc=(2, 28), python=Python(version=(3, 12)), gpus=(gpu,) * gpus)
+    universe = Universe({"nvidia-cudnn-cu12": {"0.1": {}}})
+    request = Request(requirements=("nvidia-cudnn-cu12",))
+    plan = solver.solve(request, host, DATA, universe, TargetEnvironment, changes=False)
+    assert versions(plan) == {"nvidia-cudnn-cu12": "0.1"}
+    assert [one.code for one in plan.warnings] == ["library-unknown"] * gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("flint", []),
+        ("flint[cuda]", []),
+        ("flint[cuda,vision]", ["flint[vision]"]),
+        ("flint[vision,audio]>=2", ["flint[audio,vision]"]),
+    ],
+)
+def test_extras_that_a_way_does_not_bring_are_required(text: str, expected: list[str]) -> None:
+    """The first requirement of a way is the framework's own distribution."""
+    way = Way(variant="cuda", requires=("flint[cuda]", "flint-libraries"))
+    framework = Framework(
+        name="flint", distribution="flint", import_name="flint", probe="flint", ways=(way,)
+    )
+    found = solver._further_extras(framework, parse_requirement(text))
+    assert [str(one) for one in found] == expected
 
 
 def test_there_are_enough_of_them() -> None:

@@ -157,6 +157,22 @@ def test_a_range_that_cuts_where_releases_were_left_out(
         )
 
 
+def test_a_release_between_excluded_ones_that_was_left_out() -> None:
+    known: dict[str, Any] = {"gap": {"1.0": {}, "2.0": {}, "3.0": {}}}
+
+    class Gap(Universe):
+        def left_out(self, name: str) -> list[str]:
+            return ["2.5"]
+
+    live = Live({"gap": {**known["gap"], "2.5": {}, "4.0": {}}})
+    index = MultiIndex(default=live, snapshot=Gap(known))
+    request = Request(requirements=("gap!=2.0,!=3.0",))
+    plan = solver.solve(
+        request, HOST, DATA, index, TargetEnvironment, widen=index.widen, changes=False
+    )
+    assert versions(plan) == {"gap": "4.0"}
+
+
 @pytest.mark.parametrize(("text", "pre"), [("pre", True), ("pre>=1.0a1", False)])
 def test_prereleases_are_for_the_live_index(text: str, pre: bool) -> None:
     live = Live({**LIVE, "pre": {"1.0": {}, "2.0a1": {}}})

@@ -167,7 +167,6 @@ def _carriers(data: CompatibilityData) -> set[str]:
     """Return the distributions that hold the code of a framework."""
     names = set()
     for framework in data.all_frameworks():
-        names.add(framework.distribution)
         for way in framework.ways:
             names.update(way.carriers)
     return names

@@ -65,8 +65,8 @@ class Widening:
     ) -> None:
         """Ask if the snapshot left out a release in the ranges that is newer than all matches.
 
-        This looks only below the newest candidates outside the ranges. Which release is the
-        newest of all is as of the snapshot's date.
+        This looks only below the newest candidate. Which release is the newest of all is as of the
+        snapshot's date.
 
         Raises:
             MoreReleasesError: there are more releases.
@@ -78,14 +78,7 @@ class Widening:
         if self._store.is_in_data(name) or not self._store.index.at_hand(name):
             return
         newest = max(version_key(match.version) for match in matches)
-        above = []
-        for candidate in candidates:
-            place = version_key(candidate.version)
-            if place > newest:
-                above.append(place)
-        if not above:
-            return
-        limit = min(above)
+        limit = max(version_key(candidate.version) for candidate in candidates)
         for version in self._store.index.left_out(name):
             if newest < version_key(version) < limit and self._contains_all(specifiers, version):
                 self._ask(name, required=False)

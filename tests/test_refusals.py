@@ -1,0 +1,37 @@
+"""Every reason of a refusal, word for word: requests in one made universe, and for real frameworks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.errors import NoSolutionError
+from gpuenv.model import Request
+from test_resolution import solved
+from test_solve import host_of
+
+CONTENT = json.loads((Path(__file__).parent / "data" / "refusals.json").read_text())
+
+
+def reasons_of(error: NoSolutionError) -> list[list[str]]:
+    reasons = error.explanation.reasons
+    return [[one.code, one.subject, one.need, one.have] for one in reasons]
+
+
+@pytest.mark.parametrize("case", CONTENT["cases"], ids=lambda case: case["name"])
+def test_a_refusal_has_all_reasons(case: dict[str, Any]) -> None:
+    with pytest.raises(NoSolutionError) as refusal:
+        solved({"packages": CONTENT["packages"], "target": {"python": "3.12.4"}, **case})
+    assert reasons_of(refusal.value) == case["reasons"]
+
+
+@pytest.mark.parametrize("case", CONTENT["frameworks"], ids=lambda case: case["name"])
+def test_a_refusal_of_frameworks_has_all_reasons(case: dict[str, Any]) -> None:
+    request = Request(
+        frameworks=tuple(case["frameworks"]), requirements=tuple(case["requires"])
+    )
+    with pytest.raises(NoSolutionError) as refusal:
+        gpuenv.solve(request, host_of(case), changes=False)
+    assert reasons_of(refusal.value) == case["reasons"]

@@ -1,0 +1,145 @@
+"""Which changes of a host and of a request are tried, and in which order.
+
+`solve` is an argument of the code: here it has a plan for what a case says.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+import gpuenv
+from gpuenv.errors import Reason
+from gpuenv.model import Choice, Host, Plan, Request
+from gpuenv.resolve.conflicts import Trials
+from gpuenv.resolve.graph import NodeRequirement
+from gpuenv.resolve.resolution import ImpossibleError
+from gpuenv.resolve.suggestions import Alternatives, result_text, smallest_changes
+from test_resolution import DATA, solved
+
+HOST = gpuenv.describe(
+    gpus=["H100"], driver="550.54.14", python="3.12", platform="linux-x86_64", glibc="2.35"
+)
+PLAN = solved({"packages": {"a": {"1.0": {}}}, "requires": ["a"], "target": {"python": "3.12"}})
+CPU = Choice(framework="torch", version="2.15.0", variant="cpu", cuda=None, cudnn=None)
+CUDA = CPU.replace(variant="cu126", cuda=(12, 6))
+
+
+def reason(code: str) -> Reason:
+    return Reason(code=code, subject="a", need="b", have="c")
+
+
+def impossible(roots: Sequence[NodeRequirement], lenient: bool) -> list[object]:
+    raise ImpossibleError(())
+
+
+def changes(
+    code: str,
+    solve: Callable[[Request, Host], Plan | None],
+    request: Request | None = None,
+    host: Host = HOST,
+) -> list[str]:
+    asked = request or Request(requirements=("a",))
+    alternatives = Alternatives(asked, host, DATA, lambda request: [], solve)
+    trials = Trials(impossible, 10)  # type: ignore[arg-type]
+    return [one.change for one in smallest_changes(alternatives, trials, (), [reason(code)])]
+
+
+def on(**fields: object) -> Callable[[Request, Host], Plan | None]:
+    """Return a solver that has a plan for hosts with these fields."""
+
+    def solve(request: Request, host: Host) -> Plan | None:
+        return PLAN if all(getattr(host, name) == value for name, value in fields.items()) else None
+
+    return solve
+
+
+PYTHON = ["no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"]
+DRIVER = ["driver-floor", "driver-floor-unknown", "ptx-needs-newer-driver", "gpu-dropped-by-driver"]
+DEVICE = [*DRIVER, "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken"]
+REQUEST = ["no-version", "not-in-index", "yanked", "hash"]
+
+
+@pytest.mark.parametrize("code", [*PYTHON, *DEVICE, *REQUEST, "two-owners"])
+def test_a_code_says_which_change_of_the_host_may_help(code: str) -> None:
+    def solve(request: Request, host: Host) -> Plan | None:
+        return PLAN.replace(choices=(CUDA,)) if host.gpus else None
+
+    found = changes(code, solve)
+    assert ("Python 3.11" in found) is (code in PYTHON)
+    assert any("driver" in change for change in found) is (code in DRIVER)
+    assert any("compute capability" in change for change in found) is (code in DEVICE)
+
+
+def test_the_nearest_python_that_helps_is_offered() -> None:
+    for version, change in (((3, 11), "Python 3.11"), ((3, 13), "Python 3.13"), ((3, 10), "Python 3.10")):
+        older = HOST.python.replace(version=version, full_version=None)
+        assert changes("conflict", on(python=older)) == [change]
+    # The fifth one is not tried.
+    assert changes("conflict", on(python=HOST.python.replace(version=(3, 9)))) == []
+
+
+@pytest.mark.parametrize("oldest", ["555.00", "570.00", "580.65.06", "590.00"])
+def test_the_oldest_driver_that_helps_is_offered(oldest: str) -> None:
+    def solve(request: Request, host: Host) -> Plan | None:
+        return PLAN if host.driver is not None and host.driver >= oldest else None
+
+    branch = oldest.partition(".")[0]
+    change = f"a driver of branch R{branch} or newer"
+    if oldest == "580.65.06":
+        change = "driver 580.65.06 or newer"
+    assert changes("driver-floor", solve)[0] == change
+    host = HOST.replace(driver="615.10.01")
+    assert not any("driver" in one for one in changes("driver-floor", solve, host=host))
+
+
+@pytest.mark.parametrize(
+    ("choices", "offered"), [((CPU,), True), ((CPU, CUDA), False), ((CUDA,), False), ((), False)]
+)
+def test_no_gpu_is_offered_for_cpu_builds(choices: tuple[Choice, ...], offered: bool) -> None:
+    def solve(request: Request, host: Host) -> Plan | None:
+        return None if host.gpus else PLAN.replace(choices=choices)
+
+    expected = ["without the GPU (--gpu none)"] if offered else []
+    assert changes("no-code-for-device", solve) == expected
+
+
+def test_gpus_of_one_kind_are_offered_before_other_gpus() -> None:
+    two = gpuenv.describe(
+        gpus=["V100", "H100"], driver="550.54.14", python="3.12", platform="linux-x86_64", glibc="2.35"
+    )
+
+    def solve(request: Request, host: Host) -> Plan | None:
+        return PLAN if {gpu.name for gpu in host.gpus} != {"V100", "H100"} else None
+
+    found = changes("no-code-for-device", solve, host=two)
+    kept = [f"only the {name} (CUDA_VISIBLE_DEVICES)" for name in ("V100", "H100")]
+    assert found[:2] == kept and not any("compute capability" in change for change in found)
+
+
+def test_a_constraint_and_the_default_index_may_be_left_out() -> None:
+    request = Request(requirements=("a",), constraints=("a<1", "b<1"), default_index_only=True)
+
+    def solve(asked: Request, host: Host) -> Plan | None:
+        return PLAN if asked != request and host == HOST and "a<1" not in asked.constraints else None
+
+    assert changes("no-version", solve, request) == ["without the constraint a<1"]
+
+    def solve_elsewhere(asked: Request, host: Host) -> Plan | None:
+        return None if asked.default_index_only else PLAN
+
+    assert changes("no-version", solve_elsewhere, request) == ["leave out --default-index-only"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "requirements", "text"),
+    [
+        ((CUDA, CPU), ("a",), "torch 2.15.0 (cu126), torch 2.15.0 (cpu)"),
+        ((), ("a",), "a 1.0"),
+        ((), ("b",), "1 packages"),
+    ],
+)
+def test_what_a_change_gives(
+    choices: tuple[Choice, ...], requirements: tuple[str, ...], text: str
+) -> None:
+    plan = PLAN.replace(choices=choices, request=Request(requirements=requirements))
+    assert result_text(plan) == text
