@@ -58,7 +58,7 @@ TESTS = (
     "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs", "doctor_reading",
     "doctor_reports", "environment", "explain", "hook", "host_conditions", "hosts", "installed",
     "lock_format", "matrix", "matrix_audit", "matrix_show", "messages", "other_locks", "project",
-    "propagation", "provider", "refusals", "requirements", "resolution", "resolution_laws",
+    "provider", "refusals", "requirements", "resolution", "resolution_laws",
     "resolution_tools", "rule_cases", "rules", "section7", "snapshot", "solve", "suggestions", "survival",
     "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip

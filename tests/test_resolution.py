@@ -10,8 +10,8 @@ import pytest
 
 from gpuenv.compat import data
 from gpuenv.errors import InputError, NoSolutionError
-from gpuenv.model import Framework, Gpu, Host, Plan, Python, Request, Way
-from gpuenv.requirements.target import TargetEnvironment, parse_requirement
+from gpuenv.model import Gpu, Host, Plan, Python, Request
+from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve import solver
 from universe import BASE, Universe
 
@@ -169,25 +169,6 @@ def test_a_library_that_the_data_lacks_is_a_doubt_on_a_host_with_a_gpu(gpus: int
     plan = solver.solve(request, host, DATA, universe, TargetEnvironment, changes=False)
     assert versions(plan) == {"nvidia-cudnn-cu12": "0.1"}
     assert [one.code for one in plan.warnings] == ["library-unknown"] * gpus
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("flint", []),
-        ("flint[cuda]", []),
-        ("flint[cuda,vision]", ["flint[vision]"]),
-        ("flint[vision,audio]>=2", ["flint[audio,vision]"]),
-    ],
-)
-def test_extras_that_a_way_does_not_bring_are_required(text: str, expected: list[str]) -> None:
-    """The first requirement of a way is the framework's own distribution."""
-    way = Way(variant="cuda", requires=("flint[cuda]", "flint-libraries"))
-    framework = Framework(
-        name="flint", distribution="flint", import_name="flint", probe="flint", ways=(way,)
-    )
-    found = solver._further_extras(framework, parse_requirement(text))
-    assert [str(one) for one in found] == expected
 
 
 def test_there_are_enough_of_them() -> None:

@@ -165,7 +165,7 @@ def _distribution_of(way: Way) -> str:
 
 def _carriers(data: CompatibilityData) -> set[str]:
     """Return the distributions that hold the code of a framework."""
-    names = set()
+    names: set[str] = set()
     for framework in data.all_frameworks():
         for way in framework.ways:
             names.update(way.carriers)

@@ -199,7 +199,7 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
         causes = list(self._causes(node))
         candidates = build_iter_view(lambda: self._candidates(node, causes))
         if not candidates:
-            raise ConflictError(node, frozenset(self._blamed(node, causes, set())), causes)
+            raise ConflictError(node, frozenset(self._blamed(node, causes, set())), {}, causes)
         information = [cause for cause in criteria[node].information if self._is_present(cause)]
         criteria[node] = Criterion(candidates, information, [])
 
