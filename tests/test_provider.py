@@ -19,11 +19,13 @@ from gpuenv.resolve.graph import (
     Identifier,
     Node,
     NodeRequirement,
+    NogoodRequirement,
     PackageId,
     PackageRequirement,
     SameFileRequirement,
     Token,
 )
+from gpuenv.resolve.learning import ConflictError
 from gpuenv.resolve.provider import Provider, _has_bound, _with_cudnn_range
 from gpuenv.resolve.release_facts import ReleaseFacts
 from gpuenv.resolve.selection import Constraints
@@ -40,6 +42,7 @@ PACKAGES: dict[str, Any] = {
     },
     "b": {"1.0": {}},
     "c": {"1.0": {}},
+    "later": {"1.0": {"requires": ["a>=2"]}},
 }
 REFUSED = Reason(code="driver-floor", subject="a 1.0", need="driver 580", have="driver 550")
 DOUBT = Reason(code="driver-unknown", subject="a 1.0", need="driver 580", have="not known")
@@ -73,6 +76,12 @@ def cause(requirement: NodeRequirement, parent: Node | None = None) -> Cause:
     return Cause(requirement, parent)
 
 
+def learn(asked: Provider, conflicts: int) -> None:
+    release = candidate("b", "1.0", asked)
+    for _ in range(conflicts):
+        asked.learn(ConflictError(C, frozenset({release}), {}, [cause(package("c >9"), release)]))
+
+
 PARENT = Token(PackageId.of("parent"))
 TORCH = FrameworkId.of("torch")
 TORCH_ITSELF = DATA.framework("torch")
@@ -85,50 +94,26 @@ A_WITH_X = PackageId.of("a", ("x",))
 
 
 @pytest.mark.parametrize(
-    ("open_nodes", "conflict", "conflicts", "expected"),
+    ("open_nodes", "conflicts", "expected"),
     [
-        ([A, FILE_FACT, AgreementId.of("CUDA")], [], 0, [FILE_FACT]),
-        ([A, AgreementId.of("CUDA"), FILE_FACT], [A], 0, [AgreementId.of("CUDA")]),
-        ([A, TORCH, B], [A], 0, [A, TORCH, B]),
-        ([A, B, C], [], 0, [A, B, C]),
-        ([A, B, C], [B], 0, [B]),
-        ([A, B, C], [], 4, [A, B, C]),
-        ([A, B, C], [], 5, [C]),
-        ([A, B, C], [B], 5, [B]),
-        ([A, A_WITH_X, B], [], 0, [A_WITH_X, B]),
-        ([A, A_WITH_X, B], [A], 0, [A_WITH_X, B]),
+        ([A, FILE_FACT, AgreementId.of("CUDA")], 0, [FILE_FACT]),
+        ([A, AgreementId.of("CUDA"), FILE_FACT], 0, [AgreementId.of("CUDA")]),
+        ([A, TORCH, B], 0, [A, TORCH, B]),
+        ([A, TORCH, C], 5, [A, TORCH, C]),
+        ([A, B, C], 0, [A, B, C]),
+        ([A, B, C], 4, [A, B, C]),
+        ([A, B, C], 5, [B, C]),
+        ([A, A_WITH_X, B], 0, [A_WITH_X, B]),
     ],
 )
 def test_what_may_be_decided_next(
-    open_nodes: list[Identifier],
-    conflict: list[Identifier],
-    conflicts: int,
-    expected: list[Identifier],
+    open_nodes: list[Identifier], conflicts: int, expected: list[Identifier]
 ) -> None:
-    """`conflicts`: how often C was in a conflict before."""
+    """`conflicts`: how often a release of B left no candidate of C."""
     asked = provider(TORCH)
-    for _ in range(conflicts):
-        asked.narrow_requirement_selection([A], {}, {}, {}, [cause(package("c"))])
-    causes = [cause(package(node.split("[")[0])) for node in conflict]
-    found = asked.narrow_requirement_selection(open_nodes, {}, {}, {}, causes)
+    learn(asked, conflicts)
+    found = asked.narrow_requirement_selection(open_nodes, {}, {}, {}, [])
     assert list(found) == expected
-
-
-def test_the_parents_of_a_conflict_are_part_of_it() -> None:
-    asked = provider()
-    causes = [cause(package("c"), candidate("b", "1.0", asked))]
-    assert list(asked.narrow_requirement_selection([A, B, C], {}, {}, {}, causes)) == [B, C]
-    assert list(asked.causes) == causes
-    asked.narrow_requirement_selection([A, B, C], {}, {}, {}, [])
-    assert list(asked.causes) == causes
-
-
-def test_decided_nodes_do_not_count_as_conflicting() -> None:
-    asked = provider()
-    for _ in range(6):
-        decided = {C: candidate("c", "1.0", asked)}
-        asked.narrow_requirement_selection([A, B], decided, {}, {}, [cause(package("c"))])
-    assert list(asked.narrow_requirement_selection([A, C], {}, {}, {}, [])) == [A, C]
 
 
 # Each list is one order of decisions: a node with these causes before one with the next.
@@ -165,7 +150,7 @@ def test_the_order_of_decisions_among_nodes() -> None:
         B: [cause(package("n"), PARENT)],
     }
     for _ in range(5):
-        asked.narrow_requirement_selection([A], {}, {}, {}, [cause(package("often"))])
+        asked.learn(ConflictError(PackageId.of("often"), frozenset(), {}, ()))
     keys = {
         node: asked.get_preference(node, {}, {}, {node: iter(causes)}, [])
         for node, causes in nodes.items()
@@ -240,35 +225,74 @@ def test_a_lenient_provider_lets_doubts_pass(
 
 
 @pytest.mark.parametrize(
-    ("requirements", "excluded", "expected"),
+    ("requirements", "expected"),
     [
-        ([AgreementRequirement("CUDA", "12")], [], ["12"]),
-        ([AgreementRequirement("CUDA", "12")] * 2, [], ["12"]),
-        ([AgreementRequirement("CUDA", "12"), AgreementRequirement("CUDA", "13")], [], []),
-        ([AgreementRequirement("CUDA", "12")], [Token(AgreementId.of("CUDA"), "12")], []),
-        ([AgreementRequirement("CUDA", "12")], [Token(AgreementId.of("CUDA"), "13")], ["12"]),
-        ([], [], []),
+        ([AgreementRequirement("CUDA", "12")], ["12"]),
+        ([AgreementRequirement("CUDA", "12")] * 2, ["12"]),
+        ([AgreementRequirement("CUDA", "12"), AgreementRequirement("CUDA", "13")], []),
+        ([], []),
     ],
 )
 def test_an_agreement_has_the_value_that_all_name(
-    requirements: list[NodeRequirement], excluded: list[Node], expected: list[str]
+    requirements: list[NodeRequirement], expected: list[str]
 ) -> None:
     node = AgreementId.of("CUDA")
-    matches = provider().find_matches(node, {node: iter(requirements)}, {node: iter(excluded)})
+    matches = provider().find_matches(node, {node: iter(requirements)}, {})
     assert not callable(matches)
     assert [one.value for one in matches if isinstance(one, Token)] == expected
 
 
-@pytest.mark.parametrize(
-    ("reasons", "excluded", "expected"),
-    [((), [], 1), ((REFUSED,), [], 0), ((), [Token(FILE_FACT)], 0)],
-)
+@pytest.mark.parametrize(("reasons", "expected"), [((), 1), ((REFUSED,), 0)])
 def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
-    reasons: tuple[Reason, ...], excluded: list[Node], expected: int
+    reasons: tuple[Reason, ...], expected: int
 ) -> None:
     requirements = {FILE_FACT: iter([HostRequirement(FILE_FACT, reasons)])}
-    matches = provider().find_matches(FILE_FACT, requirements, {FILE_FACT: iter(excluded)})
+    matches = provider().find_matches(FILE_FACT, requirements, {})
     assert not callable(matches) and len(matches) == expected
+
+
+@pytest.mark.parametrize(("conflicts", "versions"), [(0, ["1.0"]), (1, [])])
+def test_a_release_that_no_other_goes_with_is_no_candidate(
+    conflicts: int, versions: list[str]
+) -> None:
+    asked = provider()
+    learn(asked, conflicts)
+    matches = asked.find_matches(B, {B: iter([package("b")])}, {})
+    assert callable(matches)
+    assert [one.version for one in matches() if isinstance(one, Candidate)] == versions
+    assert bool(asked.why_excluded(candidate("b", "1.0", asked))) is (conflicts > 0)
+    assert asked.renewed().why_excluded(candidate("b", "1.0", asked)) == ()
+
+
+def test_releases_that_conflict_together_are_not_chosen_together() -> None:
+    asked = provider()
+    first, second = candidate("a", "1.0", asked), candidate("b", "1.0", asked)
+    asked.learn(ConflictError(C, frozenset({first, second}), {}, ()))
+    assert [str(one) for one in asked.get_dependencies(first)] == []
+    asked.pins.chosen[B] = second
+    (nogood,) = asked.get_dependencies(first)
+    assert isinstance(nogood, NogoodRequirement) and nogood.releases == {first, second}
+    assert asked.find_matches(nogood.identifier, {nogood.identifier: iter([nogood])}, {}) == ()
+    # Another release of the package is pinned.
+    asked.pins.chosen[B] = candidate("c", "1.0", asked)
+    assert [str(one) for one in asked.get_dependencies(first)] == []
+
+
+@pytest.mark.parametrize(("replacements", "is_framework", "gives_way"), [(0, False, True), (2, False, True), (3, False, False), (0, True, False)])  # fmt: skip
+def test_a_pin_gives_way_to_a_later_requirement_a_few_times(
+    replacements: int, is_framework: bool, gives_way: bool
+) -> None:
+    asked = provider(*([A] if is_framework else []))
+    pin, later = candidate("a", "1.0", asked), candidate("later", "1.0", asked)
+    for _ in range(replacements):
+        asked.pins.chosen[A] = pin
+        assert asked.pins.replace(A) is pin
+    asked.pins.chosen[A] = pin
+    found = asked.get_dependencies(later)
+    assert [str(one) for one in found if not isinstance(one, NogoodRequirement)] == ["a>=2"] * gives_way
+    assert [one.releases for one in found if isinstance(one, NogoodRequirement)] == (
+        [] if gives_way else [{pin, later}]
+    )
 
 
 # ---- what a release requires --------------------------------------------------------------------
@@ -279,8 +303,8 @@ def test_a_host_fact_has_one_candidate_if_the_host_fulfils_it(
     [
         ("a", "1.0", (), []),
         ("a", "2.0", (), ["c"]),
-        ("a", "2.0", ("x",), ["a==2.0", "b"]),
-        ("a", "2.0", ("y",), ["a==2.0"]),
+        ("a", "2.0", ("x",), ["a==2.0", "b", "c"]),
+        ("a", "2.0", ("y",), ["a==2.0", "c"]),
         # A requirement on the package itself: met, with extras, or never.
         ("self", "1.0", (), ["self[x]"]),
         ("self", "1.0", ("x",), ["self==1.0", "b"]),
