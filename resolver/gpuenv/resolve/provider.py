@@ -135,14 +135,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for node in nodes:
             self._conflict_counts[node] = self._conflict_counts.get(node, 0) + 1
 
-    def full_causes(self, conflict: ConflictError) -> list[Cause]:
+    def full_causes(self, conflict_causes: Sequence[Cause]) -> list[Cause]:
         """Return the causes of a conflict, preceded by why its best candidate is impossible.
 
         That is: the requirement of the best candidate, why the best release for it is excluded, and
         so on, down to a requirement that no release meets.
         """
         chain: list[Cause] = []
-        causes: Sequence[Cause] = conflict.causes[:1]
+        causes = conflict_causes[:1]
         while causes and causes[0] not in chain:
             chain += causes
             requirement = causes[0].requirement
@@ -150,7 +150,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             if isinstance(requirement, PackageRequirement):
                 matches = self._matching(requirement.name, [requirement], keep_all=False)
             causes = self._nogoods.why(matches[0]) if matches else ()
-        return [*chain, *(cause for cause in conflict.causes if cause not in chain)]
+        return [*chain, *(cause for cause in conflict_causes if cause not in chain)]
 
     def why_excluded(self, release: Release) -> Sequence[Cause]:
         """Return the requirements because of which a release cannot be chosen at all."""

@@ -62,7 +62,7 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
             return _run_resolvelib(provider, roots)
         except ConflictError as conflict:
             if not conflict.releases:
-                raise ImpossibleError(provider.full_causes(conflict)) from None
+                raise ImpossibleError(provider.full_causes(conflict.causes)) from None
             provider.learn(conflict)
     names = ", ".join(map(str, roots))
     raise UnfinishedError(
@@ -85,5 +85,5 @@ def _run_resolvelib(provider: Provider, roots: Sequence[NodeRequirement]) -> lis
     try:
         Resolution(provider, ConflictReporter(provider)).resolve(roots, max_rounds=_MAX_ROUNDS)
     except ResolutionImpossible as error:
-        raise ImpossibleError(list(error.causes)) from None
+        raise ImpossibleError(provider.full_causes(list(error.causes))) from None
     return list(provider.pins.chosen.values())
