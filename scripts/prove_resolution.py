@@ -4,7 +4,9 @@
 
 tests/families.py generates the sets. A set is identified by the seed and its number. Every lock is
 checked against all requirements. A refusal is wrong if the set was built around a solution, or if a
-complete search (tests/complete_search.py) finds one. A set is unfinished if gpuenv gives up, or has no
+complete search (tests/complete_search.py) finds one. If all of these solutions have a pre-release, a
+yanked release or a URL that only the requirement of another release admits, the refusal is an
+exception instead: resolution.py says why. A set is unfinished if gpuenv gives up, or has no
 answer after LIMIT seconds of CPU time. The exit status is 1 if an answer is wrong or a set is unfinished.
 """
 
@@ -54,7 +56,8 @@ class Row:
     sets: int = 0
     solved: int = 0
     refused: int = 0
-    refusals_proven: int = 0
+    proven: int = 0
+    exceptions: int = 0
     wrong_refusals: int = 0
     wrong_locks: int = 0
     unfinished: int = 0
@@ -163,11 +166,13 @@ def judge_refusal(search: Search, made: RequirementSet, answer: Answer) -> None:
         answer.faults = [f"the solution is {made.solution}"]
         return
     try:
-        if search.is_possible(STEPS):
+        if not search.is_possible(STEPS):
+            answer.outcome = "proven"
+        elif not search.without_exceptions().is_possible(STEPS):
+            answer.outcome = "exceptions"
+        else:
             answer.outcome = "wrong_refusals"
             answer.faults = ["a complete search finds a solution"]
-        else:
-            answer.outcome = "refusals_proven"
     except UndecidedError:
         pass
 

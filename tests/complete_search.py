@@ -67,6 +67,13 @@ class Search:
     def __init__(
         self, packages: Packages, requires: Sequence[str], constraints: Sequence[str] = ()
     ) -> None:
+        """Create a search.
+
+        Args:
+            packages: the universe.
+            requires: the requirements of the request.
+            constraints: the constraints of the request.
+        """
         self.packages = packages
         self.requires = [Requirement(text) for text in requires]
         self.constraints: dict[str, list[str]] = {}
@@ -87,6 +94,26 @@ class Search:
             if is_in(release.get("python", ""), PYTHON)
             and all(is_in(specifier, version) for specifier in limits)
         )
+
+    def without_exceptions(self) -> Search:
+        """Return a search that leaves out what only the requirement of a release would admit.
+
+        That are pre-releases, yanked releases, and releases that require the file at a URL.
+        """
+        packages: Packages = {}
+        for name, releases in self.packages.items():
+            ranges = [*self.constraints.get(name, ())]
+            ranges += [str(one.specifier) for one in self.requires if one.name == name]
+            ranges = [text for text in ranges if text]
+            in_range = [
+                one for one in self.fitting[name] if all(is_in(text, one) for text in ranges)
+            ]
+            packages[name] = {
+                version: releases[version]
+                for version in admitted(releases, in_range, ranges)
+                if not any(" @ " in text for text in releases[version].get("requires", ()))
+            }
+        return Search(packages, list(map(str, self.requires)))
 
     def is_possible(self, limit: int) -> bool:
         """Return whether there is a solution.

@@ -75,6 +75,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self.widening = widening
         self.lenient = lenient
         self.pins = Pins()
+        self._requested_ranges: dict[str, list[str]] = {}
         self._nogoods = Nogoods()
         self._contains = store.environment.contains
         self._conflict_counts: dict[Identifier, int] = {}
@@ -95,7 +96,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             lenient=self.lenient,
         )
 
-    def decide_dependents_first(self, roots: Sequence[NodeRequirement]) -> None:
+    def note_request(self, roots: Sequence[NodeRequirement]) -> None:
+        """Note what the request requires, before anything is decided."""
+        for root in roots:
+            if isinstance(root, PackageRequirement) and root.specifier:
+                self._requested_ranges.setdefault(root.name, []).append(root.specifier)
+        self._decide_dependents_first(roots)
+
+    def _decide_dependents_first(self, roots: Sequence[NodeRequirement]) -> None:
         """Decide the user's packages that require a framework before the framework.
 
         vLLM is built for one release of torch. Decided first, it is the newest one that runs here,
@@ -331,7 +339,11 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
             self.widening.try_newer(name, ranges, matches, candidates)
-        best = self._admitted(matches, ranges)
+        # resolvelib adds the requirements of the request one by one. All of them hold, so together
+        # they decide from the beginning which pre-releases and yanked releases are admitted.
+        requested = self._requested_ranges.get(name, ())
+        matches = self._in_ranges(matches, requested) or matches
+        best = self._admitted(matches, [*ranges, *requested])
         if keep_all and len(best) < len(matches):
             admitted_ones = set(best)
             best += [match for match in matches if match not in admitted_ones]

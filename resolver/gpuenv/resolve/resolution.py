@@ -2,7 +2,9 @@
 
 resolvelib stops at the first conflict. The next run begins again and avoids the nogood that the
 conflict taught. Every conflict yields a new one, so this ends: with a solution, or with a nogood
-without releases, which proves that there is none.
+without releases, which proves that there is none. The proof does not cover pre-releases, yanked
+releases and URLs that only the requirement of a release would admit: as in pip, they are candidates
+only if that release is decided first.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list
 
 def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
     """Run resolvelib again after every conflict, with what the conflict taught."""
-    provider.decide_dependents_first(roots)
+    provider.note_request(roots)
     for _ in range(MAX_CONFLICTS):
         try:
             return _run_resolvelib(provider, roots)
