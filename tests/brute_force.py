@@ -4,7 +4,7 @@ Every release of every package is a candidate. A requirement is a set of candida
 package. A search narrows these sets until nothing changes, then takes one candidate after the
 other, and goes back if a set becomes empty. It looks at all combinations before it answers that
 there is none. The policy is the documented one: the first framework as new as possible, then the
-second, and so on; solutions without doubts before those with doubts.
+second, and so on; among the builds of these versions, those without doubts.
 
 As a script it runs the whole grid and prints the result:
 
@@ -243,12 +243,20 @@ class Problem:
                 return found
         return None
 
-    def best(self, frameworks: Sequence[str]) -> list[Way] | None:
-        """The best releases and variants by the policy, None if no combination works."""
+    def best(self, frameworks: Sequence[str], versions: Sequence[str] = ()) -> list[Way] | None:
+        """The best releases and variants by the policy, None if no combination works.
+
+        With `versions`, one for each framework, only variants of these versions.
+        """
         if raw.dropped(self.device, self.driver) or raw.too_new(self.device, self.driver):
             return None
         names = [f"@{name}" for name in frameworks]
         chosen = {name: self.all(name) for name in names}
+        for name, version in zip(names, versions, strict=False):
+            ways = self.ways(name[1:])
+            for number in bits(chosen[name]):
+                if ways[number].version != version:
+                    chosen[name] &= ~(1 << number)
         if not all(chosen.values()) or self.search(chosen, set(names)) is None:
             return None
         for name in names:
@@ -335,11 +343,12 @@ def best(
     device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]
 ) -> tuple[list[Way] | None, bool]:
     """(the best combination, whether it needs no doubt to pass); (None, False) if there is none."""
-    for strict in (True, False):
-        found = Problem(device, driver, python, strict=strict).best(frameworks)
-        if found is not None:
-            return found, strict
-    return None, False
+    newest = Problem(device, driver, python, strict=False).best(frameworks)
+    if newest is None:
+        return None, False
+    versions = [way.version for way in newest]
+    sure = Problem(device, driver, python, strict=True).best(frameworks, versions)
+    return (newest, False) if sure is None else (sure, True)
 
 
 def main(arguments: Sequence[str]) -> int:
