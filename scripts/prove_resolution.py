@@ -26,22 +26,22 @@ from types import FrameType
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
-from complete_search import Search, UndecidedError
-from families import FAMILIES, RequirementSet, requirement_set
-from gpuenv.compat import data
-from gpuenv.errors import UnfinishedError
-from gpuenv.model import Host, Python, Request
-from gpuenv.requirements.target import TargetEnvironment, parse_requirement
-from gpuenv.resolve.candidates import CandidateStore
-from gpuenv.resolve.graph import PackageId, PackageRequirement
-from gpuenv.resolve.learning import ConflictError
-from gpuenv.resolve.plan import Solution
-from gpuenv.resolve.provider import Provider
-from gpuenv.resolve.release_facts import ReleaseFacts
-from gpuenv.resolve.resolution import ImpossibleError, resolve
-from gpuenv.resolve.selection import Constraints
-from gpuenv.resolve.widening import Widening
-from universe import Universe
+from complete_search import Search, UndecidedError  # noqa: E402  - the path must be set first
+from families import FAMILIES, RequirementSet, requirement_set  # noqa: E402
+from gpuenv.compat import data  # noqa: E402
+from gpuenv.errors import UnfinishedError  # noqa: E402
+from gpuenv.model import Host, Python, Request  # noqa: E402
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement  # noqa: E402
+from gpuenv.resolve.candidates import CandidateStore  # noqa: E402
+from gpuenv.resolve.graph import PackageId, PackageRequirement  # noqa: E402
+from gpuenv.resolve.learning import ConflictError  # noqa: E402
+from gpuenv.resolve.plan import Solution  # noqa: E402
+from gpuenv.resolve.provider import Provider  # noqa: E402
+from gpuenv.resolve.release_facts import ReleaseFacts  # noqa: E402
+from gpuenv.resolve.resolution import ImpossibleError, resolve  # noqa: E402
+from gpuenv.resolve.selection import Constraints  # noqa: E402
+from gpuenv.resolve.widening import Widening  # noqa: E402
+from universe import Universe  # noqa: E402
 
 LIMIT = 60  # seconds of CPU time for one set
 STEPS = 100_000  # of the complete search
@@ -100,7 +100,7 @@ class NoTimeError(Exception):
     """No answer after LIMIT seconds of CPU time."""
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(_number: int, _frame: FrameType | None) -> None:
     raise NoTimeError
 
 

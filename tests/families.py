@@ -360,9 +360,10 @@ def free(
             packages[name][version] = {"requires": needs}
             if random.random() < yanked:
                 packages[name][version]["yanked"] = True
-    requires = []
-    for _ in range(random.randint(1, 3)):
-        requires.append(random.choice(names) + random.choice(extras) + random.choice(ranges))
+    requires = [
+        random.choice(names) + random.choice(extras) + random.choice(ranges)
+        for _ in range(random.randint(1, 3))
+    ]
     return RequirementSet(packages=packages, requires=requires)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 from resolvelib import AbstractProvider
+from resolvelib.structs import RequirementInformation
 
 from ..errors import Reason, UnusableFileError
 from ..model import Requirement
@@ -418,7 +419,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             if pin is None or self.is_satisfied_by(requirement, pin):
                 continue
             if not self._may_replace(requirement.identifier):
-                return (NogoodRequirement(frozenset((pin, candidate)), ()),)
+                cause: Cause = RequirementInformation[NodeRequirement, Node](requirement, candidate)
+                return (NogoodRequirement(frozenset((pin, candidate)), (cause,)),)
         return requirements
 
     def _may_replace(self, node: Identifier) -> bool:

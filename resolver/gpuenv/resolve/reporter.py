@@ -64,8 +64,8 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
             blamed = self._blamed_for(candidate, criterion)
             releases |= blamed
             if not blamed:
-                impossible[candidate] = list(criterion.information)
-        raise ConflictError(node, frozenset(releases), impossible, list(causes))
+                impossible[candidate] = _original(criterion.information)
+        raise ConflictError(node, frozenset(releases), impossible, _original(causes))
 
     def pinning(self, candidate: Node) -> None:
         """Note a pin, and the pins that its requirements replace."""
@@ -213,6 +213,17 @@ def _with_base(node: Identifier) -> Sequence[Identifier]:
     if isinstance(node, PackageId) and node.extras:
         return node, PackageId.of(node.name)
     return (node,)
+
+
+def _original(causes: Iterable[Cause]) -> list[Cause]:
+    """Return causes with those of a nogood in its place: it is no requirement of a release."""
+    original: dict[Cause, None] = {}
+    for cause in causes:
+        if isinstance(cause.requirement, NogoodRequirement):
+            original.update(dict.fromkeys(cause.requirement.causes))
+        else:
+            original[cause] = None
+    return list(original)
 
 
 def _parents(causes: Iterable[Cause]) -> set[Node]:

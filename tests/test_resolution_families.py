@@ -1,0 +1,81 @@
+"""Resolution of generated requirement sets (see scripts/prove_resolution.py, which runs more)."""
+
+import random
+
+import pytest
+
+from complete_search import Search, UndecidedError
+from families import FAMILIES, RequirementSet, requirement_set
+from gpuenv.errors import NoSolutionError
+from gpuenv.model import Plan, Request
+from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve import solver
+from test_resolution import DATA, versions
+from test_resolution_laws import HOST
+from universe import Universe
+
+SEED = 5
+SETS = 8  # of each family
+STEPS = 5_000
+
+
+def solve(made: RequirementSet, *, shuffled: bool = False) -> Plan | None:
+    requires, constraints = list(made.requires), list(made.constraints)
+    if shuffled:
+        chance = random.Random(SEED)  # noqa: S311  no secret
+        chance.shuffle(requires)
+        chance.shuffle(constraints)
+    request = Request(requirements=tuple(requires), constraints=tuple(constraints))
+    try:
+        return solver.solve(
+            request, HOST, DATA, Universe(made.packages), TargetEnvironment, changes=False
+        )
+    except NoSolutionError as error:
+        reasons = error.explanation.reasons
+        assert reasons, "a refusal has a reason"
+        assert not any("not together" in reason.need + reason.have for reason in reasons)
+        return None
+
+
+def is_possible(made: RequirementSet) -> bool:
+    """Return whether a solution is known, or found without unusual releases in a few steps."""
+    if made.solution is not None:
+        return True
+    search = Search(made.packages, made.requires, made.constraints)
+    try:
+        return search.without_exceptions().is_possible(STEPS)
+    except UndecidedError:
+        return False
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_right_and_do_not_depend_on_the_order(family: str) -> None:
+    for number in range(SETS):
+        made = requirement_set(family, SEED, number)
+        plan, other = solve(made), solve(made, shuffled=True)
+        if plan is None or other is None:
+            assert plan is other
+            assert not is_possible(made), f"set {number} has a solution"
+            continue
+        assert plan.pins == other.pins, f"set {number}"
+        faults = Search(made.packages, made.requires, made.constraints).faults(versions(plan))
+        assert faults == [], f"set {number}"
+
+
+def test_two_files_of_one_name_at_different_urls() -> None:
+    file = "a-1.0-py3-none-any.whl"
+    made = RequirementSet(
+        packages={
+            "a": {"1.0": {}},
+            "p": {
+                "1.0": {"requires": [f"a[x] @ https://one.test/{file}"]},
+                "2.0": {"requires": [f"a[x] @ https://two.test/{file}", "q"]},
+            },
+            "q": {"1.0": {"requires": ["p<2"]}},
+        },
+        requires=["p"],
+    )
+    plan = solve(made)
+    assert plan is not None
+    assert versions(plan) == {"a": "1.0", "p": "1.0"}
+    assert plan.pins[0].wheel.url == f"https://one.test/{file}"
