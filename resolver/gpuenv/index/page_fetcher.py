@@ -66,7 +66,7 @@ class CachedPage:
             ValueError, TypeError: the text is no page.
         """
         lines = self.text().split("\n")
-        accepted = []
+        accepted = []  # JSON without the brackets of the list
         for tags, files in zip(lines[::2], lines[1::2], strict=False):
             if accepts is None or accepts(json.loads(tags)):
                 accepted.append(files)
@@ -77,13 +77,13 @@ class CachedPage:
 
 def _to_lines(entries: Iterable[FileEntry]) -> str:
     """Return the text of a page. Each file is a JSON list of its place and its fields."""
-    by_tags: dict[str, list[str]] = {}
+    by_tags: dict[str, list[tuple[object, ...]]] = {}
     for place, entry in enumerate(entries):
-        files = by_tags.setdefault(wheel_tags(entry.filename), [])
-        files.append(_COMPACT_JSON.encode((place, *entry)))
+        by_tags.setdefault(wheel_tags(entry.filename), []).append((place, *entry))
     lines = []
-    for tags, files in by_tags.items():
-        lines += [_COMPACT_JSON.encode(tags), ",".join(files)]
+    for tags, rows in by_tags.items():
+        files = _COMPACT_JSON.encode(rows).removeprefix("[").removesuffix("]")
+        lines += [_COMPACT_JSON.encode(tags), files]
     return "\n".join(lines)
 
 

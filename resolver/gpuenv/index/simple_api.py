@@ -139,7 +139,7 @@ def _parse_json_file(file: Mapping[str, object], page_url: str) -> FileEntry | N
     filename, url = file["filename"], file["url"]
     if not isinstance(filename, str) or not isinstance(url, str):
         raise TypeError("a file needs a name and a URL")
-    located = _locate(filename, _absolute_url(page_url, url), page_url)
+    located = _locate(filename, url, page_url)
     if located is None:
         return None
     size, upload_time = file.get("size"), file.get("upload-time")
@@ -308,14 +308,14 @@ def _locate(filename: str, url: str, page_url: str) -> tuple[str, str, str, str]
 
 
 def _bare_url(url: str, page_url: str) -> str | None:
-    """Return a URL without credentials, and with spaces and control characters escaped.
+    """Return an absolute URL without credentials, with spaces and control characters escaped.
 
     None for a URL that the page may not have: a page on the web must not name files of this
     machine.
     """
     if _PLAIN_URL.fullmatch(url):
         return url  # nearly all are so, and the rest takes as long as all other parsing
-    parts = urlsplit(url)
+    parts = urlsplit(_absolute_url(page_url, url))
     local = parts.scheme == "file" and page_url.startswith("file:")
     if parts.scheme not in ("http", "https") and not local:
         return None
