@@ -103,6 +103,7 @@ class Runner:
             log.seek(0)
             message = log.read().decode()
         row: Row = {"seconds": round(seconds, 3), "mib": round(usage.ru_maxrss / 1024, 1)}
+        row["cpu"] = round(usage.ru_utime + usage.ru_stime, 3)
         row |= {"exit": child.returncode, "verdict": "error", "message": ""}
         if child.returncode < 0:
             row["verdict"] = "timeout"

@@ -4,7 +4,8 @@
 
 Every requirement whose marker holds must be met by a pin, every pin must be required, and every
 wheel must fit the target (Linux, x86_64, glibc 2.35). METADATA is read by range requests and kept
-in a folder by the sha256 of its wheel.
+in a folder by the sha256 of its wheel. The dependencies of a wheel that cannot be reached are those
+of the lock, without their ranges.
 """
 
 from __future__ import annotations
@@ -74,19 +75,20 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
     """Return the release of a row of a lock, with its METADATA from the folder or the index."""
     wheel = package["wheels"][0]
     path = os.path.join(folder, wheel["hashes"]["sha256"])
+    name, version = canonicalize_name(package["name"]), Version(package["version"])
     if not os.path.exists(path):
-        content = _read_metadata(wheel["url"])
+        try:
+            content = _read_metadata(wheel["url"])
+        except requests.ConnectionError:
+            print(f"not reached: {wheel['name']}", file=sys.stderr)
+            names = [row["name"] for row in package.get("dependencies", ())]
+            return Release(name, version, wheel["name"], list(map(Requirement, names)), "")
         with open(path, "wb") as file:
             file.write(content)
     with open(path, "rb") as file:
         fields, _ = parse_email(file.read())
-    return Release(
-        canonicalize_name(package["name"]),
-        Version(package["version"]),
-        wheel.get("name") or wheel["url"].rpartition("/")[2],
-        [Requirement(text) for text in fields.get("requires_dist", ())],
-        fields.get("requires_python", ""),
-    )
+    requires = [Requirement(text) for text in fields.get("requires_dist", ())]
+    return Release(name, version, wheel["name"], requires, fields.get("requires_python", ""))
 
 
 def _read_metadata(url: str) -> bytes:
