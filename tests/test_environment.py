@@ -28,6 +28,7 @@ from gpuenv.requirements.target import (
     parse_requirement,
     version_key,
 )
+from gpuenv.requirements.versions import Versions
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
@@ -62,6 +63,21 @@ def test_contains(specifier: str, version: str, pre: bool) -> None:
             contains(specifier, version, pre)
     else:
         assert contains(specifier, version, pre) == expected
+
+
+@given(SPECIFIERS, st.lists(VERSIONS, max_size=8))
+@example("~=1.0.1", ["1", "1.0", "1.0.1", "1.0.9rc1", "1.1a1", "1.1", "1!1.0.1", "1.0.1.post1"])
+@example("==1.0.*", ["0.9", "1", "1.0rc1", "1.0.5+cpu", "1.1.dev0", "1.1", "10.0"])
+@example("!=1.0.*,!=2", ["0.9", "1", "1.0rc1", "1.1", "2.0", "2.0+cpu", "2.0.1", "1!2"])
+def test_the_versions_of_a_package_that_a_specifier_admits(
+    specifier: str, texts: list[str]
+) -> None:
+    try:
+        specifiers = SpecifierSet(specifier)
+        expected = {text for text in texts if specifiers.contains(Version(text), prereleases=True)}
+    except (InvalidSpecifier, InvalidVersion):
+        assume(False)
+    assert Versions(texts).admitted(specifier) == expected
 
 
 @given(VERSIONS, VERSIONS)

@@ -13,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from gpuenv.errors import GpuEnvError, InputError, OfflineError, PackageIndexError
+from gpuenv.errors import (
+    GpuEnvError,
+    InputError,
+    OfflineError,
+    PackageIndexError,
+    UnusableFileError,
+)
 from gpuenv.index.cache import Cache
-from gpuenv.index.core_metadata import parse_dependencies
+from gpuenv.index.core_metadata import parse_dependencies, parse_fields
 from gpuenv.index.factory import open_index, open_indexes
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
@@ -247,10 +253,22 @@ def test_damaged_wheels_are_named(
     assert message in str(caught.value)
 
 
+def test_why_a_file_is_unusable_is_known_offline(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    server.metadata = None
+    server.add_file("demo", "demo-1.0-py3-none-any.whl", DAMAGED["a requirement of nothing"][0])
+    (wheel,) = index_of(server, transport, cache).wheels("demo")
+    for offline in (False, True):
+        index = index_of(server, transport, cache, offline=offline)
+        with pytest.raises(UnusableFileError, match="unreadable requirement"):
+            index.dependencies(wheel)
+
+
 def test_requirements_of_old_wheels_are_read_as_they_were_meant() -> None:
     data = b"Metadata-Version: 2.1\nName: a\n"
     data += b"Requires-Dist: numpy (>=1.16.*)\nRequires-Dist: six (==1.*)\n"
-    assert parse_dependencies(data, "a.whl") == (
+    assert parse_dependencies(parse_fields(data), "a.whl") == (
         Requirement(name="numpy", specifier=">=1.16"),
         Requirement(name="six", specifier="==1.*"),
     )

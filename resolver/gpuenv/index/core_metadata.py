@@ -5,6 +5,7 @@ Reads it from archives, checks it against the file's name, and extracts requirem
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
 import zlib
@@ -26,6 +27,7 @@ MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
 
 _STATIC_METADATA = (2, 2)  # the first version that has the field Dynamic (PEP 643)
 _RELEVANT_FIELDS = frozenset({"requires-dist", "provides-extra", "requires-python"})
+_BODY = re.compile(rb"\r?\n\r?\n")  # an empty line ends the fields
 _DAMAGED_WHEEL = (
     zipfile.BadZipFile,
     zlib.error,
@@ -137,13 +139,12 @@ def _is_sdist_metadata(member: str) -> bool:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def check_identity(metadata: bytes, wheel: Wheel) -> None:
+def check_identity(fields: Message, wheel: Wheel) -> None:
     """Check that metadata has the name and version of its file's name. pip checks it, too.
 
     Raises:
         UnusableFileError: it is the metadata of another release.
     """
-    fields = _parse_fields(metadata)
     name, version = str(fields["Name"] or ""), str(fields["Version"] or "")
     same_name = not name or normalize_name(name) == wheel.name
     if same_name and (not version or _is_same_version(version, wheel.version)):
@@ -165,14 +166,13 @@ def _is_same_version(text: str, version: str) -> bool:
         return False
 
 
-def check_static(metadata: bytes, sdist: Wheel) -> None:
+def check_static(fields: Message, sdist: Wheel) -> None:
     """Check that a wheel built from an sdist would have the dependencies of its PKG-INFO (PEP 643).
 
     Raises:
         UnusableFileError: the fields that matter are dynamic, or its version of the metadata does
             not say which fields are.
     """
-    fields = _parse_fields(metadata)
     version = str(fields["Metadata-Version"] or "")
     dynamic = {str(field).strip().lower() for field in fields.get_all("Dynamic") or ()}
     dynamic &= _RELEVANT_FIELDS
@@ -200,14 +200,18 @@ def _parse_metadata_version(version: str) -> tuple[int, ...]:
 # ---- fields --------------------------------------------------------------------------------------
 
 
-def parse_dependencies(metadata: bytes, filename: str) -> tuple[Requirement, ...]:
+def parse_fields(metadata: bytes) -> Message:
+    """Return the fields of metadata, without the description in its body."""
+    return BytesHeaderParser().parsebytes(_BODY.split(metadata, maxsplit=1)[0])
+
+
+def parse_dependencies(fields: Message, filename: str) -> tuple[Requirement, ...]:
     """Return the Requires-Dist fields, in their order; `filename` is for messages.
 
     Raises:
         PackageIndexError: it is no metadata.
         UnusableFileError: a requirement cannot be read.
     """
-    fields = _parse_fields(metadata)
     if fields["Metadata-Version"] is None and fields["Name"] is None:
         raise PackageIndexError(
             f"{filename}: what its index serves as its metadata is not metadata"
@@ -216,13 +220,9 @@ def parse_dependencies(metadata: bytes, filename: str) -> tuple[Requirement, ...
     return tuple(_parse_dependency(str(text), filename) for text in texts)
 
 
-def parse_python_requirement(metadata: bytes) -> str | None:
+def parse_python_requirement(fields: Message) -> str | None:
     """Return the Requires-Python field, None if there is none or it cannot be read."""
-    return parse_requires_python(str(_parse_fields(metadata)["Requires-Python"] or "") or None)
-
-
-def _parse_fields(metadata: bytes) -> Message:
-    return BytesHeaderParser().parsebytes(metadata)
+    return parse_requires_python(str(fields["Requires-Python"] or "") or None)
 
 
 def _parse_dependency(text: str, filename: str) -> Requirement:

@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .cache import Cache
-from .core_metadata import parse_python_requirement, read_local_metadata
+from .core_metadata import parse_fields, parse_python_requirement, read_local_metadata
 from .filenames import SDIST_SUFFIXES, identify, is_sdist
 from .http import Transport
 from .metadata import MetadataReader
@@ -162,7 +162,7 @@ class FindLinks(Source):
             return entry.body.decode(), entry.text("requires_python")
         requires_python = None
         if not is_sdist(path):  # the field of an sdist can be dynamic
-            requires_python = parse_python_requirement(read_local_metadata(path))
+            requires_python = parse_python_requirement(parse_fields(read_local_metadata(path)))
         with open(path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         self._cache.put(_CACHE_KIND, key, {"requires_python": requires_python}, sha256.encode())

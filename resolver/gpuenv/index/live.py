@@ -11,7 +11,6 @@ from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import normalize_name
 from .cache import Cache
-from .filenames import is_sdist
 from .http import Transport
 from .keyed_memo import KeyedMemo
 from .metadata import MetadataReader
@@ -82,11 +81,10 @@ class SimpleIndex(Source):
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
         """Implement Index.wheels; a package that the index does not have (404) gives ()."""
         if environment is None:
-            return self._files(name, lambda filename: not is_sdist(filename))
+            return self._files(name, bool)
         key = name, environment
         if key not in self._fitting:
-            rank = environment.rank
-            self._fitting[key] = self._files(name, lambda filename: rank(filename) is not None)
+            self._fitting[key] = self._files(name, environment.fits)
             page = self._page(name)
             if page is not None:
                 page.release()
@@ -94,7 +92,7 @@ class SimpleIndex(Source):
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:
         """Implement Index.sdists."""
-        return self._files(name, is_sdist)
+        return self._files(name, lambda tags: not tags)
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies; a file with the wrong hash is a PackageIndexError."""
@@ -138,6 +136,7 @@ class SimpleIndex(Source):
         return int(length)
 
     def _files(self, name: str, accepts: Callable[[str], bool]) -> tuple[Wheel, ...]:
+        """Return the files whose tags are accepted; source distributions have the tags ""."""
         page = self._page(name)
         if page is None:
             return ()

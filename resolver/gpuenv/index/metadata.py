@@ -16,13 +16,15 @@ import tempfile
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from ..errors import OfflineError, PackageIndexError
+from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
+from ..serialize import to_plain
 from .cache import Cache
 from .core_metadata import (
     check_identity,
     check_static,
     parse_dependencies,
+    parse_fields,
     parse_python_requirement,
     read_local_metadata,
     read_sdist_metadata,
@@ -72,22 +74,33 @@ class MetadataReader:
         cached = self._load(wheel)
         if cached is not None:
             return cached
-        metadata = self._read(wheel)
-        check_identity(metadata, wheel)
-        if is_sdist(wheel.filename):
-            check_static(metadata, wheel)
-        dependencies = parse_dependencies(metadata, wheel.filename)
-        self._requires_python[wheel.url] = parse_python_requirement(metadata)
+        fields = parse_fields(self._read(wheel))
+        try:
+            check_identity(fields, wheel)
+            if is_sdist(wheel.filename):
+                check_static(fields, wheel)
+            dependencies = parse_dependencies(fields, wheel.filename)
+        except UnusableFileError as error:
+            self._store_refusal(wheel, error.reason)
+            raise
+        self._requires_python[wheel.url] = parse_python_requirement(fields)
         self._store(wheel, dependencies)
         return dependencies
 
     def _load(self, wheel: Wheel) -> tuple[Requirement, ...] | None:
-        """Return the dependencies from the cache, and note the other facts of the entry."""
+        """Return the dependencies from the cache, and note the other facts of the entry.
+
+        Raises:
+            UnusableFileError: the file was found to be of no use before.
+        """
         if wheel.sha256 is None:
             return None
         entry = self._cache.get(_CACHE_KIND, wheel.sha256)
         if entry is None:
             return None
+        refusal = entry.header.get("refusal")
+        if isinstance(refusal, dict) and entry.text("filename") == wheel.filename:
+            raise UnusableFileError(Reason(**refusal))
         dependencies = _parse_cached(entry.body)
         if dependencies is None:
             return None
@@ -106,6 +119,12 @@ class MetadataReader:
             "size": self._sizes.get(wheel.url),
         }
         self._cache.put(_CACHE_KIND, wheel.sha256, header, _to_cached(dependencies))
+
+    def _store_refusal(self, wheel: Wheel, reason: Reason) -> None:
+        if wheel.sha256 is None:
+            return
+        header = {"filename": wheel.filename, "refusal": to_plain(reason)}
+        self._cache.put(_CACHE_KIND, wheel.sha256, header, b"")
 
     def _read(self, wheel: Wheel) -> bytes:
         if wheel.url.startswith("file:"):

@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from json import JSONEncoder
+from operator import itemgetter
 
 from ..errors import OfflineError, PackageIndexError
+from ..requirements.target import wheel_tags
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
 from .simple_api import ACCEPT, FileEntry, newest_first, parse_page
@@ -20,7 +22,6 @@ MAX_FRESH = 86400.0  # whatever the index says
 OFFLINE_HINT = "run once without --offline, or give the wheels with --find-links"
 
 _CACHE_KIND = "pages"
-_FILENAME_FIELD = 2 * FileEntry._fields.index("filename") + 1
 _COMPACT_JSON = JSONEncoder(separators=(",", ":"))
 
 # One thread at a time parses a page: several are not faster, and each large page takes tens of
@@ -29,9 +30,10 @@ _parse_lock = threading.Lock()
 
 
 class CachedPage:
-    """The files of a page, newest first, as text with one JSON list per line.
+    """The files of a page as text: two lines for all files with the same wheel tags.
 
-    A solve looks at few of the thousands of files, so lines are parsed on demand.
+    The first line has the tags ("" for source distributions), the second one the files. A solve
+    looks at few of the thousands of files: those with tags that do not fit are not parsed.
 
     Args:
         text: the lines.
@@ -58,32 +60,31 @@ class CachedPage:
             self._text = None
 
     def entries(self, accepts: Callable[[str], bool] | None = None) -> list[FileEntry]:
-        """Return the files, only those whose names are accepted if `accepts` is given.
+        """Return the files, newest first; only those whose tags are accepted if it is given.
 
         Raises:
             ValueError, TypeError: the text is no page.
         """
-        text = self.text()
-        lines = text.split("\n") if text else []
-        if accepts is not None:
-            lines = [line for line in lines if _may_accept(line, accepts)]
-        entries = [FileEntry(*fields) for fields in json.loads(f"[{','.join(lines)}]")]
-        if accepts is None:
-            return entries
-        return [entry for entry in entries if accepts(entry.filename)]
-
-
-def _may_accept(line: str, accepts: Callable[[str], bool]) -> bool:
-    """Return False if the file of a line is not accepted, without parsing the line.
-
-    Names and versions hold no quotes; a file name with an escape needs the JSON parser.
-    """
-    filename = line.split('"', _FILENAME_FIELD + 1)[_FILENAME_FIELD]
-    return "\\" in filename or accepts(filename)
+        lines = self.text().split("\n")
+        accepted = []  # JSON without the brackets of the list
+        for tags, files in zip(lines[::2], lines[1::2], strict=False):
+            if accepts is None or accepts(json.loads(tags)):
+                accepted.append(files)
+        rows = json.loads(f"[{','.join(accepted)}]")
+        rows.sort(key=itemgetter(0))
+        return [FileEntry(*fields) for _, *fields in rows]
 
 
 def _to_lines(entries: Iterable[FileEntry]) -> str:
-    return "\n".join(map(_COMPACT_JSON.encode, entries))
+    """Return the text of a page. Each file is a JSON list of its place and its fields."""
+    by_tags: dict[str, list[tuple[object, ...]]] = {}
+    for place, entry in enumerate(entries):
+        by_tags.setdefault(wheel_tags(entry.filename), []).append((place, *entry))
+    lines = []
+    for tags, rows in by_tags.items():
+        files = _COMPACT_JSON.encode(rows).removeprefix("[").removesuffix("]")
+        lines += [_COMPACT_JSON.encode(tags), files]
+    return "\n".join(lines)
 
 
 class PageFetcher:

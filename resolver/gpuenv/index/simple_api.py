@@ -8,10 +8,11 @@ page) are left out.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from typing import NamedTuple
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from ..model import Wheel
 from ..requirements.versions import version_key
@@ -27,6 +28,7 @@ ACCEPT = (
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
+_PLAIN_URL = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/._+~%-]*")
 _HEX_DIGITS = frozenset("0123456789abcdef")
 _SHA256_LENGTH = 64
 
@@ -58,7 +60,8 @@ class FileEntry(NamedTuple):
 
 def to_wheel(entry: FileEntry, index: str) -> Wheel:
     """Return the value that other stages use; `index` is the URL of the index."""
-    return Wheel(index=index, **entry._asdict())
+    *fields, metadata = entry
+    return Wheel.of(*fields, index, metadata)
 
 
 def newest_first(entries: Iterable[FileEntry]) -> list[FileEntry]:
@@ -136,12 +139,13 @@ def _parse_json_file(file: Mapping[str, object], page_url: str) -> FileEntry | N
     filename, url = file["filename"], file["url"]
     if not isinstance(filename, str) or not isinstance(url, str):
         raise TypeError("a file needs a name and a URL")
-    entry = _locate(filename, urlsplit(_absolute_url(page_url, url)), page_url)
-    if entry is None:
+    located = _locate(filename, url, page_url)
+    if located is None:
         return None
     size, upload_time = file.get("size"), file.get("upload-time")
     requires_python = file.get("requires-python")
-    return entry._replace(
+    return FileEntry(
+        *located,
         sha256=_parse_sha256(_table(file.get("hashes")).get("sha256")),
         size=size if type(size) is int and size >= 0 else None,
         requires_python=parse_requires_python(_text(requires_python)),
@@ -243,16 +247,17 @@ def parse_link(link: str, attributes: _Attributes, page_url: str) -> FileEntry |
     Raises:
         ValueError: it is no URL.
     """
-    parts = urlsplit(link)
-    filename = unquote(parts.path.rpartition("/")[2])
-    entry = _locate(filename, parts._replace(fragment=""), page_url)
-    if entry is None:
+    url, _, fragment = link.partition("#")
+    filename = unquote(urlsplit(url).path.rpartition("/")[2])
+    located = _locate(filename, url, page_url)
+    if located is None:
         return None
     yanked = None
     if "data-yanked" in attributes:
         yanked = attributes["data-yanked"] or ""
-    return entry._replace(
-        sha256=_parse_fragment(parts.fragment),
+    return FileEntry(
+        *located,
+        sha256=_parse_fragment(fragment),
         requires_python=parse_requires_python(attributes.get("data-requires-python")),
         yanked=yanked,
         upload_time=attributes.get("data-upload-time") or None,
@@ -288,22 +293,35 @@ def _absolute_url(base: str, link: str) -> str:
     return urljoin(base, link)
 
 
-def _locate(filename: str, url: SplitResult, page_url: str) -> FileEntry | None:
-    """Return an entry with a name, a version and a URL only.
+def _locate(filename: str, url: str, page_url: str) -> tuple[str, str, str, str] | None:
+    """Return the name, the version, the file name and the URL of a file.
 
-    None for what is no wheel or sdist, and for a link that the page may not have: a page on the
-    web must not name files of this machine.
+    None for what is no wheel or sdist, and for a link that the page may not have.
     """
-    local = url.scheme == "file" and page_url.startswith("file:")
-    if url.scheme not in ("http", "https") and not local:
-        return None
     identity = identify(filename)
     if identity is None:
         return None
-    name, version = identity
-    # Credentials belong to the index. Spaces and control characters are escaped as pip and uv do.
-    bare_url = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-    return FileEntry(name, version, filename, quote(bare_url, safe=_URL_SAFE), sha256=None)
+    bare_url = _bare_url(url, page_url)
+    if bare_url is None:
+        return None
+    return *identity, filename, bare_url
+
+
+def _bare_url(url: str, page_url: str) -> str | None:
+    """Return an absolute URL without credentials, with spaces and control characters escaped.
+
+    None for a URL that the page may not have: a page on the web must not name files of this
+    machine.
+    """
+    if _PLAIN_URL.fullmatch(url):
+        return url  # nearly all are so, and the rest takes as long as all other parsing
+    parts = urlsplit(_absolute_url(page_url, url))
+    local = parts.scheme == "file" and page_url.startswith("file:")
+    if parts.scheme not in ("http", "https") and not local:
+        return None
+    # Credentials belong to the index. Characters are escaped as pip and uv do.
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return quote(bare.geturl(), safe=_URL_SAFE)
 
 
 def _parse_sha256(text: object) -> str | None:

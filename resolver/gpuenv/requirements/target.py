@@ -44,6 +44,7 @@ __all__ = [
     "parse_stored_requirement",
     "tag_orders",
     "version_key",
+    "wheel_tags",
 ]
 
 # The interpreters and platforms that gpuenv knows, and that the snapshot has answers for.
@@ -252,6 +253,13 @@ class Answers:
         return any(bits.get(extra, bits[""]) >> bit & 1 for extra in extras or ("",))
 
 
+def wheel_tags(filename: str) -> str:
+    """Return the tags of a wheel, as "cp312-cp312-linux_x86_64"; "" for any other file."""
+    if not filename.endswith(".whl"):
+        return ""
+    return "-".join(filename.removesuffix(".whl").rsplit("-", 3)[1:])
+
+
 # ---- the target ---------------------------------------------------------------------------------
 
 
@@ -291,6 +299,10 @@ class TargetEnvironment:
             build = min(_leading_number(head.rpartition("-")[2]), _BUILD_SLOTS - 1)
         return rank * _BUILD_SLOTS + _BUILD_SLOTS - 1 - build
 
+    def fits(self, tags: str) -> bool:
+        """Return whether a wheel with these tags (see wheel_tags) fits the target."""
+        return bool(tags) and self._tags_rank(tags) is not None
+
     def least_glibc(self, filename: str) -> tuple[int, int] | None:
         """Return the oldest glibc on which a wheel fits this interpreter; None if it needs none.
 
@@ -298,7 +310,7 @@ class TargetEnvironment:
         """
         if not filename.endswith(".whl"):
             return None
-        fits_of_tags = self._fits("-".join(filename.removesuffix(".whl").split("-")[-3:]))
+        fits_of_tags = self._fits(wheel_tags(filename))
         least = min((glibc for glibc, _ in fits_of_tags), default=0)
         if not least:
             return None

@@ -10,7 +10,7 @@ saving.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from packaging.version import Version  # heavy; imported where it is used
 
 _PRE_WORDS = ("a", "b", "rc")
-_BOUND_SIGNS = (">=", "<=", ">", "<")
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 
 VersionKey = tuple[int, tuple[int, ...], tuple[int, int], int, float, tuple[tuple[int, str], ...]]
@@ -280,25 +279,41 @@ class Versions:
 
     def _admitted_by_clause(self, text: str) -> frozenset[str]:
         if text not in self._of_clause:
-            self._of_clause[text] = frozenset(self._find(text))
+            self._of_clause[text] = self._find(text)
         return self._of_clause[text]
 
-    def _find(self, text: str) -> Iterator[str]:
+    def _find(self, text: str) -> frozenset[str]:
+        """Return the versions that a clause contains; it is compared with few of them."""
         clause = _plain_clause(text)
+        admitted: list[str] = []
         first, last = 0, len(self._versions)  # the versions that have to be compared
-        if clause is not None and clause.sign in _BOUND_SIGNS:
-            # Releases above and below the bound compare as numbers. Further rules (pre-releases,
-            # post-releases, local versions) concern the release of the bound only.
-            release = (0, clause.bound.release)
-            first = bisect_left(self._releases, release)
-            last = bisect_right(self._releases, release)
-            if clause.sign.startswith("<"):
-                yield from self._versions[:first]
-            else:
-                yield from self._versions[last:]
+        if clause is not None:
+            first, last = self._near(clause)
+            if clause.sign.startswith(("<", "!")):
+                admitted += self._versions[:first]
+            if clause.sign.startswith((">", "!")):
+                admitted += self._versions[last:]
         for version in self._versions[first:last]:
             if contains(text, version, pre=True):
-                yield version
+                admitted.append(version)
+        return frozenset(admitted)
+
+    def _near(self, clause: _PlainClause) -> tuple[int, int]:
+        """Return the range of the versions for which more than the order of releases counts.
+
+        These have the release of the bound, or the part of it that ==2.15.* and ~=2.15.1 name.
+        Rules for pre-releases, post-releases and local versions concern no other release.
+        """
+        sign, bound, length = clause
+        if sign == "~=":
+            length -= 1
+        elif not sign.endswith("*"):
+            release = (0, bound.release)
+            return bisect_left(self._releases, release), bisect_right(self._releases, release)
+        prefix = (bound.release + (0,) * length)[:length]
+        following = (*prefix[:-1], prefix[-1] + 1)
+        first = bisect_left(self._releases, (0, _without_trailing_zeros(prefix)))
+        return first, bisect_left(self._releases, (0, following))
 
 
 # ---- requirements -------------------------------------------------------------------------------

@@ -333,9 +333,12 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self.widening.try_prereleases(name, ranges)
         candidates: Sequence[Candidate] = self.store.candidates(name)
         matches = candidates
-        for specifier in ranges:
-            versions = self.store.admitted_versions(name, specifier)
-            matches = [match for match in matches if match.version in versions]
+        if ranges:
+            sets = [self.store.admitted_versions(name, specifier) for specifier in ranges]
+            versions = sets[0].intersection(*sets[1:])
+            matches = ()
+            if versions:
+                matches = [match for match in candidates if match.version in versions]
         if not matches:
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
