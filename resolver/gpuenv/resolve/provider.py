@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 
 from resolvelib import AbstractProvider
 from resolvelib.structs import RequirementInformation
@@ -543,6 +544,7 @@ def _without_waiting(identifiers: list[Identifier]) -> list[Identifier]:
     return [identifier for identifier in identifiers if identifier not in waiting]
 
 
+@cache  # the order of decisions depends on it in every round
 def _has_bound(specifier: str) -> bool:
     """Return whether a specifier set limits versions upwards: <, <=, ~= or ==."""
     return any(clause[:1] in "<~=" for clause in specifier.split(",") if clause)

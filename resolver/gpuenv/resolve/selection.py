@@ -7,6 +7,7 @@ if no final release is left. A yanked release is taken if they pin it and nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TypeVar
 
 from ..errors import InputError
@@ -55,6 +56,7 @@ def is_exact(specifier: str) -> bool:
     return specifier.startswith("==") and "*" not in specifier
 
 
+@cache  # the order of decisions depends on it in every round
 def is_pinned(specifier: str) -> bool:
     """Return whether a specifier set has a clause for one version: ==2.15.0 or ===x."""
     for clause in specifier.split(","):
@@ -64,6 +66,7 @@ def is_pinned(specifier: str) -> bool:
     return False
 
 
+@cache
 def names_prerelease(specifier: str) -> bool:
     """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440)."""
     # a, b, c, rc, dev, pre: to look for their letters is cheaper than to parse.
