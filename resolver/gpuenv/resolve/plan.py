@@ -272,7 +272,7 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
     for root in solution.roots:
         if isinstance(root, FrameworkRequirement):
             skipped += finder.of_framework(root, solution.variants[root.identifier])
-        elif isinstance(root, PackageRequirement) and root.url is None:
+        elif isinstance(root, PackageRequirement):
             skipped += finder.of_package(root, solution.pinned[root.name])
     return tuple(dict.fromkeys(skipped))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import Reason, UnusableFileError
+from ..index.protocol import DIRECT_URL
 from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag
 from .candidates import CandidateStore
@@ -78,6 +79,8 @@ class Skipped:
     def of_package(self, root: PackageRequirement, chosen: Candidate) -> Iterator[Rejection]:
         """Yield the better releases of a package in the range of the request."""
         store = self._store
+        if chosen.wheel.index == DIRECT_URL:
+            return  # no index is asked for its name
         if not store.on_path(root.name):
             for candidate in self._provider.admitted(root):
                 if candidate.wheel is chosen.wheel:
