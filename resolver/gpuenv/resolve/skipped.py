@@ -69,8 +69,11 @@ class Skipped:
         for root in roots:
             self._note("", "the request", root)
         for node in nodes:
+            is_framework = isinstance(node, Variant) or self._store.on_path(node.name)
             for requirement in provider.requirements_of(node):
-                self._note(node.wheel.name, node.label, requirement)
+                # The CUDA libraries follow the frameworks, and not the other way round.
+                if is_framework or not isinstance(requirement, AgreementRequirement):
+                    self._note(node.wheel.name, node.label, requirement)
 
     def _note(self, name: str, label: str, requirement: NodeRequirement) -> None:
         key = _key(requirement)
@@ -120,8 +123,8 @@ class Skipped:
         """Yield the first requirement that excludes a release: on it, or its own."""
         contains = self._store.environment.contains
         own_name = release.wheel.name
-        for _, label, requirement in self._requirements.get(own_name, ()):
-            if not isinstance(requirement, PackageRequirement):
+        for name, label, requirement in self._requirements.get(own_name, ()):
+            if name == own_name or not isinstance(requirement, PackageRequirement):
                 continue
             if not contains(requirement.specifier, release.version, True):
                 have = f"{own_name} {release.version}"
