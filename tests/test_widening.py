@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuenv.errors import NoSolutionError, PackageIndexError
+from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
 from gpuenv.index.snapshot import Snapshot
 from gpuenv.model import Host, Plan, Python, Request
@@ -38,12 +38,15 @@ LIVE: dict[str, Any] = {
 
 
 class Live(Universe):
-    """A live index; `up` says whether it answers."""
+    """A live index; `up` says whether it answers, `cached` which pages it has offline."""
 
     label = "live"
     up = True
+    cached: frozenset[str] | None = None
 
     def has(self, name: str) -> bool:
+        if self.cached is not None and name in SNAPSHOT and name not in self.cached:
+            raise OfflineError("its page is not in the cache and --offline is on")
         self.asked.append(name)
         if not self.up and name in SNAPSHOT:
             raise PackageIndexError("the index does not answer")
@@ -51,11 +54,12 @@ class Live(Universe):
 
 
 def solve(
-    *requires: str, up: bool = True, offline: bool = False, **fields: Any
+    *requires: str, up: bool = True, cached: frozenset[str] | None = None, **fields: Any
 ) -> tuple[Plan, set[str]]:
     """The plan, and the names of the snapshot that the live index was asked for."""
     live = Live(LIVE)
-    live.up = up
+    live.up, live.cached = up, cached
+    offline = cached is not None
     index = MultiIndex(default=live, snapshot=Universe(SNAPSHOT), offline=offline)
     request = Request(requirements=requires, **fields)
     plan = solver.solve(
@@ -118,8 +122,13 @@ def test_and_an_error_where_there_is_none() -> None:
 
 
 def test_offline_the_snapshot_is_all_there_is() -> None:
-    plan, asked = solve("app", offline=True)
+    plan, asked = solve("app", cached=frozenset())
     assert (versions(plan), asked) == ({"app": "1.0", "np": "2.0"}, set())
+
+
+def test_offline_the_pages_in_the_cache_are_used() -> None:
+    plan, asked = solve("app", cached=frozenset({"np"}))
+    assert (versions(plan), asked) == ({"app": "2.0", "np": "1.19"}, {"np"})
 
 
 class Part(Universe):

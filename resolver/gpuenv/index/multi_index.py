@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, OfflineError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .protocol import DIRECT_URL, Index, Source
@@ -99,7 +99,7 @@ class MultiIndex(Index):
         snapshot: the shipped part of the default index.
         extra: the extra indexes.
         direct: reads the files that requirements name by URL.
-        offline: the default index may not be asked for more than the snapshot has.
+        offline: nothing is requested in the background.
     """
 
     def __init__(
@@ -148,14 +148,18 @@ class MultiIndex(Index):
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
 
         Returns:
-            Whether the name was bound anew.
+            Whether the name was bound anew. Offline, it is if the cache has the package's page.
 
         Raises:
             PackageIndexError: the index failed.
         """
-        if self._offline or self._default is None or self.label(name) != SNAPSHOT:
+        if self._default is None or not self.at_hand(name):
             return False
-        if not self._default.has(name):
+        try:
+            there = self._default.has(name)
+        except OfflineError:  # an earlier solve left no page in the cache
+            return False
+        if not there:
             return False
         self._bindings[name] = (self._default.label, self._default)
         return True
@@ -202,7 +206,7 @@ class MultiIndex(Index):
     def left_out(self, name: str) -> Sequence[str]:
         """Implement Index.left_out: releases of the default index that the snapshot lacks."""
         label, index = self._bind(name)
-        if index is None or label != SNAPSHOT or self._offline:
+        if index is None or label != SNAPSHOT:
             return ()
         return index.left_out(name)
 
