@@ -61,7 +61,7 @@ def violations(lock: str, requirements: Sequence[str], python: str, metadata: st
     found = list(_requirement_faults(roots, pins, python))
     for release in releases:
         found += _target_faults(release, python)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def versions(lock: str) -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""scripts/check_lock.py finds what is wrong with a lock, from METADATA alone."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# name -> the file name and the METADATA of its wheel
+WHEELS = {
+    "app": ("app-2.0-py3-none-any.whl", 'Requires-Dist: lib>=1.5\nRequires-Dist: fast; extra=="x"'),
+    "lib": ("lib-1.5-cp312-cp312-manylinux_2_17_x86_64.whl", "Requires-Python: >=3.11"),
+    "fast": ("fast-1.0-py3-none-any.whl", 'Requires-Dist: win; sys_platform=="win32"'),
+}
+CHANGED = {
+    "old lib": ("lib", "lib-1.4-py3-none-any.whl", ""),
+    "new glibc": ("lib", "lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl", ""),
+    "other Python": ("lib", "lib-1.5-py3-none-any.whl", "Requires-Python: <3.12"),
+    "other marker": ("fast", "fast-1.0-py3-none-any.whl", 'Requires-Dist: win; os_name=="posix"'),
+}
+CASES = [
+    ("app[x]", "", []),
+    ("app", "", ["nothing requires fast"]),
+    ("app[x]>2", "", ["the request needs app[x]>2, pinned is 2.0"]),
+    ("app[x]", "old lib", ["app 2.0 needs lib>=1.5, pinned is 1.4"]),
+    (
+        "app[x]",
+        "new glibc",
+        ["lib-1.5-cp312-cp312-manylinux_2_40_x86_64.whl does not fit the target"],
+    ),
+    ("app[x]", "other Python", ["lib 1.5 is for Python <3.12"]),
+    ("app[x]", "other marker", ['fast 1.0 needs win; os_name == "posix", which is not pinned']),
+]
+
+
+@pytest.fixture(scope="module")
+def check_lock() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_lock", ROOT / "scripts" / "check_lock.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("requirement", "change", "expected"), CASES)
+def test_what_is_wrong_with_a_lock(
+    requirement: str, change: str, expected: list[str], check_lock: ModuleType, tmp_path: Path
+) -> None:
+    wheels = dict(WHEELS)
+    if change:
+        name, filename, metadata = CHANGED[change]
+        wheels[name] = (filename, metadata)
+    rows = ['lock-version = "1.0"']
+    for name, (filename, metadata) in wheels.items():
+        version = filename.split("-")[1]
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}\n"
+        (tmp_path / name).write_text(text, encoding="ascii")  # the name stands for the sha256
+        rows += ["[[packages]]", f'name = "{name}"', f'version = "{version}"']
+        rows += ["[[packages.wheels]]", f'name = "{filename}"', f'hashes.sha256 = "{name}"']
+    lock = tmp_path / "pylock.toml"
+    lock.write_text("\n".join(rows), encoding="ascii")
+    assert check_lock.violations(str(lock), [requirement], "3.12", str(tmp_path)) == expected
