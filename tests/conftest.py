@@ -68,6 +68,11 @@ def _no_process_outlives_the_session() -> Iterator[None]:
     assert not left, f"processes outlive the session: {left}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["GPUENV_CACHE_DIR"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def server() -> Iterator[IndexServer]:
     with IndexServer() as one:

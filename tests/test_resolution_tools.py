@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -18,6 +18,7 @@ import pytest
 from packaging.version import Version
 from uv import find_uv_bin
 
+from conftest import MadeOnce
 from gpuenv.errors import NoSolutionError
 from index_server import IndexServer
 from test_resolution import CASES, packages_at, solved, versions
@@ -36,6 +37,8 @@ for job in json.load(open(sys.argv[1])):
     print(json.dumps({"id": job["id"], "status": status}), file=sys.stderr)
 """
 TODAY = [case for case in CASES if "target" not in case]
+CHUNK = 20  # cases
+PipPins = Callable[[dict[str, Any]], dict[str, str] | None]
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +77,22 @@ def put(case: dict[str, Any], server: IndexServer, folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def by_pip(
-    servers: dict[str, IndexServer], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, str] | None]:
-    """{case: its pins}, None where pip refuses."""
-    return ask_pip(
-        TODAY, [server_of(case, servers) for case in TODAY], tmp_path_factory.mktemp("pip")
-    )
+def by_pip(servers: dict[str, IndexServer], made_once: MadeOnce) -> PipPins:
+    """The pins of a case, None where pip refuses. One process resolves CHUNK cases, for all workers."""
+
+    def pins_of(case: dict[str, Any]) -> dict[str, str] | None:
+        number = TODAY.index(case) // CHUNK
+        chunk = TODAY[number * CHUNK : (number + 1) * CHUNK]
+
+        def ask(folder: Path) -> None:
+            found = ask_pip(chunk, [server_of(one, servers) for one in chunk], folder)
+            (folder / "pins.json").write_text(json.dumps(found))
+
+        answers = json.loads((made_once(f"pip-{number}", ask) / "pins.json").read_text())
+        pins_of_case: dict[str, str] | None = answers[case["id"]]
+        return pins_of_case
+
+    return pins_of
 
 
 def ask_pip(
@@ -135,10 +147,8 @@ def pins(report: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", TODAY, ids=[case["id"] for case in TODAY])
-def test_pip_resolves_the_same(
-    case: dict[str, Any], by_pip: dict[str, dict[str, str] | None]
-) -> None:
-    found = by_pip[case["id"]]
+def test_pip_resolves_the_same(case: dict[str, Any], by_pip: PipPins) -> None:
+    found = by_pip(case)
     if "pip" in case:
         assert found != case.get("pins")  # a difference that is settled, and still there
         return

@@ -1,5 +1,6 @@
 """The live index is asked for releases that the snapshot leaves out, and for nothing else."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError
 from gpuenv.index.multi_index import MultiIndex
 from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Host, Plan, Python, Request
+from gpuenv.model import Host, Plan, Python, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, version_key
 from gpuenv.resolve import solver
 from gpuenv.resolve.selection import can_be
@@ -33,16 +34,26 @@ LIVE: dict[str, Any] = {
     "narrow": {"1.0": {"requires": ["mid<1.20", "mid>1.15"]}},
     "clash": {"1.0": {"requires": ["mid<1.20"]}, "0.5": {}},
     "torchy": {"1.0": {"requires": ["torch<2"]}, "0.5": {"requires": ["torch"]}},
+    "pair": {"1.0": {"requires": ["np==1.26"]}, "2.0": {"requires": ["np==1.19"]}},
     "oldy": {"1.0": {"requires": ["old"]}, "0.5": {}},
 }
 
 
 class Live(Universe):
-    """A live index; `up` says whether it answers, `cached` which pages it has offline."""
+    """A live index; `up` says whether it answers, `cached` which pages it has offline.
+
+    `without_metadata` has the releases whose dependencies the cache lacks.
+    """
 
     label = "live"
     up = True
     cached: frozenset[str] | None = None
+    without_metadata: Collection[str] = ()
+
+    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
+        if f"{wheel.name}-{wheel.version}" in self.without_metadata:
+            raise OfflineError(f"the dependencies of {wheel.filename} are not in the cache")
+        return super().dependencies(wheel)
 
     def has(self, name: str) -> bool:
         if self.cached is not None and name in SNAPSHOT and name not in self.cached:
@@ -54,11 +65,15 @@ class Live(Universe):
 
 
 def solve(
-    *requires: str, up: bool = True, cached: frozenset[str] | None = None, **fields: Any
+    *requires: str,
+    up: bool = True,
+    cached: frozenset[str] | None = None,
+    without_metadata: Collection[str] = (),
+    **fields: Any,
 ) -> tuple[Plan, set[str]]:
     """The plan, and the names of the snapshot that the live index was asked for."""
     live = Live(LIVE)
-    live.up, live.cached = up, cached
+    live.up, live.cached, live.without_metadata = up, cached, without_metadata
     offline = cached is not None
     index = MultiIndex(default=live, snapshot=Universe(SNAPSHOT), offline=offline)
     request = Request(requirements=requires, **fields)
@@ -126,9 +141,30 @@ def test_offline_the_snapshot_is_all_there_is() -> None:
     assert (versions(plan), asked) == ({"app": "1.0", "np": "2.0"}, set())
 
 
+def test_offline_a_page_that_is_missing_is_no_refusal() -> None:
+    with pytest.raises(OfflineError, match="its page is not in the cache"):
+        solve("np==1.19", cached=frozenset())
+
+
 def test_offline_the_pages_in_the_cache_are_used() -> None:
     plan, asked = solve("app", cached=frozenset({"np"}))
     assert (versions(plan), asked) == ({"app": "2.0", "np": "1.19"}, {"np"})
+
+
+def test_offline_a_release_without_metadata_in_the_cache_is_passed_over() -> None:
+    plan, _ = solve("np<1.20", cached=frozenset({"np"}), without_metadata={"np-1.19"})
+    assert versions(plan) == {"np": "1.14"}
+    assert [(one.version, one.reasons[0].code) for one in plan.skipped] == [
+        ("1.19", "not-cached")
+    ]
+    with pytest.raises(OfflineError, match="dependencies of np"):
+        solve("np==1.19", cached=frozenset({"np"}), without_metadata={"np-1.19"})
+
+
+def test_offline_the_snapshot_has_the_metadata_of_its_files() -> None:
+    unknown = {f"np-{version}" for version in LIVE["np"]}
+    plan, asked = solve("pair", cached=frozenset({"np"}), without_metadata=unknown)
+    assert (versions(plan), asked) == ({"pair": "1.0", "np": "1.26"}, {"np"})
 
 
 class Part(Universe):

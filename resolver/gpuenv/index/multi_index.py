@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, OfflineError
+from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .protocol import DIRECT_URL, Index, Source
@@ -113,6 +113,8 @@ class MultiIndex(Index):
         offline: bool = False,
     ) -> None:
         self._default, self._direct, self._offline = default, direct, offline
+        self._snapshot = snapshot
+        self._shipped: dict[str, dict[str | None, Wheel]] = {}  # {name: {sha256: the file}}
         self._local: list[tuple[str, Index]] = []
         if find_links is not None:
             self._local.append((find_links.label, find_links))
@@ -148,18 +150,15 @@ class MultiIndex(Index):
         """Bind a name of the snapshot to the default index, for releases that the snapshot lacks.
 
         Returns:
-            Whether the name was bound anew. Offline, it is if the cache has the package's page.
+            Whether the name was bound anew.
 
         Raises:
+            OfflineError: the package's page is not in the cache.
             PackageIndexError: the index failed.
         """
         if self._default is None or not self.at_hand(name):
             return False
-        try:
-            there = self._default.has(name)
-        except OfflineError:  # an earlier solve left no page in the cache
-            return False
-        if not there:
+        if not self._default.has(name):
             return False
         self._bindings[name] = (self._default.label, self._default)
         return True
@@ -212,16 +211,31 @@ class MultiIndex(Index):
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Implement Index.dependencies. A running prefetch continues with them."""
+        dependencies = self._read_dependencies(wheel)
+        if self._prefetcher is not None:
+            self._prefetcher.follow(dependencies)
+        return dependencies
+
+    def _read_dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         index = self._index_of(wheel)
         if index is None:
             raise InputError(
                 f"{wheel.name} was not found on any index, "
                 f"so the dependencies of {wheel.filename} are not known"
             )
-        dependencies = index.dependencies(wheel)
-        if self._prefetcher is not None:
-            self._prefetcher.follow(dependencies)
-        return dependencies
+        if self._snapshot is not None and index is not self._snapshot:
+            shipped = self._shipped_file(wheel, self._snapshot)
+            if shipped is not None:
+                return self._snapshot.dependencies(shipped)
+        return index.dependencies(wheel)
+
+    def _shipped_file(self, wheel: Wheel, snapshot: Index) -> Wheel | None:
+        """Return the snapshot's entry of a file, which has the dependencies of the same content."""
+        name = wheel.name
+        if name not in self._shipped:
+            files = snapshot.wheels(name) if snapshot.has(name) else ()
+            self._shipped[name] = {file.sha256: file for file in files}
+        return self._shipped[name].get(wheel.sha256)
 
     def request_dependencies(self, wheels: Sequence[Wheel]) -> None:
         """Implement Index.request_dependencies, if a prefetch is running."""
@@ -231,7 +245,7 @@ class MultiIndex(Index):
         for wheel in wheels:
             index = self._index_of(wheel)
             if index is not None and not self.at_hand(wheel.name):
-                jobs.append(partial(index.dependencies, wheel))
+                jobs.append(partial(self._read_dependencies, wheel))
         self._prefetcher.request(jobs)
 
     def requires_python(self, wheel: Wheel) -> str | None:

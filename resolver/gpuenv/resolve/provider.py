@@ -8,7 +8,7 @@ from functools import cache
 from resolvelib import AbstractProvider
 from resolvelib.structs import RequirementInformation
 
-from ..errors import Reason, UnusableFileError
+from ..errors import OfflineError, Reason, UnusableFileError
 from ..model import Requirement
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
@@ -36,7 +36,7 @@ from .graph import (
     Variant,
 )
 from .learning import ConflictError, Nogoods, Pins
-from .release_facts import ReleaseFacts, is_refused, python_text
+from .release_facts import ReleaseFacts, is_refused, not_cached, python_text
 from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned
 from .widening import Widening
 
@@ -439,7 +439,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
         Raises:
             PackageIndexError: an index failed. A file that cannot be used (UnusableFileError)
-                gives a requirement that nothing fulfils instead.
+                or that is not in the cache (OfflineError) gives a requirement that nothing fulfils
+                instead.
         """
         if candidate not in self._requirements:
             if isinstance(candidate, Candidate):
@@ -488,6 +489,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             dependencies = self.store.index.dependencies(candidate.wheel)
         except UnusableFileError as error:
             yield HostRequirement(FILE_FACT, (error.reason,))
+            return
+        except OfflineError as error:
+            self.widening.offline.append(error)
+            yield HostRequirement(FILE_FACT, (not_cached(candidate.wheel),))
             return
         if not candidate.extras:
             yield from self._python_requirement(candidate)

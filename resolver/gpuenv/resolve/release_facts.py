@@ -11,7 +11,7 @@ from ..compat import evaluate
 from ..compat.evaluate import Facts, is_doubt
 from ..compat.extensions import FRAMEWORK, abi_text, release_of
 from ..errors import Reason
-from ..model import Build, Host, show_pair
+from ..model import Build, Host, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore
 from .graph import (
@@ -230,6 +230,12 @@ def is_refused(reasons: Sequence[Reason], *, lenient: bool) -> bool:
 def python_text(host: Host) -> str:
     """Return "Python 3.12.3", or "Python 3.12" if the host does not tell the full version."""
     return f"Python {host.python.full_version or show_pair(host.python.version)}"
+
+
+def not_cached(wheel: Wheel) -> Reason:
+    """Return the reason against a file whose dependencies are not known offline."""
+    have = "not in the cache, and --offline is on"
+    return Reason(code="not-cached", subject=wheel.filename, need="its dependencies", have=have)
 
 
 def _packages(variant: Variant) -> Iterator[PackageRequirement]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..errors import Reason, UnusableFileError
+from ..errors import OfflineError, Reason, UnusableFileError
 from ..index.protocol import DIRECT_URL
 from ..model import Build, Rejection
 from ..requirements.target import interpreter_tag
@@ -13,13 +13,14 @@ from .graph import (
     AgreementRequirement,
     Candidate,
     FrameworkRequirement,
+    HostRequirement,
     NodeRequirement,
     PackageRequirement,
     Release,
     Variant,
 )
 from .provider import Provider
-from .release_facts import ReleaseFacts
+from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
 
 
@@ -32,6 +33,8 @@ def reasons_against(
         dependencies = store.index.dependencies(release.wheel)
     except UnusableFileError as error:
         return (*reasons, error.reason)
+    except OfflineError:
+        return (*reasons, not_cached(release.wheel))
     environment = store.environment
     for dependency in dependencies:
         if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
@@ -131,6 +134,9 @@ class Skipped:
                 yield Reason(code="conflict", subject=label, need=str(requirement), have=have)
                 return
         for needed in self._provider.requirements_of(release):
+            if isinstance(needed, HostRequirement) and self._provider.is_blocked(needed):
+                yield from needed.reasons
+                return
             for name, label, requirement in self._requirements.get(_key(needed), ()):
                 if name != own_name and self._exclude(needed, requirement):
                     have = f"{requirement}, which {label} needs"

@@ -176,8 +176,9 @@ class _Question:
         except ImpossibleError as error:
             self.causes = error.causes
             self.index_doubts = tuple(widening.doubts())
-            if widening.failures and not self._is_stack_impossible():
-                raise next(iter(widening.failures.values())) from None
+            failures = [*widening.failures.values(), *widening.offline]
+            if failures and not self._is_stack_impossible():
+                raise failures[0] from None
             return None
         strict = self._provider(widening, lenient=False)
         if any(strict.is_refused(node) for node in nodes if not isinstance(node, Token)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..errors import PackageIndexError, Reason
+from ..errors import OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
 from .candidates import CandidateStore
 from .graph import Candidate
@@ -23,6 +23,7 @@ class Widening:
         failures: the errors of an index that did not answer. For the names of the user's own
             requirements the error is raised, if the data does not have all of their releases; for
             other names a solution may exist without.
+        offline: what is not in the cache. A solution may exist without.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Widening:
         self._compared: set[tuple[str, ...]] = set()
         self.asked: set[str] = set()
         self.failures: dict[str, PackageIndexError] = {}
+        self.offline: list[OfflineError] = []
 
     def try_for(self, name: str, specifiers: Sequence[str]) -> None:
         """Ask for releases of a name of which no known release is in the ranges.
@@ -138,6 +140,9 @@ class Widening:
         self.asked.add(name)
         try:
             has_more = self._widen(name)
+        except OfflineError as error:
+            self.offline.append(error)
+            return
         except PackageIndexError as error:
             if required:
                 raise
