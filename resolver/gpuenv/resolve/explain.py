@@ -150,11 +150,13 @@ def _reasons_against_all(question: Question, releases: Iterable[Release]) -> Ite
 
     If one release has nothing against it, the host is not what prevents the solution.
     """
-    store, facts = question.store, question.facts
-    reasons = [reasons_against(store, facts, release) for release in releases]
-    if all(reasons):
-        for against in reasons:
-            yield from against
+    reasons: list[Reason] = []
+    for release in releases:
+        against = reasons_against(question.store, question.facts, release)
+        if not against:
+            return
+        reasons += against
+    yield from reasons
 
 
 def missing_release_reasons(
