@@ -10,7 +10,8 @@ python3 -m venv .venv
 types=$!
 status=0
 .venv/bin/ruff check resolver scripts tests || status=$?
-# worksteal gives each worker neighboring tests, which share the fixtures of their module.
-.venv/bin/python -m pytest -n auto --dist worksteal "$@" || status=$?
+# Many tests wait for a child process, so two workers for each core keep the cores busy. worksteal
+# gives each worker neighboring tests, which share the fixtures of their module.
+.venv/bin/python -m pytest -n "$((2 * $(nproc)))" --dist worksteal "$@" || status=$?
 wait "$types" || status=$?
 exit "$status"
