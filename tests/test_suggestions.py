@@ -143,3 +143,11 @@ def test_what_a_change_gives(
 ) -> None:
     plan = PLAN.replace(choices=choices, request=Request(requirements=requirements))
     assert result_text(plan) == text
+
+
+def test_source_distributions_are_offered_where_they_help() -> None:
+    def solve(request: Request, host: Host) -> Plan | None:
+        return PLAN if request.allow_sdist == ("a",) else None
+
+    assert changes("only-sdist", solve) == ["--allow-sdist a"]
+    assert changes("only-sdist", lambda request, host: None) == []

@@ -101,19 +101,20 @@ def smallest_changes(
             touch each group.
         reasons: why the request fails. Some say that no change of the host can help.
     """
-    codes = {reason.code for reason in reasons}
-    return islice(_all_changes(alternatives, trials, groups, codes), MAX_CHANGES)
+    return islice(_all_changes(alternatives, trials, groups, list(reasons)), MAX_CHANGES)
 
 
 def _all_changes(
-    alternatives: Alternatives, trials: Trials, groups: Sequence[Roots], codes: set[str]
+    alternatives: Alternatives, trials: Trials, groups: Sequence[Roots], reasons: Sequence[Reason]
 ) -> Iterator[Change]:
     request = alternatives.request
+    codes = {reason.code for reason in reasons}
     places = _places_of_groups(alternatives, groups)
     alternatives.parts = _parts(request, places)
     if request.default_index_only:
         changed = request.replace(default_index_only=False)
         yield from _offer(alternatives, "leave out --default-index-only", changed)
+    yield from _with_sdists(alternatives, reasons)
     edits = _helpful_edits(alternatives, trials, places)
     yield from _edited(alternatives, [chosen for chosen in edits if not _removes_text(chosen)])
     for text in request.constraints[:MAX_CHANGES]:
@@ -200,6 +201,17 @@ def _offer(alternatives: Alternatives, text: str, request: Request) -> Iterator[
     plan = alternatives.plan_for(request)
     if plan is not None:
         yield Change(change=text, gives=result_text(plan))
+
+
+def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
+    """Yield that source distributions of the packages without a wheel help, if they do."""
+    only_sdist = [reason.subject for reason in reasons if reason.code == "only-sdist"]
+    names = list(dict.fromkeys(parse_requirement(subject).name for subject in only_sdist))
+    if names:
+        request = alternatives.request
+        changed = request.replace(allow_sdist=(*request.allow_sdist, *names))
+        text = " and ".join(f"--allow-sdist {name}" for name in names)
+        yield from _offer(alternatives, text, changed)
 
 
 def _helpful_edits(
