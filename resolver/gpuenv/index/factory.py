@@ -112,10 +112,9 @@ def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: 
     Raises:
         InputError: it is another URL, or the folder does not exist.
     """
-    from .find_links import FindLinks
-    from .live import SimpleIndex
-
     if url.startswith("file://"):
+        from .find_links import FindLinks
+
         return FindLinks(
             [url],
             transport=transport,
@@ -124,6 +123,8 @@ def open_index(url: str, options: IndexOptions, *, transport: Transport, cache: 
             refresh=options.refresh,
             index=url,
         )
+    from .live import SimpleIndex
+
     return SimpleIndex(
         url,
         transport=transport,

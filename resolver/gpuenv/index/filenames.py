@@ -10,13 +10,6 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
-
 from ..errors import InputError
 from ..requirements.versions import contains, normalize_name
 
@@ -51,6 +44,13 @@ def identify(filename: str) -> tuple[str, str] | None:
 def _identify_with_packaging(filename: str) -> tuple[str, str] | None:
     if not filename.isprintable() or "/" in filename or "\\" in filename:
         return None
+    from packaging.utils import (  # heavy
+        InvalidSdistFilename,
+        InvalidWheelFilename,
+        parse_sdist_filename,
+        parse_wheel_filename,
+    )
+
     try:
         if filename.endswith(".whl"):
             name, version, _, _ = parse_wheel_filename(filename)

@@ -1,34 +1,22 @@
-"""HTTP for the index modules: time-outs, retries, credentials and one kind of error.
-
-`requests` reads proxies, ~/.netrc and REQUESTS_CA_BUNDLE from the environment. Where the latter is
-not set, the CA bundle that pip is configured with or SSL_CERT_FILE is used.
-"""
+"""HTTP for the index modules: time-outs, retries, credentials and one kind of error."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
-
-import requests
-import urllib3
-from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
-from urllib3.util.ssl_ import create_urllib3_context
 
 from ..errors import PackageIndexError
 from ..model import Value
 from .urls import redact_url, split_credentials
 
-if TYPE_CHECKING:  # these types exist in the stubs only
-    from requests.adapters import _HostParams, _PoolKwargs
+if TYPE_CHECKING:  # a solve that needs no network does not load requests
+    import requests
 
 MAX_TRIES = 3
 BACK_OFF = 0.2  # seconds before the second try; doubled before each later one
@@ -44,7 +32,6 @@ _T = TypeVar("_T")
 _CHUNK = 1 << 16
 _DOWNLOAD_CHUNK = 1 << 20
 _RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
-_HOSTS, _CONNECTIONS_PER_HOST = 8, 32
 _HINT = "check the URL and the network, or use --offline to solve from the snapshot and the cache"
 
 
@@ -180,12 +167,9 @@ class Transport:
     def _get_session(self) -> requests.Session:
         with self._lock:
             if self._session is None:
-                self._session = requests.Session()
-                for scheme in ("http://", "https://"):
-                    self._session.mount(scheme, _SharedContextAdapter())
-                self._session.headers["User-Agent"] = "gpuenv"
-                # requests prefers REQUESTS_CA_BUNDLE to this setting.
-                self._session.verify = self._cert or os.environ.get("SSL_CERT_FILE") or True
+                from .http_session import open_session
+
+                self._session = open_session(self._cert)
             return self._session
 
     def _find_credentials(self, url: str) -> tuple[str, str] | None:
@@ -215,8 +199,10 @@ class Transport:
                 break
             except _RetryableError as error:
                 problem, delay = str(error), error.delay
-            except (requests.RequestException, OSError) as error:
-                problem, retryable = _describe_failure(error, self.timeout)
+            except OSError as error:  # those of requests, too
+                from .http_session import describe_failure
+
+                problem, retryable = describe_failure(error, self.timeout)
                 if not retryable:
                     break
             if attempt < MAX_TRIES:
@@ -270,143 +256,9 @@ def _parse_retry_after(text: str | None) -> float | None:
         return None
     if text.strip().isdigit():
         return float(text)
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:
         return None
-
-
-# ---- failures ------------------------------------------------------------------------------------
-
-
-def _describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[str, bool]:
-    """Return (what to tell the user, whether another try may help).
-
-    Time-outs are not retried: they have waited long enough.
-    """
-    connect_timeout, read_timeout = timeout
-    kinds = requests.exceptions
-    causes = list(_causes(error))
-    detail = _system_message(causes)
-    if any(isinstance(c, (kinds.ReadTimeout, urllib3.exceptions.ReadTimeoutError)) for c in causes):
-        problem, retryable = f"sent nothing for {read_timeout:g} s", False
-    elif isinstance(error, kinds.ConnectTimeout):
-        problem, retryable = f"accepted no connection within {connect_timeout:g} s", False
-    elif isinstance(error, kinds.SSLError):
-        verdict = _certificate_message(causes) or detail or "the TLS handshake failed"
-        problem, retryable = f"cannot be trusted: {verdict}", False
-    elif isinstance(error, kinds.ChunkedEncodingError):
-        problem, retryable = "closed the connection before the response was complete", True
-    elif isinstance(error, kinds.ContentDecodingError):
-        problem, retryable = "sent a response that cannot be decoded", True
-    elif isinstance(error, kinds.ProxyError):
-        detail = detail or "it refused"
-        problem, retryable = f"cannot be reached through the proxy ({detail})", True
-    elif isinstance(error, kinds.ConnectionError):
-        detail = detail or "the connection was closed without a response"
-        problem, retryable = f"cannot be reached ({detail})", True
-    elif isinstance(error, kinds.RequestException):
-        problem, retryable = f"cannot be requested: {type(error).__name__}", False
-    else:  # an OSError of the disk, or a missing CA bundle
-        problem, retryable = f"cannot be requested: {' '.join(str(error).split())}", False
-    return problem, retryable
-
-
-def _system_message(causes: list[BaseException]) -> str:
-    """Return the operating system's message of the innermost error, "" without one."""
-    for cause in reversed(causes):
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-    return ""
-
-
-def _certificate_message(causes: list[BaseException]) -> str:
-    """Return why a certificate was refused, "" if that is not the reason."""
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_message:
-            return cause.verify_message
-    return ""
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and all errors that it wraps, outermost first.
-
-    requests keeps them in `args`, urllib3 in `reason` and `__cause__`.
-    """
-    seen: set[int] = set()
-    queue: list[object] = [error]
-    while queue:
-        cause = queue.pop(0)
-        if not isinstance(cause, BaseException) or id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
-        queue.extend(cause.args)
-        if isinstance(cause, urllib3.exceptions.MaxRetryError):
-            queue.append(cause.reason)
-        queue.extend((cause.__cause__, cause.__context__))
-
-
-# ---- TLS -----------------------------------------------------------------------------------------
-
-
-class _SharedContextAdapter(HTTPAdapter):
-    """An HTTPAdapter that reads a CA bundle once.
-
-    requests reads it for each host, which takes 30 ms and a megabyte each time. Certificates are
-    verified as HTTPAdapter does.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(pool_connections=_HOSTS, pool_maxsize=_CONNECTIONS_PER_HOST)
-        self._contexts: dict[str, ssl.SSLContext] = {}
-        self._contexts_lock = threading.Lock()
-
-    def build_connection_pool_key_attributes(
-        self,
-        request: requests.PreparedRequest,
-        verify: bool | str,
-        cert: str | tuple[str, str] | None = None,
-    ) -> tuple[_HostParams, _PoolKwargs]:
-        """Add the shared SSL context in place of the bundle's path."""
-        host, pool = super().build_connection_pool_key_attributes(request, verify, cert)
-        context = None
-        if host["scheme"] == "https":
-            context = self._context(verify)
-        if context is not None:
-            pool.pop("ca_certs", None)
-            pool.pop("ca_cert_dir", None)
-            pool["ssl_context"] = context
-        return host, pool
-
-    def cert_verify(
-        self,
-        conn: urllib3.HTTPConnectionPool,
-        url: str,
-        verify: bool | str,
-        cert: str | tuple[str, str] | None,
-    ) -> None:
-        """Keep urllib3 from loading the bundle into the shared context again."""
-        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
-        if not isinstance(conn, urllib3.HTTPSConnectionPool):
-            return
-        if conn.conn_kw.get("ssl_context") is not None:
-            conn.ca_certs = conn.ca_cert_dir = None
-
-    def _context(self, verify: bool | str) -> ssl.SSLContext | None:
-        """Return the context of a bundle (a file or a folder; True is the default one).
-
-        None if the bundle does not exist: requests then raises the error.
-        """
-        path = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
-        if not isinstance(path, str) or not os.path.exists(path):
-            return None
-        with self._contexts_lock:
-            if path not in self._contexts:
-                context = create_urllib3_context()
-                if os.path.isdir(path):
-                    context.load_verify_locations(capath=path)
-                else:
-                    context.load_verify_locations(cafile=path)
-                self._contexts[path] = context
-            return self._contexts[path]

@@ -20,16 +20,6 @@ from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from ..serialize import to_plain
 from .cache import Cache
-from .core_metadata import (
-    check_identity,
-    check_static,
-    parse_dependencies,
-    parse_fields,
-    parse_python_requirement,
-    read_local_metadata,
-    read_sdist_metadata,
-    read_wheel_metadata,
-)
 from .filenames import is_sdist
 from .http import GONE, OK, PARTIAL, Transport
 from .keyed_memo import KeyedMemo
@@ -74,16 +64,19 @@ class MetadataReader:
         cached = self._load(wheel)
         if cached is not None:
             return cached
-        fields = parse_fields(self._read(wheel))
+        content = self._read(wheel)
+        from . import core_metadata  # slow: it loads email, tarfile and packaging
+
+        fields = core_metadata.parse_fields(content)
         try:
-            check_identity(fields, wheel)
+            core_metadata.check_identity(fields, wheel)
             if is_sdist(wheel.filename):
-                check_static(fields, wheel)
-            dependencies = parse_dependencies(fields, wheel.filename)
+                core_metadata.check_static(fields, wheel)
+            dependencies = core_metadata.parse_dependencies(fields, wheel.filename)
         except UnusableFileError as error:
             self._store_refusal(wheel, error.reason)
             raise
-        self._requires_python[wheel.url] = parse_python_requirement(fields)
+        self._requires_python[wheel.url] = core_metadata.parse_python_requirement(fields)
         self._store(wheel, dependencies)
         return dependencies
 
@@ -128,6 +121,8 @@ class MetadataReader:
 
     def _read(self, wheel: Wheel) -> bytes:
         if wheel.url.startswith("file:"):
+            from .core_metadata import read_local_metadata
+
             return read_local_metadata(file_url_to_path(wheel.url))
         if self._offline:
             raise OfflineError(
@@ -143,6 +138,8 @@ class MetadataReader:
                 return metadata
         if is_sdist(wheel.filename):
             return self._download(wheel)
+        from .core_metadata import read_wheel_metadata
+
         try:
             remote = _RemoteFile(self._transport, wheel)
             self._sizes[wheel.url] = remote.length
@@ -167,6 +164,8 @@ class MetadataReader:
 
     def _download(self, wheel: Wheel) -> bytes:
         """Download the whole file and read its metadata."""
+        from .core_metadata import read_sdist_metadata, read_wheel_metadata
+
         with tempfile.TemporaryFile() as file:
             reply, digest = self._transport.download(wheel.url, wheel.filename, file)
             if reply.status != OK:

@@ -1,0 +1,170 @@
+"""What gpuenv sets up in `requests`: sessions with shared TLS contexts, and the text of its errors.
+
+`requests` reads proxies, ~/.netrc and REQUESTS_CA_BUNDLE from the environment. Where the latter is
+not set, the CA bundle that pip is configured with or SSL_CERT_FILE is used.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import requests
+import urllib3
+from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
+from urllib3.util.ssl_ import create_urllib3_context
+
+if TYPE_CHECKING:  # these types exist in the stubs only
+    from requests.adapters import _HostParams, _PoolKwargs
+
+_HOSTS, _CONNECTIONS_PER_HOST = 8, 32
+
+
+def open_session(cert: str | None) -> requests.Session:
+    """Return a session. `cert` is a CA bundle that is used unless REQUESTS_CA_BUNDLE is set."""
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _SharedContextAdapter())
+    session.headers["User-Agent"] = "gpuenv"
+    # requests prefers REQUESTS_CA_BUNDLE to this setting.
+    session.verify = cert or os.environ.get("SSL_CERT_FILE") or True
+    return session
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[str, bool]:
+    """Return (what to tell the user, whether another try may help).
+
+    Time-outs are not retried: they have waited long enough.
+    """
+    connect_timeout, read_timeout = timeout
+    kinds = requests.exceptions
+    causes = list(_causes(error))
+    detail = _system_message(causes)
+    if any(isinstance(c, (kinds.ReadTimeout, urllib3.exceptions.ReadTimeoutError)) for c in causes):
+        problem, retryable = f"sent nothing for {read_timeout:g} s", False
+    elif isinstance(error, kinds.ConnectTimeout):
+        problem, retryable = f"accepted no connection within {connect_timeout:g} s", False
+    elif isinstance(error, kinds.SSLError):
+        verdict = _certificate_message(causes) or detail or "the TLS handshake failed"
+        problem, retryable = f"cannot be trusted: {verdict}", False
+    elif isinstance(error, kinds.ChunkedEncodingError):
+        problem, retryable = "closed the connection before the response was complete", True
+    elif isinstance(error, kinds.ContentDecodingError):
+        problem, retryable = "sent a response that cannot be decoded", True
+    elif isinstance(error, kinds.ProxyError):
+        detail = detail or "it refused"
+        problem, retryable = f"cannot be reached through the proxy ({detail})", True
+    elif isinstance(error, kinds.ConnectionError):
+        detail = detail or "the connection was closed without a response"
+        problem, retryable = f"cannot be reached ({detail})", True
+    elif isinstance(error, kinds.RequestException):
+        problem, retryable = f"cannot be requested: {type(error).__name__}", False
+    else:  # an OSError of the disk, or a missing CA bundle
+        problem, retryable = f"cannot be requested: {' '.join(str(error).split())}", False
+    return problem, retryable
+
+
+def _system_message(causes: list[BaseException]) -> str:
+    """Return the operating system's message of the innermost error, "" without one."""
+    for cause in reversed(causes):
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+    return ""
+
+
+def _certificate_message(causes: list[BaseException]) -> str:
+    """Return why a certificate was refused, "" if that is not the reason."""
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_message:
+            return cause.verify_message
+    return ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all errors that it wraps, outermost first.
+
+    requests keeps them in `args`, urllib3 in `reason` and `__cause__`.
+    """
+    seen: set[int] = set()
+    queue: list[object] = [error]
+    while queue:
+        cause = queue.pop(0)
+        if not isinstance(cause, BaseException) or id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        queue.extend(cause.args)
+        if isinstance(cause, urllib3.exceptions.MaxRetryError):
+            queue.append(cause.reason)
+        queue.extend((cause.__cause__, cause.__context__))
+
+
+# ---- TLS -----------------------------------------------------------------------------------------
+
+
+class _SharedContextAdapter(HTTPAdapter):
+    """An HTTPAdapter that reads a CA bundle once.
+
+    requests reads it for each host, which takes 30 ms and a megabyte each time. Certificates are
+    verified as HTTPAdapter does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(pool_connections=_HOSTS, pool_maxsize=_CONNECTIONS_PER_HOST)
+        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts_lock = threading.Lock()
+
+    def build_connection_pool_key_attributes(
+        self,
+        request: requests.PreparedRequest,
+        verify: bool | str,
+        cert: str | tuple[str, str] | None = None,
+    ) -> tuple[_HostParams, _PoolKwargs]:
+        """Add the shared SSL context in place of the bundle's path."""
+        host, pool = super().build_connection_pool_key_attributes(request, verify, cert)
+        context = None
+        if host["scheme"] == "https":
+            context = self._context(verify)
+        if context is not None:
+            pool.pop("ca_certs", None)
+            pool.pop("ca_cert_dir", None)
+            pool["ssl_context"] = context
+        return host, pool
+
+    def cert_verify(
+        self,
+        conn: urllib3.HTTPConnectionPool,
+        url: str,
+        verify: bool | str,
+        cert: str | tuple[str, str] | None,
+    ) -> None:
+        """Keep urllib3 from loading the bundle into the shared context again."""
+        super().cert_verify(conn, url, verify, cert)  # type: ignore[no-untyped-call]
+        if not isinstance(conn, urllib3.HTTPSConnectionPool):
+            return
+        if conn.conn_kw.get("ssl_context") is not None:
+            conn.ca_certs = conn.ca_cert_dir = None
+
+    def _context(self, verify: bool | str) -> ssl.SSLContext | None:
+        """Return the context of a bundle (a file or a folder; True is the default one).
+
+        None if the bundle does not exist: requests then raises the error.
+        """
+        path = DEFAULT_CA_BUNDLE_PATH if verify is True else verify
+        if not isinstance(path, str) or not os.path.exists(path):
+            return None
+        with self._contexts_lock:
+            if path not in self._contexts:
+                context = create_urllib3_context()
+                if os.path.isdir(path):
+                    context.load_verify_locations(capath=path)
+                else:
+                    context.load_verify_locations(cafile=path)
+                self._contexts[path] = context
+            return self._contexts[path]
