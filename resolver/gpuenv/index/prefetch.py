@@ -49,6 +49,7 @@ class Prefetcher:
         self.threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._ranges: dict[str, list[str]] = {}  # the known specifiers of each package
+        self._undecided: set[str] = set()  # packages whose known ranges exclude each other
         self._at_urls: set[str] = set()  # packages that are taken from a URL, not from an index
         self._seen: set[tuple[str, tuple[str, ...], str]] = set()
         self._idle = 0  # threads that wait for a job
@@ -82,7 +83,7 @@ class Prefetcher:
     def _submit(self, requirement: Requirement) -> None:
         key = (requirement.name, requirement.extras, requirement.specifier)
         with self._lock:
-            if key in self._seen or self._stopped:
+            if key in self._seen or requirement.name in self._undecided or self._stopped:
                 return
             self._seen.add(key)
             self._start(lambda: self._prefetch(requirement.name, requirement.extras))
@@ -138,7 +139,11 @@ class Prefetcher:
             self.follow(dependencies, extras)
 
     def _likely_choice(self, name: str) -> Wheel | None:
-        """Return the wheel that is chosen if the known ranges are all that restricts a package."""
+        """Return the wheel that is chosen if the known ranges are all that restricts a package.
+
+        If none is in all ranges, some come from releases that are not chosen. Guesses about the
+        package end then: of thousands of wheels none would be found, for each further range.
+        """
         ranges = list(self._ranges[name])
         best: Wheel | None = None
         for wheel in self._index.wheels(name, self._environment):
@@ -148,6 +153,8 @@ class Prefetcher:
                 continue
             if best is None or self._rank(wheel) < self._rank(best):
                 best = wheel
+        if best is None:
+            self._undecided.add(name)
         return best
 
     def _is_eligible(self, wheel: Wheel, ranges: Sequence[str]) -> bool:
