@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLASSES = ("data-centre", "workstation", "geforce", "mining", "jetson", "desktop")
 MONTHS = tuple(f"{month:02}" for month in range(1, 13))
 KINDS = ("long-term", "production", "new-feature", "evaluation")
+OTHER_TABLES = ("slot", "bad", "bad_pair")  # of libraries.toml, compiled to another form
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.compat.architectures import parse_target  # noqa: E402
@@ -88,8 +89,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "slots": _slots(libraries),
         "bad": _bad(libraries, toolkits),
         "bad_pairs": _bad_pairs(libraries),
-        "extensions": _extensions(libraries),
-        "cxx11_abi": _cxx11_abi(libraries),
+        "rules": _rule_tables(libraries),
         "path": _path(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
@@ -270,27 +270,23 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
     return list(pairs.values())
 
 
-def _extensions(libraries: dict[str, Any]) -> list[str]:
-    """The extensions of torch whose local versions name a CUDA version."""
-    names: set[str] = set()
-    for row in libraries["extension"]:
-        _sourced(row)
-        _known_fields(row, "distributions source", "libraries.toml: extension")
-        names.update(row["distributions"])
-    return sorted(names)
+def _rule_tables(libraries: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The tables of libraries.toml that rules read as they are written."""
+    tables = {name: rows for name, rows in libraries.items() if name not in OTHER_TABLES}
+    for name, rows in tables.items():
+        for row in rows:
+            _check_rule_row(row, f"libraries.toml: {name}", type(rows[0].get("value")))
+    return tables
 
 
-def _cxx11_abi(libraries: dict[str, Any]) -> list[list[Any]]:
-    where = "libraries.toml: cxx11_abi"
-    rows: list[list[Any]] = []
-    for row in libraries["cxx11_abi"]:
-        _known_fields(row, "platforms versions variants value source", where)
-        if not set(row["platforms"]) <= set(PLATFORMS) or not isinstance(row["value"], bool):
-            raise DataError(f"{where}: platforms or value is wrong in {row}")
+def _check_rule_row(row: dict[str, Any], where: str, value_type: type) -> None:
+    _sourced(row)
+    _known_fields(row, "distributions platforms versions variants value source", where)
+    strange = set(row.get("platforms", ())) - set(PLATFORMS)
+    if strange or not isinstance(row.get("value"), value_type):
+        raise DataError(f"{where}: platforms or value is wrong in {row}")
+    if "versions" in row:
         _check_range(row["versions"], where)
-        variants = row.get("variants", [])
-        rows.append([row["platforms"], row["versions"], variants, row["value"], _sourced(row)])
-    return rows
 
 
 def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:

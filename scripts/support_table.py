@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,9 @@ from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # 
 from registry import write  # noqa: E402
 
 TABLE = ROOT / "docs" / "support.md"
-FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy", "onnxruntime")
+DESCRIPTIONS = sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
+# Those in the index snapshot: they have a field `since`.
+FRAMEWORKS = [path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())]
 PYTHONS = ("3.12", "3.11", "3.10", "3.9")
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (

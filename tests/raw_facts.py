@@ -44,7 +44,7 @@ def release(text: str) -> tuple[int, ...]:
 
 LIBRARIES, DRIVERS, TOOLKITS = toml("libraries.toml"), toml("drivers.toml"), toml("toolkits.toml")
 FRAMEWORKS: dict[str, dict[str, Any]] = {
-    path.stem: tomllib.loads(path.read_text(encoding="utf-8"))
+    path.stem: {"way": [], "scan": [], **tomllib.loads(path.read_text(encoding="utf-8"))}
     for path in sorted(DATA.glob("frameworks/*.toml"))
 }
 SCOPES = [

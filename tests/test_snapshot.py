@@ -125,7 +125,10 @@ def roots(platform: str) -> dict[tuple[str, tuple[str, ...]], str]:
     """{(distribution, extras): oldest release} of what can name a framework on a platform."""
     found: dict[tuple[str, tuple[str, ...]], str] = {}
     for framework in FRAMEWORKS:
-        for way in framework["way"]:
+        if "since" not in framework:
+            continue  # it is not in the snapshot
+        only_way = {"requires": [framework["distribution"]], "carriers": []}
+        for way in framework.get("way", [only_way]):
             if platform in way.get("platforms", PLATFORMS):
                 for one in map(Parsed, way["requires"]):
                     found[canonicalize_name(one.name), tuple(sorted(one.extras))] = framework[

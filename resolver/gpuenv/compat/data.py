@@ -29,7 +29,7 @@ from ..model import (
 from .architectures import common_code, driver_branch
 from .extensions import FRAMEWORK, BuiltFor, of_version
 from .known_bad import BadPair, KnownBad, Verdict, within
-from .rows import Builds, Releases, read, read_toml
+from .rows import Builds, Releases, Row, read, read_toml
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
@@ -198,10 +198,10 @@ class CompatibilityData:
         self._gpu_names = tuple(tables["gpu_names"])
         self._ambiguous = frozenset(tables["ambiguous"])
         self._slots: Mapping[str, Sequence[str]] = tables["slots"]
-        self._extensions = frozenset(tables["extensions"])
-        self._cxx11_abi: Sequence[
-            tuple[Sequence[str], str, Sequence[str], bool, str]
-        ] = tables["cxx11_abi"]
+        self._rule_rows: Mapping[str, Sequence[Row]] = tables["rules"]
+        self._extensions: set[str] = set()
+        for row in self.rule_rows("extension"):
+            self._extensions.update(row["distributions"])
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
@@ -368,11 +368,16 @@ class CompatibilityData:
         """Return (_GLIBCXX_USE_CXX11_ABI, source) of a torch wheel; None is unknown."""
         if build.name != FRAMEWORK:
             return None
-        for platforms, versions, variants, value, source in self._cxx11_abi:
-            is_variant = not variants or build.variant in variants
-            if is_variant and build.platform in platforms and within(build.version, versions):
-                return value, source
+        for row in self.rule_rows("cxx11_abi"):
+            is_variant = build.variant in row.get("variants", (build.variant,))
+            is_platform = build.platform in row["platforms"]
+            if is_variant and is_platform and within(build.version, row["versions"]):
+                return row["value"], row["source"]
         return None
+
+    def rule_rows(self, table: str) -> Sequence[Row]:
+        """Return the rows of a table of libraries.toml, as written there."""
+        return self._rule_rows[table]
 
     def bad_pairs(self, distribution: str, version: str) -> Sequence[BadPair]:
         """Return the bad pairs of which a release is a member."""

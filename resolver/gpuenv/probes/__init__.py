@@ -14,7 +14,7 @@ needs.py        what the installed distributions require
 cudnn.py        which cuDNN libraries are loaded, and from where
 convolution.py  a convolution by cuDNN on one device, without a framework
 module.py       a framework that has no probe of its own: import only
-torch.py, jax.py, tensorflow.py, onnxruntime.py, cupy.py    one framework each
+NAME.py         each other module: the framework NAME
 
 The contract of a probe:
 
