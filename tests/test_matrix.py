@@ -40,6 +40,9 @@ def rows() -> list[tuple[str, dict[str, Any]]]:
         for table, content in json.loads(path.read_text(encoding="ascii")).items():
             if isinstance(content, list):
                 found += [(f"{path.name} {table}", row) for row in content]
+    for path in sorted(FOLDER.glob("frameworks/*.toml")):
+        builds = toml(f"frameworks/{path.name}").get("build", [])
+        found += [(f"{path.name} build", row) for row in builds]
     return found
 
 

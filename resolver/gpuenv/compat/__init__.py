@@ -1,6 +1,6 @@
 """Compatibility: can this build, library or environment run on this host?
 
-rules          the rules R1 to R7, R9 and R10 as pure functions
+rules          the compatibility rules as pure functions
 evaluate       the only caller of the rules: a release or an environment on a host
 parts          what an environment consists of, from names and versions
 conda_parts    the same from conda records

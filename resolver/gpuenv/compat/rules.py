@@ -1,4 +1,4 @@
-"""The compatibility rules R1 to R7, R9 and R10: pure functions of facts, each with its source.
+"""The compatibility rules: pure functions of facts, each with its source.
 
 Only compat.evaluate calls them. R8 (interpreter, glibc, platform) is requirements.target.
 
