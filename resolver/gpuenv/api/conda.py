@@ -116,12 +116,14 @@ def _solve_wheels(
         raise InputError(message, hint="ask for python too")
     data = compatibility_data()
     supply = wheels_beside.supply(conda.pins, Carriers(data.folder), data)
-    own = Request(
+    own = request.replace(
+        frameworks=(),
         requirements=tuple(texts),
-        allow_sdist=request.allow_sdist,
-        default_index_only=request.default_index_only,
-        pre=request.pre,
-        exclude_newer=request.exclude_newer,
+        constraints=(),
+        hashes=(),
+        require_hashes=False,
+        preferences=(),
+        conda=None,
     )
     renamed = own.replace(requirements=tuple(map(supply.renamed, own.requirements)))
     _check_versions_of_conda(own, supply)

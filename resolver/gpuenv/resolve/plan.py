@@ -40,6 +40,12 @@ from .provider import Provider
 from .release_facts import extra_markers
 from .skipped import Skipped
 
+# The fields of Request that `digest` has in another place, and those that do not count.
+_NOT_OTHERS = frozenset({
+    "frameworks", "requirements", "constraints", "default_index_only", "pre", "exclude_newer",
+    "hashes", "require_hashes", "allow_sdist", "preferences", "conda",
+})  # fmt: skip
+
 
 class Solution:
     """The candidates that a resolution chose, by kind.
@@ -99,6 +105,9 @@ def digest(plan: Plan) -> str:
     files = _file_options(request)
     if any(files):
         inputs["files"] = files
+    others = _other_options(request)
+    if others:
+        inputs["others"] = others
     return hashlib.sha256(canonical_json(inputs).encode()).hexdigest()
 
 
@@ -115,6 +124,17 @@ def _host_facts(host: Host) -> list[object]:
 
 def _file_options(request: Request) -> list[object]:
     return [request.hashes, request.require_hashes, sorted(request.allow_sdist)]
+
+
+def _other_options(request: Request) -> dict[str, object]:
+    """Return the other fields that do not have their default.
+
+    A new field of Request leaves the digests of requests without it as they are.
+    """
+    options = {name: getattr(request, name) for name in Request._fields if name not in _NOT_OTHERS}
+    return {
+        name: value for name, value in options.items() if value != Request._defaults[name]
+    }
 
 
 def _pins(solution: Solution) -> tuple[Pin, ...]:
