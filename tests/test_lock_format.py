@@ -10,8 +10,8 @@ import yaml
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
-from gpuenv.lock.fields import FIELDS, json_pair, read_fields, toml_pair
-from gpuenv.lock.format import CONDA, PYLOCK, Document, LockFormat
+from gpuenv.lock.fields import CONDA, FIELDS, PYLOCK, json_pair, read_fields, toml_pair
+from gpuenv.lock.format import Document, LockFormat
 from gpuenv.model import Lock, Needs
 
 LOCKS = Path(__file__).parent / "data" / "locks"

@@ -2,8 +2,9 @@
 
 pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
 conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
-fields.py         the fields of model.Lock as both formats keep them, listed once
-format.py         the numbers of the formats, and the migrations from older ones
+fields.py         the fields of model.Lock as both formats keep them, listed once; the numbers of
+                  the formats, and the migrations from older ones
+format.py         applies the migrations, and refuses locks of newer formats
 host_fit.py       whether a lock fits a host
 other_tools.py    locks that other tools wrote
 

@@ -23,8 +23,8 @@ from ..errors import InputError, TamperedError
 from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel
 from ..resolve.conda import virtual_packages
 from ..serialize import canonical_json
-from .fields import FIELDS, json_pair, plain_fields, read_fields
-from .format import CONDA, Document
+from .fields import CONDA, FIELDS, json_pair, plain_fields, plan_fields, read_fields
+from .format import Document
 from .pylock import host_to_lock, refuse_missing_hashes
 
 # {format: the file that it is written to}
@@ -60,13 +60,9 @@ def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
     refuse_missing_hashes(plan, "channel")
     return Lock(
         pins=plan.pins,
-        needs=plan.needs,
-        choices=plan.choices,
         host=host_to_lock(plan.host),
-        frameworks=plan.request.frameworks,
-        requirements=plan.request.requirements,
-        data=plan.data,
         inputs=(("channels", channels),),
+        **plan_fields(plan, _FIELDS),
     )
 
 

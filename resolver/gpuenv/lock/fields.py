@@ -3,8 +3,8 @@
 Both formats write and read by this table. They differ in the form of pairs and of unknown values:
 TOML has "13.2" and leaves unknown values out, the JSON of conda locks has [13, 2] and null.
 
-To add a field: add it to model.Lock and to FIELDS. If an older gpuenv could not read the result,
-add a migration in format.py.
+To add a field: add it to model.Lock, to FIELDS and, if a plan has it, to `plan_fields`. Raise the numbers of the formats that have it,
+and add a migration to each.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import Reason
-from ..model import Choice, Host, Lock, Needs, Value, parse_pair, parse_release
+from ..model import Choice, Host, Lock, Needs, Plan, Value, parse_pair, parse_release
 from ..serialize import host_from_plain, to_plain
+from .format import LockFormat
 
 Pair = tuple[int, int]
 ReadPair = Callable[[object, str], Pair]  # from (the value in the file, its place for messages)
@@ -207,6 +208,27 @@ FIELDS = (
     LockField(name="warnings", read=_read_warnings, table=True, optional=True, in_conda=False),
     LockField(name="host", read=_read_host, table=True),
 )
+
+# `format` under [tool.gpuenv] of a pylock.toml.
+PYLOCK = LockFormat(current=1, migrations={})
+# `format` in the JSON document that a conda lock carries.
+CONDA = LockFormat(current=1, migrations={})
+
+
+def plan_fields(plan: Plan, fields: tuple[LockField, ...]) -> dict[str, Any]:
+    """Return {name of the field of Lock: value} of the fields that are taken from a plan as is."""
+    values: dict[str, Any] = {
+        "needs": plan.needs,
+        "choices": plan.choices,
+        "frameworks": plan.request.frameworks,
+        "requirements": plan.request.requirements,
+        "constraints": plan.request.constraints,
+        "allow_sdist": plan.request.allow_sdist,
+        "data": plan.data,
+        "digest": plan.digest,
+    }
+    names = {field.name for field in fields}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def plain_fields(lock: Lock, fields: tuple[LockField, ...]) -> dict[str, object]:

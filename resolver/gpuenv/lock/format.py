@@ -1,11 +1,12 @@
-"""The numbers of gpuenv's lock formats, and the migrations from older ones.
+"""How locks of older formats are migrated and locks of newer ones refused.
 
 The promise: every later release of gpuenv reads every format that an earlier one wrote. A change
 that an older release could not read raises the number of the format by one and adds a migration:
 a function from the document of the old number to the document of the next one. Documents of older
 numbers are migrated step by step before they are read, so only the current one is read.
 
-docs/lock-format.md specifies the fields; tests/data/locks holds a lock of every number.
+fields.py has the current numbers and the migrations. docs/lock-format.md specifies the fields;
+tests/data/locks holds a lock of every number.
 """
 
 from __future__ import annotations
@@ -56,9 +57,3 @@ class LockFormat(Value):
         for older in range(number, self.current):
             document = self.migrations[older](document)
         return document
-
-
-# `format` under [tool.gpuenv] of a pylock.toml.
-PYLOCK = LockFormat(current=1, migrations={})
-# `format` in the JSON document that a conda lock carries.
-CONDA = LockFormat(current=1, migrations={})

@@ -16,8 +16,8 @@ from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..serialize import canonical_json
-from .fields import FIELDS, plain_fields, read_fields, toml_pair
-from .format import PYLOCK, Document
+from .fields import FIELDS, PYLOCK, plain_fields, plan_fields, read_fields, toml_pair
+from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "content", *(field.key for field in FIELDS)}
@@ -36,16 +36,9 @@ def lock(plan: Plan) -> Lock:
         pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
     return Lock(
         pins=tuple(pins),
-        needs=plan.needs,
-        choices=plan.choices,
         host=host_to_lock(plan.host),
-        frameworks=plan.request.frameworks,
-        requirements=plan.request.requirements,
-        constraints=plan.request.constraints,
-        allow_sdist=plan.request.allow_sdist,
-        data=plan.data,
-        digest=plan.digest,
         warnings=tuple(one for one in plan.warnings if one.code in _KEPT_WARNINGS),
+        **plan_fields(plan, FIELDS),
     )
 
 
