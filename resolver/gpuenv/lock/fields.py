@@ -3,8 +3,8 @@
 Both formats write and read by this table. They differ in the form of pairs and of unknown values:
 TOML has "13.2" and leaves unknown values out, the JSON of conda locks has [13, 2] and null.
 
-To add a field: add it to model.Lock, to FIELDS and, if a plan has it, to `plan_fields`. Raise the numbers of the formats that have it,
-and add a migration to each.
+To add a field: add it to model.Lock, to FIELDS and, if a plan has it, to `plan_fields`. Raise the
+numbers of the formats that have it, and add a migration to each.
 """
 
 from __future__ import annotations
