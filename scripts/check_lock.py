@@ -47,6 +47,7 @@ class Release(NamedTuple):
     filename: str
     requires: list[Requirement]
     requires_python: str
+    is_read: bool = True  # False: its METADATA was not reached, `requires` is from the lock
 
 
 def violations(lock: str, requirements: Sequence[str], python: str, metadata: str) -> list[str]:
@@ -82,7 +83,8 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
         except requests.ConnectionError:
             print(f"not reached: {wheel['name']}", file=sys.stderr)
             names = [row["name"] for row in package.get("dependencies", ())]
-            return Release(name, version, wheel["name"], list(map(Requirement, names)), "")
+            requires = list(map(Requirement, names))
+            return Release(name, version, wheel["name"], requires, "", is_read=False)
         with open(path, "wb") as file:
             file.write(content)
     with open(path, "rb") as file:
@@ -141,6 +143,8 @@ def _requirement_faults(
             reached.add((name, extra))
             further = [one for one in pin.requires if _holds(one, extra, python)]
             waiting += [(f"{pin.name} {pin.version}", one) for one in further]
+    if not all(pin.is_read for pin in pins.values()):
+        return  # the extras that such a wheel requires are not known
     for name in sorted(pins.keys() - {name for name, _ in reached}):
         yield f"nothing requires {name}"
 

@@ -34,6 +34,7 @@ LIVE: dict[str, Any] = {
     "narrow": {"1.0": {"requires": ["mid<1.20", "mid>1.15"]}},
     "clash": {"1.0": {"requires": ["mid<1.20"]}, "0.5": {}},
     "torchy": {"1.0": {"requires": ["torch<2"]}, "0.5": {"requires": ["torch"]}},
+    "named": {"1.0": {}, "2.0": {"requires": ["nowhere>=1"]}},
     "pair": {"1.0": {"requires": ["np==1.26"]}, "2.0": {"requires": ["np==1.19"]}},
     "oldy": {"1.0": {"requires": ["old"]}, "0.5": {}},
 }
@@ -165,6 +166,13 @@ def test_offline_the_snapshot_has_the_metadata_of_its_files() -> None:
     unknown = {f"np-{version}" for version in LIVE["np"]}
     plan, asked = solve("pair", cached=frozenset({"np"}), without_metadata=unknown)
     assert (versions(plan), asked) == ({"pair": "1.0", "np": "1.26"}, {"np"})
+
+
+def test_the_reasons_for_what_was_passed_over_outlast_a_new_beginning() -> None:
+    plan, asked = solve("named", "app==2.0")
+    assert (versions(plan)["named"], asked) == ("1.0", {"np"})
+    [passed_over] = plan.skipped
+    assert [one.need for one in passed_over.reasons] == ["nowhere>=1"]
 
 
 class Part(Universe):

@@ -115,6 +115,7 @@ def _python_line(host: Host) -> str:
 def plan_lines(plan: Plan, path: str) -> list[str]:
     """Return what was chosen, what it needs, what was passed over, and where the lock is."""
     lines = [choice_text(choice) for choice in plan.choices]
+    lines += _older_than_newest(plan)
     if plan.needs.driver is not None:
         lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
     lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
@@ -124,6 +125,14 @@ def plan_lines(plan: Plan, path: str) -> list[str]:
     count = quantity_text(len(plan.pins), "package")
     lines.append(f"wrote {path}: {count}, {download_text(plan)}")
     return lines
+
+
+def _older_than_newest(plan: Plan) -> list[str]:
+    """Return the packages of which better releases were passed over, except frameworks."""
+    passed_over = {rejection.name for rejection in plan.skipped}
+    wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in passed_over]
+    frameworks = {choice.framework for choice in plan.choices}
+    return [f"{wheel.name} {wheel.version}" for wheel in wheels if wheel.name not in frameworks]
 
 
 def _driver_need_line(need: str, driver: str | None) -> str:

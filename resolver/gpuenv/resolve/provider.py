@@ -72,31 +72,25 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> None:
         self.store = store
         self.facts = facts
-        self.order = {identifier: place for place, identifier in enumerate(order)}
         self.constraints = constraints
         self.widening = widening
         self.lenient = lenient
+        self._contains = store.environment.contains
+        self._framework_order = order
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forget what was read and learned: the index has more releases than before."""
+        self.order = {identifier: place for place, identifier in enumerate(self._framework_order)}
         self.pins = Pins()
         self._requested_ranges: dict[str, list[str]] = {}
         self._nogoods = Nogoods()
-        self._contains = store.environment.contains
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
         self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
         self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._with_extras: dict[tuple[Candidate, tuple[str, ...]], Candidate] = {}
-
-    def renewed(self) -> Provider:
-        """Return a provider for the same question that has learned nothing yet."""
-        return Provider(
-            self.store,
-            self.facts,
-            list(self.order),
-            self.constraints,
-            self.widening,
-            lenient=self.lenient,
-        )
 
     def note_request(self, roots: Sequence[NodeRequirement]) -> None:
         """Note what the request requires, before anything is decided."""

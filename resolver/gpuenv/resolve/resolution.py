@@ -53,7 +53,7 @@ def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list
         try:
             return _resolve(provider, roots)
         except MoreReleasesError:
-            provider = provider.renewed()
+            provider.start_over()
 
 
 def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:

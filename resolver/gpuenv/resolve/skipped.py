@@ -14,11 +14,13 @@ from .graph import (
     Candidate,
     FrameworkRequirement,
     HostRequirement,
+    Node,
     NodeRequirement,
     PackageRequirement,
     Release,
     Variant,
 )
+from .missing_releases import missing_release_reasons
 from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
@@ -143,12 +145,32 @@ class Skipped:
                     subject, need = release.label, str(needed)
                     yield Reason(code="conflict", subject=subject, need=need, have=have)
                     return
-        for cause in self._provider.why_excluded(release):
-            if isinstance(cause.requirement, PackageRequirement):
-                have = "no release of it can be chosen"
-                need = str(cause.requirement)
-                yield Reason(code="no-candidate", subject=release.label, need=need, have=have)
+        yield from self._missing_dependencies(release)
+
+    def _missing_dependencies(self, release: Release) -> Iterator[Reason]:
+        """Yield the requirement because of which a release cannot be chosen at all."""
+        for requirement in self._provider.requirements_of(release):
+            if not isinstance(requirement, PackageRequirement):
+                continue
+            if not self._provider.admitted(requirement):
+                yield self._missing(release, requirement, release)
                 return
+        causes = self._provider.full_causes(self._provider.why_excluded(release))
+        for cause in reversed(causes):
+            if isinstance(cause.requirement, PackageRequirement):
+                yield self._missing(release, cause.requirement, cause.parent)
+                return
+
+    def _missing(
+        self, release: Release, requirement: PackageRequirement, parent: Node | None
+    ) -> Reason:
+        """Return that nothing can be chosen for a requirement, and why if the index tells."""
+        need, have = str(requirement), "no release of it can be chosen"
+        for reason in missing_release_reasons(self._store, requirement):
+            have = reason.have
+        if isinstance(parent, Candidate) and parent.name != release.wheel.name:
+            need += f", for {parent.name} {parent.version}"
+        return Reason(code="no-candidate", subject=release.label, need=need, have=have)
 
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""

@@ -187,6 +187,7 @@ class _Question:
                 provider = strict
             except ImpossibleError:
                 pass  # the doubts become warnings
+        widening.stop()
         plan = build_plan(Solution(provider, self.roots, nodes), self._data_version)
         _check_hashes(plan)
         return plan

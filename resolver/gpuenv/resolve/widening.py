@@ -48,6 +48,10 @@ class Widening:
         self.failures: dict[str, PackageIndexError] = {}
         self.offline: list[OfflineError] = []
 
+    def stop(self) -> None:
+        """Ask for no more releases: the resolution has ended."""
+        self._widen = None
+
     def try_for(self, name: str, specifiers: Sequence[str]) -> None:
         """Ask for releases of a name of which no known release is in the ranges.
 

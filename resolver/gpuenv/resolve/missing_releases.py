@@ -1,0 +1,166 @@
+"""Why no file of a package is a candidate for a requirement.
+
+Codes of the reasons: not-in-index, no-version, conflict (with a constraint), only-sdist,
+no-wheel-for-target, requires-python, hash, yanked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..errors import Reason
+from ..model import Wheel
+from .candidates import CandidateStore
+from .graph import PackageRequirement
+from .release_facts import python_text
+from .selection import admitted
+
+SHOWN = 6  # versions or tags in one reason
+
+
+def missing_release_reasons(
+    store: CandidateStore,
+    requirement: PackageRequirement,
+    constraints: Sequence[str] = (),
+    dependent: str = "",
+) -> Iterator[Reason]:
+    """Yield why no file of a package is a candidate for a requirement; nothing if one is.
+
+    Args:
+        store: the candidates.
+        requirement: the requirement.
+        constraints: further ranges, those of the user's constraints.
+        dependent: the release that has the requirement; "" is the request.
+    """
+    reasons = _missing_release_reasons(store, requirement, constraints)
+    if not dependent:
+        yield from reasons
+    else:
+        for reason in reasons:
+            yield reason.replace(need=f"{reason.need}, for {dependent}")
+
+
+def _missing_release_reasons(
+    store: CandidateStore, requirement: PackageRequirement, constraints: Sequence[str]
+) -> Iterator[Reason]:
+    name = requirement.name
+    if requirement.url is not None:
+        if not store.at_url(name, requirement.url):
+            file = store.index.direct(name, requirement.url)
+            yield from _unfit_file_reasons(store, requirement, [file])
+        return
+    files = [*store.index.wheels(name), *store.index.sdists(name)]
+    if not files:
+        have = "not found on any index"
+        yield Reason(code="not-in-index", subject=name, need="a wheel", have=have)
+        return
+    ranges = [text for text in (requirement.specifier, *constraints) if text]
+    contains = store.environment.contains
+
+    def in_ranges(version: str) -> bool:
+        return all(contains(specifier, version, True) for specifier in ranges)
+
+    files_in_ranges = [file for file in files if in_ranges(file.version)]
+    if not files_in_ranges:
+        yield _no_version_reason(store, requirement, constraints, files)
+        return
+    fitting = [one for one in store.candidates(name) if in_ranges(one.version)]
+    if not fitting:
+        yield from _unfit_file_reasons(store, requirement, files_in_ranges)
+    elif not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
+        yanked = [one.version for one in fitting if one.wheel.yanked is not None]
+        yield Reason(
+            code="yanked",
+            subject=str(requirement),
+            need="a release that is not yanked, or one that == names",
+            have=f"yanked: {_first(yanked)}",
+            source="PEP 592",
+        )
+
+
+def _no_version_reason(
+    store: CandidateStore,
+    requirement: PackageRequirement,
+    constraints: Sequence[str],
+    files: Sequence[Wheel],
+) -> Reason:
+    """Return that no version is in the ranges. `files` are those of all versions."""
+    name, specifier = requirement.name, requirement.specifier
+    wheels = [file for file in files if _is_wheel(file)]
+    versions = list(dict.fromkeys(file.version for file in wheels or files))
+    have = versions[0]
+    if len(versions) > 1:
+        have = f"{versions[-1]} to {versions[0]}"
+    if store.is_in_data(name):
+        have += " (in the compatibility data)"
+    needs = [f"{name}{specifier}"]
+    needs += [f"the constraint {name}{constraint}" for constraint in constraints]
+    code = "no-version"
+    contains = store.environment.contains
+    has_version = not specifier or any(contains(specifier, one, True) for one in versions)
+    if constraints and has_version:
+        code = "conflict"  # with the constraints
+    return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+
+
+def _unfit_file_reasons(
+    store: CandidateStore, requirement: PackageRequirement, files: Sequence[Wheel]
+) -> Iterator[Reason]:
+    """Yield why none of some files fits the target and the request."""
+    environment, name, subject = store.environment, requirement.name, str(requirement)
+    allows_sdist = name in store.request.allow_sdist
+    wheels = [file for file in files if _is_wheel(file)]
+    sdists = [file for file in files if not _is_wheel(file)]
+    tag_fits = [wheel for wheel in wheels if environment.rank(wheel.filename) is not None]
+    if allows_sdist:
+        tag_fits += sdists
+    python_fits = [file for file in tag_fits if environment.accepts_python(file.requires_python)]
+    hashes = dict(store.request.hashes).get(name)
+    if python_fits and hashes is not None:
+        yield _hash_reason(subject, hashes, python_fits)
+        return
+    if tag_fits:
+        pythons = _first([file.requires_python or "any" for file in tag_fits])
+        have = python_text(store.host)
+        yield Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
+    elif wheels:
+        yield _no_wheel_reason(store, subject, wheels)
+    if sdists and not allows_sdist:
+        yield Reason(
+            code="only-sdist",
+            subject=subject,
+            need=f"a wheel, or --allow-sdist {name}",
+            have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
+        )
+
+
+def _hash_reason(subject: str, hashes: Sequence[str], files: Sequence[Wheel]) -> Reason:
+    allowed = _first([f"sha256 {sha256}" for sha256 in hashes], 2)
+    have = _first([f"{file.filename} with sha256 {file.sha256}" for file in files], 2)
+    return Reason(code="hash", subject=subject, need=f"a file with {allowed}", have=have)
+
+
+def _no_wheel_reason(store: CandidateStore, subject: str, wheels: Sequence[Wheel]) -> Reason:
+    host = store.host
+    python = f"{host.python.version[0]}.{host.python.version[1]}"
+    if host.python.free_threaded:
+        python += "t"
+    need = f"a wheel for CPython {python} on {host.platform}"
+    if host.glibc:
+        need += f" with glibc {host.glibc[0]}.{host.glibc[1]}"
+    tags = {"-".join(wheel.filename.removesuffix(".whl").split("-")[-3:]) for wheel in wheels}
+    have = ", ".join(sorted(tags)[:SHOWN])
+    return Reason(code="no-wheel-for-target", subject=subject, need=need, have=have)
+
+
+def _is_wheel(file: Wheel) -> bool:
+    return file.filename.endswith(".whl")
+
+
+def _first(texts: Sequence[str], shown: int = SHOWN) -> str:
+    """Return the first different texts, and how many more there are."""
+    different = list(dict.fromkeys(texts))
+    text = ", ".join(different[:shown])
+    if len(different) > shown:
+        text += f" and {len(different) - shown} more"
+    return text
