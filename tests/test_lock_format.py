@@ -144,7 +144,7 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
         (
             "conda-lock.yml",
             json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "url": "https://x/y/z.conda"}]}),
-            "z.conda: not NAME-VERSION-BUILD",
+            "z.conda' is not NAME-VERSION-BUILD",
         ),
         ("spec.txt", f"@EXPLICIT\n{FILE}\n", "line 2: not the URL of a package with its sha256"),
         ("spec.txt", f"@EXPLICIT\n{FILE}#{'b' * 32}\n", "line 2: not the URL of a package"),

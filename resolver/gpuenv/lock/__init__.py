@@ -5,6 +5,7 @@ conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
 fields.py         the fields of model.Lock as both formats keep them, listed once; the numbers of
                   the formats, and the migrations from older ones
 format.py         applies the migrations, and refuses locks of newer formats
+grammar.py        whether the texts of a package are names, versions, file names and URLs
 host_fit.py       whether a lock fits a host
 other_tools.py    locks that other tools wrote
 

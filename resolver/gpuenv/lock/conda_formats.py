@@ -23,6 +23,7 @@ from ..errors import InputError, TamperedError
 from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel
 from ..resolve.conda import virtual_packages
 from ..serialize import canonical_json
+from . import grammar
 from .fields import CONDA, FIELDS, json_pair, plain_fields, plan_fields, read_fields
 from .format import Document
 from .pylock import host_to_lock, refuse_missing_hashes
@@ -275,15 +276,19 @@ def _pin_of_line(line: str, where: str) -> Pin:
     if match is None or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
         message = f"{where}: not the URL of a package with its sha256"
         raise InputError(message, hint="conda list --explicit --sha256")
-    return _pin_of_file(match["url"], match["file"], match["subdir"], digest, {})
+    try:
+        return _pin_of_file(match["url"], match["file"], match["subdir"], digest, {})
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _pin_of_file(
     url: str, filename: str, subdir: str, digest: str, record: dict[str, object]
 ) -> Pin:
+    """Return the pin of a file. Raise ValueError for one that is not what it should be."""
     parts = filename.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
     if len(parts) != _NAME_PARTS:
-        raise InputError(f"{filename}: not NAME-VERSION-BUILD")
+        raise ValueError(f"{filename!r} is not NAME-VERSION-BUILD")
     name, version, build = parts
     number = build.rpartition("_")[2]
     metadata = {
@@ -302,6 +307,7 @@ def _pin_of_file(
         index=channel,
         metadata=metadata,
     )
+    grammar.check_conda_package(wheel)
     return Pin(wheel=wheel)
 
 
@@ -338,7 +344,9 @@ def _pin_of_package(package: _CondaLockPackage, path: str) -> Pin:
     for name, spec in (package["dependencies"] or {}).items():
         depends.append(f"{name} {spec or ''}".strip())
     record: dict[str, object] = {"depends": tuple(depends), "md5": package["hash"].get("md5")}
-    return _pin_of_file(url, url.rpartition("/")[2], url.split("/")[-2], digest or "", record)
+    filename, subdir = url.rpartition("/")[2], url.split("/")[-2]
+    digest = grammar.check_sha256(package["name"], digest)
+    return _pin_of_file(url, filename, subdir, digest, record)
 
 
 # ---- the lock of the wheels beside a conda lock -------------------------------------------------

@@ -16,6 +16,7 @@ from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..serialize import canonical_json
+from . import grammar
 from .fields import FIELDS, PYLOCK, plain_fields, plan_fields, read_fields, toml_pair
 from .format import Document
 
@@ -24,7 +25,6 @@ _KEYS = {"format", "content", *(field.key for field in FIELDS)}
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
 _KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused"})
-_SHA256_LENGTH = 64
 
 
 def lock(plan: Plan) -> Lock:
@@ -228,8 +228,6 @@ def loads(text: str, path: str) -> Lock:
     elif table["content"] != content(document):
         edit = _visible_edit(document, path)
         raise TamperedError(f"{path}: was edited after it was locked{edit}", hint="lock it again")
-    # A document with the right digest is as gpuenv wrote it. Validating it again would take
-    # longer than reading it.
     return _parse(document, path)
 
 
@@ -260,13 +258,9 @@ def _visible_edit(document: Document, path: str) -> str:
     """
     try:
         _validate(document, path)
-        lock = _parse(document, path)
+        _parse(document, path)
     except InputError as error:
         return f": {error.message.removeprefix(path + ': ')}"
-    for pin in lock.pins:
-        wheel = pin.wheel
-        if _last_part(wheel.url.partition("#")[0]) != wheel.filename:
-            return f": package {wheel.name} has {wheel.filename}, and its url is {wheel.url}"
     return ""
 
 
@@ -300,15 +294,11 @@ def _wheel(package: dict[str, Any]) -> Wheel:
     if len(files) != 1:
         raise ValueError(f"package {name} has {len(files)} files; gpuenv locks one")
     file = files[0]
-    sha256 = file.get("hashes", {}).get("sha256")
-    if not _is_sha256(sha256):
-        raise ValueError(
-            f"package {name} has no sha256 of its file, and nothing is installed without one"
-        )
+    sha256 = grammar.check_sha256(name, file.get("hashes", {}).get("sha256"))
     url = file.get("url")
     if not isinstance(url, str):
         raise ValueError(f"package {name} has no url of its file")
-    return Wheel(
+    wheel = Wheel(
         name=name,
         version=package["version"],
         filename=file.get("name") or _last_part(url),
@@ -317,14 +307,8 @@ def _wheel(package: dict[str, Any]) -> Wheel:
         size=file.get("size"),
         index=DIRECT if "archive" in package else package.get("index", ""),
     )
-
-
-def _is_sha256(value: object) -> bool:
-    return (
-        isinstance(value, str)
-        and len(value) == _SHA256_LENGTH
-        and set(value) <= set("0123456789abcdef")
-    )
+    grammar.check_wheel(wheel)
+    return wheel
 
 
 def _last_part(url: str) -> str:

@@ -1,0 +1,72 @@
+"""Whether the texts of a lock are what they stand for: names, versions, file names and URLs.
+
+A lock is input. Whoever writes it can write its digest, too, so every reader of locks checks every
+package. Installers get these texts in a file of requirements. After the check, none of them can be
+an option, a second line, or a variable that the installer expands.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+from ..errors import InputError
+from ..model import Wheel
+from ..requirements.versions import version_key
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # PEP 503, normalized
+_CONDA_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
+_CONDA_VERSION = re.compile(r"[A-Za-z0-9_.!+~]+")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.!+~-]*")
+# The characters of RFC 3986: no spaces, no line breaks, and no braces as in ${NAME}.
+_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_SCHEMES = ("https", "http", "file")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_wheel(wheel: Wheel) -> None:
+    """Raise ValueError for a file of the Python package index that is not what it should be."""
+    _check(_NAME, wheel.name, "package", "is not the normalized name of a package (PEP 503)")
+    try:
+        version_key(wheel.version)
+    except (InputError, TypeError):
+        raise ValueError(f"package {wheel.name}: {wheel.version!r} is no version") from None
+    _check_file(wheel)
+    if wheel.index:
+        _check(_URL, wheel.index, f"package {wheel.name}: the index", "is no URL (RFC 3986)")
+
+
+def check_conda_package(wheel: Wheel) -> None:
+    """Raise ValueError for a file of a conda channel that is not what it should be."""
+    _check(_CONDA_NAME, wheel.name, "package", "is not the name of a conda package")
+    what = f"package {wheel.name}: version"
+    _check(_CONDA_VERSION, wheel.version, what, "is no version of conda")
+    _check_file(wheel)
+
+
+def check_sha256(name: str, sha256: object) -> str:
+    """Return the sha256 of a file. Raise ValueError if it is none."""
+    if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
+        return sha256
+    raise ValueError(
+        f"package {name} has no sha256 of its file, and nothing is installed without one"
+    )
+
+
+def _check_file(wheel: Wheel) -> None:
+    what = f"package {wheel.name}:"
+    _check(_FILE_NAME, wheel.filename, what, "is no file name of a package")
+    _check(_URL, wheel.url, what, "is no URL (RFC 3986)")
+    try:
+        parts = urlsplit(wheel.url)
+    except ValueError:
+        raise ValueError(f"{what} {wheel.url!r} is no URL (RFC 3986)") from None
+    if parts.scheme not in _SCHEMES:
+        raise ValueError(f"{what} {wheel.url} has the scheme {parts.scheme!r}; locks have https")
+    if unquote(parts.path.rpartition("/")[2]) != wheel.filename:
+        raise ValueError(f"{what} its file is {wheel.filename}, and its url is {wheel.url}")
+
+
+def _check(pattern: re.Pattern[str], text: object, what: str, problem: str) -> None:
+    if not isinstance(text, str) or not pattern.fullmatch(text):
+        raise ValueError(f"{what} {text!r} {problem}")

@@ -1,0 +1,65 @@
+"""Locks that an attacker wrote, with a digest that fits: refused in one line, nothing is changed.
+
+tests/data/hostile_locks.toml has the cases: which field of a package gets which text.
+"""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import yaml
+
+from gpuenv.cli import main
+from gpuenv.lock import conda_formats, pylock
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = tomllib.loads((DATA / "hostile_locks.toml").read_text())
+PYLOCK = tomllib.loads((DATA / "locks" / "format-1.toml").read_text())
+CONDA = (DATA / "locks" / "format-1-conda-lock.yml").read_text()
+
+
+def put(table: dict[str, Any], field: str, text: str) -> None:
+    *folders, last = field.split(".")
+    for folder in folders:
+        table = table[int(folder)] if isinstance(table, list) else table[folder]
+    table[last] = text
+
+
+def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that sync prints; the folder holds nothing but the lock afterwards."""
+    target = path.parent / "env"
+    status = main(["sync", str(path), "--target", str(target), "--installer", "uv"])
+    lines = capsys.readouterr().err.splitlines()
+    assert (status, len(lines)) == (2, 1), lines
+    assert list(path.parent.iterdir()) == [path]
+    return lines[0]
+
+
+@pytest.mark.parametrize("case", CASES["pylock"], ids=lambda case: str(case["name"]))
+def test_a_hostile_pylock(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(json.dumps(PYLOCK))
+    put(document["packages"][0], case["field"], case["text"])
+    document["tool"]["gpuenv"]["content"] = pylock.content(document)
+    path = tmp_path / "pylock.toml"
+    path.write_text(tomli_w.dumps(document))
+    line = refusal(path, capsys)
+    assert case["says"] in line and line.isprintable()
+
+
+@pytest.mark.parametrize("case", CASES["conda"], ids=lambda case: str(case["name"]))
+def test_a_hostile_conda_lock(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load(CONDA)
+    put(document["package"][0], case["field"], case["text"])
+    path = tmp_path / "conda-lock.yml"
+    path.write_text(yaml.safe_dump(document))
+    with pytest.raises(conda_formats.InputError) as error:
+        conda_formats.read(str(path))
+    assert case["says"] in str(error.value) and str(error.value).isprintable()
+    refusal(path, capsys)
