@@ -28,7 +28,7 @@ from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex, parse_cutoff
 from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
-from gpuenv.index.simple_api import FileEntry, newest_first, parse_page
+from gpuenv.index.simple_api import FileEntry, newest_first, parse_page, to_entries
 from gpuenv.index.urls import redact_url, split_credentials
 from gpuenv.model import IndexOptions, Requirement, Wheel
 from index_server import IndexServer, make_wheel
@@ -62,11 +62,12 @@ def test_pages_are_read_as_the_peps_say(case: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match=case["error"]):
             parse_page(body, case["type"], case["url"])
         return
-    rows = parse_page(body, case["type"], case["url"])
+    found = parse_page(body, case["type"], case["url"])
     if case["rows"] is None:
-        assert rows is None
+        assert found is None
         return
-    assert rows is not None
+    assert found is not None
+    rows = to_entries(found, case["url"])
     assert [
         {key: getattr(row, key) for key in want}
         for row, want in zip(rows, case["rows"], strict=True)

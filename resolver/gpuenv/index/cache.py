@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..serialize import canonical_json
 
-FORMAT = 4
+FORMAT = 5
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80

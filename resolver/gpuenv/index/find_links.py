@@ -16,7 +16,7 @@ from .http import Transport
 from .metadata import MetadataReader
 from .page_fetcher import PageFetcher
 from .protocol import Source
-from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_wheel
+from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_entries, to_wheel
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
 
 _CACHE_KIND = "files"
@@ -235,11 +235,12 @@ def _read_local_page(path: str) -> list[FileEntry]:
     with open(path, "rb") as file:
         body = file.read()
     try:
-        entries = parse_page(body, "text/html", path_to_file_url(path))
+        url = path_to_file_url(path)
+        entries = to_entries(parse_page(body, "text/html", url) or (), url)
     except ValueError as error:
         raise InputError(f"--find-links {path} cannot be used: {error}") from None
     # A page may list more files than the folder has, as in a partial mirror.
-    return [entry for entry in entries or () if _is_available(entry.url)]
+    return [entry for entry in entries if _is_available(entry.url)]
 
 
 def _is_available(url: str) -> bool:

@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from json import JSONEncoder
-from operator import itemgetter
 
 from ..errors import OfflineError, PackageIndexError
 from ..requirements.target import wheel_tags
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
-from .simple_api import ACCEPT, FileEntry, newest_first, parse_page
+from .simple_api import ACCEPT, FileEntry, FileRow, newest_first, parse_page, to_entries
 from .urls import redact_url
 
 DEFAULT_FRESH = 600.0  # seconds that a page is used without asking again, by default
@@ -30,10 +29,10 @@ _parse_lock = threading.Lock()
 
 
 class CachedPage:
-    """The files of a page as text: two lines for all files with the same wheel tags.
+    """The files of a page as text: its URL, then two lines for all files with the same wheel tags.
 
-    The first line has the tags ("" for source distributions), the second one the files. A solve
-    looks at few of the thousands of files: those with tags that do not fit are not parsed.
+    The first of two lines has the tags ("" for source distributions), the second one the files. A
+    solve looks at few of the thousands of files: those with tags that do not fit are not parsed.
 
     Args:
         text: the lines.
@@ -65,22 +64,21 @@ class CachedPage:
         Raises:
             ValueError, TypeError: the text is no page.
         """
-        lines = self.text().split("\n")
+        url, *lines = self.text().split("\n")
         accepted = []  # JSON without the brackets of the list
         for tags, files in zip(lines[::2], lines[1::2], strict=False):
             if accepts is None or accepts(json.loads(tags)):
                 accepted.append(files)
         rows = json.loads(f"[{','.join(accepted)}]")
-        rows.sort(key=itemgetter(0))
-        return [FileEntry(*fields) for _, *fields in rows]
+        return newest_first(to_entries((FileRow(*row) for row in rows), json.loads(url)))
 
 
-def _to_lines(entries: Iterable[FileEntry]) -> str:
-    """Return the text of a page. Each file is a JSON list of its place and its fields."""
-    by_tags: dict[str, list[tuple[object, ...]]] = {}
-    for place, entry in enumerate(entries):
-        by_tags.setdefault(wheel_tags(entry.filename), []).append((place, *entry))
-    lines = []
+def _to_lines(url: str, page_rows: Iterable[FileRow]) -> str:
+    """Return the text of a page, for CachedPage. Each file is a FileRow as a JSON list."""
+    by_tags: dict[str, list[FileRow]] = {}
+    for row in page_rows:
+        by_tags.setdefault(wheel_tags(row.filename), []).append(row)
+    lines = [_COMPACT_JSON.encode(url)]
     for tags, rows in by_tags.items():
         files = _COMPACT_JSON.encode(rows).removeprefix("[").removesuffix("]")
         lines += [_COMPACT_JSON.encode(tags), files]
@@ -201,15 +199,15 @@ def _read_reply(reply: Reply, subject: str, url: str) -> str | None:
 
 def _parse_reply(reply: Reply, subject: str, url: str) -> str | None:
     try:
-        entries = parse_page(reply.body, reply.headers.get("content-type", ""), reply.url)
+        rows = parse_page(reply.body, reply.headers.get("content-type", ""), reply.url)
     except ValueError as error:
         raise PackageIndexError(
             f"{subject}: {redact_url(url)} is not a page of a package index ({error})",
             hint="the URL of an index usually ends in /simple",
         ) from None
-    if entries is None:
+    if rows is None:
         return None
-    return _to_lines(newest_first(entries))
+    return _to_lines(reply.url, rows)
 
 
 # ---- freshness (RFC 9111) ------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Pages of the simple repository API: PEP 503 HTML and PEP 691 JSON.
 
-A page becomes a list of FileEntry, one per wheel or source distribution. Files with other names
-(PEP 427, PEP 625 and the older spellings) and links that an index may not give (file:// on a web
-page) are left out.
+A page becomes a list of FileRow, the files as the page gives them. `to_entry` checks a row and
+makes it a FileEntry, if it is a wheel or a source distribution. Most rows of a page are for other
+platforms and are never checked. Files with other names (PEP 427, PEP 625 and the older spellings)
+and links that an index may not give (file:// on a web page) are no entries.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ _NOT_SERVED = None
 _SERVED_WITHOUT_HASH = ""
 
 _Attributes = Mapping[str, str | None]
+
+
+class FileRow(NamedTuple):
+    """A file of a page with the fields of PEP 691, not checked yet."""
+
+    filename: str
+    url: str  # may be relative
+    sha256: object
+    size: object
+    requires_python: object
+    yanked: object
+    upload_time: object
+    core_metadata: object
 
 
 class FileEntry(NamedTuple):
@@ -75,7 +89,7 @@ def newest_first(entries: Iterable[FileEntry]) -> list[FileEntry]:
     return ordered
 
 
-def parse_page(body: bytes, content_type: str, url: str) -> list[FileEntry] | None:
+def parse_page(body: bytes, content_type: str, url: str) -> list[FileRow] | None:
     """Parse a page of the simple API.
 
     Args:
@@ -84,8 +98,7 @@ def parse_page(body: bytes, content_type: str, url: str) -> list[FileEntry] | No
         url: the page's URL, the base of relative links.
 
     Returns:
-        The wheels and sdists in the page's order: [] if it lists other files only, None if it
-        lists no file.
+        The files in the page's order. None if it lists no file.
 
     Raises:
         ValueError: it is no page of version 1 of the simple API.
@@ -94,11 +107,49 @@ def parse_page(body: bytes, content_type: str, url: str) -> list[FileEntry] | No
     media_type = media_type.strip()
     start = body[:1024].lstrip()
     if media_type.endswith("json") or (not media_type and start.startswith(b"{")):
-        return _parse_json(body, url)
+        return _parse_json(body)
     if media_type in _HTML_TYPES or (not media_type and start.startswith(b"<")):
         charset = parameters.partition("charset=")[2].strip(" \"'") or "utf-8"
         return _parse_html(_decode(body, charset), url)
     raise ValueError(f"its content type is {media_type or 'not given'}")
+
+
+def to_entry(row: FileRow, page_url: str) -> FileEntry | None:
+    """Check a row (PEP 691, 700, 714). A field of the wrong type counts as not given.
+
+    Returns:
+        None for what is no wheel or sdist, and for a link that the page may not have.
+    """
+    identity = identify(row.filename)
+    if identity is None:
+        return None
+    url = _bare_url(row.url, page_url)
+    if url is None:
+        return None
+    size = row.size
+    return FileEntry(
+        *identity,
+        row.filename,
+        url,
+        sha256=_parse_sha256(row.sha256),
+        size=size if type(size) is int and size >= 0 else None,
+        requires_python=parse_requires_python(_text(row.requires_python)),
+        yanked="" if row.yanked is True else _text(row.yanked),
+        upload_time=_text(row.upload_time),
+        metadata=_parse_core_metadata(row.core_metadata),
+    )
+
+
+def to_entries(rows: Iterable[FileRow], page_url: str) -> list[FileEntry]:
+    """Return the rows that are wheels or sdists, as entries."""
+    entries = [to_entry(row, page_url) for row in rows]
+    return [entry for entry in entries if entry is not None]
+
+
+def _parse_core_metadata(value: object) -> str | None:
+    if not value:
+        return _NOT_SERVED
+    return _parse_sha256(_table(value).get("sha256")) or _SERVED_WITHOUT_HASH
 
 
 def _decode(body: bytes, charset: str) -> str:
@@ -116,7 +167,7 @@ def _check_api_version(version: str) -> None:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-def _parse_json(body: bytes, url: str) -> list[FileEntry] | None:
+def _parse_json(body: bytes) -> list[FileRow] | None:
     try:
         page = _require_table(json.loads(body))
         files = page["files"]
@@ -124,49 +175,27 @@ def _parse_json(body: bytes, url: str) -> list[FileEntry] | None:
         _check_api_version(str(meta.get("api-version", "1.0")))
         if not isinstance(files, list):
             raise TypeError("files must be a list")
-        entries = []
-        for file in files:
-            entry = _parse_json_file(_require_table(file), url)
-            if entry is not None:
-                entries.append(entry)
+        rows = [_row_of_json(_require_table(file)) for file in files]
     except (KeyError, TypeError, RecursionError, json.JSONDecodeError):
         raise ValueError("its JSON does not follow PEP 691") from None
-    return entries if files else None
+    return rows or None
 
 
-def _parse_json_file(file: Mapping[str, object], page_url: str) -> FileEntry | None:
-    """Read a file's fields (PEP 691, 700, 714). A field of the wrong type counts as not given."""
+def _row_of_json(file: Mapping[str, object]) -> FileRow:
     filename, url = file["filename"], file["url"]
     if not isinstance(filename, str) or not isinstance(url, str):
         raise TypeError("a file needs a name and a URL")
-    located = _locate(filename, url, page_url)
-    if located is None:
-        return None
-    size, upload_time = file.get("size"), file.get("upload-time")
-    requires_python = file.get("requires-python")
-    return FileEntry(
-        *located,
-        sha256=_parse_sha256(_table(file.get("hashes")).get("sha256")),
-        size=size if type(size) is int and size >= 0 else None,
-        requires_python=parse_requires_python(_text(requires_python)),
-        yanked=_parse_json_yanked(file.get("yanked")),
-        upload_time=_text(upload_time),
-        metadata=_parse_json_metadata(file),
+    get = file.get
+    return FileRow(
+        filename,
+        url,
+        _table(get("hashes")).get("sha256"),
+        get("size"),
+        get("requires-python"),
+        get("yanked"),
+        get("upload-time"),
+        get("core-metadata", get("dist-info-metadata")),  # the second is its name before PEP 714
     )
-
-
-def _parse_json_yanked(value: object) -> str | None:
-    if value is True:
-        return ""
-    return _text(value)
-
-
-def _parse_json_metadata(file: Mapping[str, object]) -> str | None:
-    """Read core-metadata, or its name before PEP 714."""
-    value = file.get("core-metadata", file.get("dist-info-metadata"))
-    if not value:
-        return _NOT_SERVED
-    return _parse_sha256(_table(value).get("sha256")) or _SERVED_WITHOUT_HASH
 
 
 def _require_table(value: object) -> dict[str, object]:
@@ -208,25 +237,23 @@ class _LinkParser(HTMLParser):
             self.api_version = attributes.get("content")
 
 
-def _parse_html(text: str, url: str) -> list[FileEntry] | None:
+def _parse_html(text: str, url: str) -> list[FileRow] | None:
     parser = _LinkParser()
     parser.feed(text)
     parser.close()
     if parser.api_version is not None:
         _check_api_version(parser.api_version)
     base = urljoin(url, parser.base or "")
-    entries: list[FileEntry] = []
+    rows: list[FileRow] = []
     lists_files = False
     for attributes in parser.anchors:
         link = (attributes.get("href") or "").strip()
         lists_files = lists_files or _names_file(link)
         try:
-            entry = parse_link(_absolute_url(base, link), attributes, url)
+            rows.append(_row_of_link(_absolute_url(base, link), attributes))
         except ValueError:  # the link is no URL
             continue
-        if entry is not None:
-            entries.append(entry)
-    return entries if lists_files else None
+    return rows if lists_files else None
 
 
 def _names_file(link: str) -> bool:
@@ -247,21 +274,23 @@ def parse_link(link: str, attributes: _Attributes, page_url: str) -> FileEntry |
     Raises:
         ValueError: it is no URL.
     """
+    return to_entry(_row_of_link(link, attributes), page_url)
+
+
+def _row_of_link(link: str, attributes: _Attributes) -> FileRow:
     url, _, fragment = link.partition("#")
-    filename = unquote(urlsplit(url).path.rpartition("/")[2])
-    located = _locate(filename, url, page_url)
-    if located is None:
-        return None
     yanked = None
     if "data-yanked" in attributes:
         yanked = attributes["data-yanked"] or ""
-    return FileEntry(
-        *located,
+    return FileRow(
+        filename=unquote(urlsplit(url).path.rpartition("/")[2]),
+        url=url,
         sha256=_parse_fragment(fragment),
-        requires_python=parse_requires_python(attributes.get("data-requires-python")),
+        size=None,
+        requires_python=attributes.get("data-requires-python"),
         yanked=yanked,
         upload_time=attributes.get("data-upload-time") or None,
-        metadata=_parse_html_metadata(attributes),
+        core_metadata=_read_core_metadata(attributes),
     )
 
 
@@ -275,12 +304,12 @@ def _parse_fragment(fragment: str) -> str | None:
     return _parse_sha256(sha256)
 
 
-def _parse_html_metadata(attributes: _Attributes) -> str | None:
-    """Read data-core-metadata, or its name before PEP 714."""
+def _read_core_metadata(attributes: _Attributes) -> object:
+    """Return data-core-metadata, or its name before PEP 714, as the JSON of PEP 691 has it."""
     value = attributes.get("data-core-metadata", attributes.get("data-dist-info-metadata"))
     if value in (None, "false"):
-        return _NOT_SERVED
-    return _parse_sha256(value.partition("sha256=")[2]) or _SERVED_WITHOUT_HASH
+        return False
+    return {"sha256": value.partition("sha256=")[2]}
 
 
 # ---- both ----------------------------------------------------------------------------------------
@@ -291,20 +320,6 @@ def _absolute_url(base: str, link: str) -> str:
     if is_http_url(link):
         return link
     return urljoin(base, link)
-
-
-def _locate(filename: str, url: str, page_url: str) -> tuple[str, str, str, str] | None:
-    """Return the name, the version, the file name and the URL of a file.
-
-    None for what is no wheel or sdist, and for a link that the page may not have.
-    """
-    identity = identify(filename)
-    if identity is None:
-        return None
-    bare_url = _bare_url(url, page_url)
-    if bare_url is None:
-        return None
-    return *identity, filename, bare_url
 
 
 def _bare_url(url: str, page_url: str) -> str | None:
