@@ -54,7 +54,7 @@ def test_keys_do_not_meet(tmp_path: Path, keys: list[str]) -> None:
     for key in keys:
         cache.put("pages", key, {}, key.encode("utf-8", "surrogatepass"))
     assert [cache.get("pages", key) for key in keys] == [
-        ({}, key.encode("utf-8", "surrogatepass")) for key in keys
+        CacheEntry(header={}, body=key.encode("utf-8", "surrogatepass")) for key in keys
     ]
 
 
