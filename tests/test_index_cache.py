@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuenv.index.cache import FORMAT, Cache, cache_folder
+from gpuenv.index.cache import FORMAT, Cache, CacheEntry, cache_folder
 
 HOME = os.path.join(os.path.expanduser("~"), ".cache", "gpuenv")
 FOLDERS = [
@@ -39,7 +39,7 @@ def test_the_folder(environ: dict[str, str], folder: str) -> None:
 def test_what_is_put_is_got(tmp_path: Path, key: str, header: dict[str, Any], body: bytes) -> None:
     cache = Cache(str(tmp_path))
     assert cache.put("pages", key, header, body)
-    assert cache.get("pages", key) == (header, body)
+    assert cache.get("pages", key) == CacheEntry(header=header, body=body)
     assert Path(cache.path("pages", key)).parent == tmp_path / f"v{FORMAT}" / "pages"
     assert cache.get("files", key) is None
     cache.remove("pages", key)
@@ -54,7 +54,7 @@ def test_keys_do_not_meet(tmp_path: Path, keys: list[str]) -> None:
     for key in keys:
         cache.put("pages", key, {}, key.encode("utf-8", "surrogatepass"))
     assert [cache.get("pages", key) for key in keys] == [
-        ({}, key.encode("utf-8", "surrogatepass")) for key in keys
+        CacheEntry(header={}, body=key.encode("utf-8", "surrogatepass")) for key in keys
     ]
 
 
@@ -73,7 +73,7 @@ def test_every_damage_is_a_miss_and_heals(tmp_path: Path) -> None:
         assert cache.get("pages", "key") is None, data
         assert not path.exists()
     assert cache.put("pages", "key", {}, b"new")
-    assert cache.get("pages", "key") == ({}, b"new")
+    assert cache.get("pages", "key") == CacheEntry(header={}, body=b"new")
 
 
 def test_an_entry_under_the_name_of_another_is_a_miss(tmp_path: Path) -> None:
@@ -112,7 +112,8 @@ cache, number = Cache(sys.argv[1]), int(sys.argv[2])
 for turn in range(150):
     body = bytes([number]) * (1000 * number + turn)
     assert cache.put("pages", "shared", {"number": number, "turn": turn}, body)
-    header, body = cache.get("pages", "shared")
+    entry = cache.get("pages", "shared")
+    header, body = entry.header, entry.body
     assert body == bytes([header["number"]]) * (1000 * header["number"] + header["turn"]), header
     assert cache.put("pages", f"own-{number}-{turn}", {}, body)
 """

@@ -350,6 +350,6 @@ def test_a_range_of_cudnn_is_narrowed_to_what_fits_the_build(
         cudnn=cudnn,
         code=Code(sass=(), ptx=(), source="made up"),
     )
-    built = Candidate(plain.wheel, build, lambda: None)
+    built = Candidate(plain.wheel, build, lambda name, version: None)
     assert _with_cudnn_range(built, Requirement(name=dependency, specifier=specifier)) == expected
     assert _with_cudnn_range(plain, Requirement(name=dependency, specifier=specifier)) == specifier

@@ -6,7 +6,6 @@ No hardware is read here. NVML and ctypes are not imported.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 
 from ..errors import InputError
@@ -19,7 +18,6 @@ Suggest = Callable[[str], Sequence[str]]
 PlatformOf = Callable[[Gpu], str | None]
 
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
-_SM = re.compile(r"[sS][mM]_(\d{1,2})(\d)")
 # Facts about detected devices. They say nothing about described ones.
 _DEVICE_SOURCES = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
 
@@ -230,9 +228,9 @@ def _parse_gpu(text: str, index: int, capability: Lookup, suggest: Suggest) -> G
 
 def _parse_capability(text: str) -> ComputeCapability | None:
     """Return the compute capability of "sm_90", "SM_120" or "9.0"; None for a name."""
-    match = _SM.fullmatch(text)
-    if match:
-        return int(match[1]), int(match[2])
+    prefix, digits = text[:3].lower(), text[3:]
+    if prefix == "sm_" and digits.isdecimal() and len(digits) in (2, 3):
+        return int(digits[:-1]), int(digits[-1])
     try:
         return parse_pair(text)
     except ValueError:

@@ -14,10 +14,11 @@ from ..errors import InputError
 from ..model import Python, Value
 from ..prefix import find_interpreter
 
-_VERSION = re.compile(r"3\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)")
-_FULL_VERSION = re.compile(r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?![\d])")
-_CONDA_RECORD = re.compile(r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json")
-_FREE_THREADED_BUILD = re.compile(r"cp3\d+t$")
+# Patterns. re compiles one when it is first used: a solve uses none or one of them.
+_VERSION = r"3\.(\d{1,2})(\.\d{1,3}(?:(?:a|b|rc)\d+)?)?(t?)"
+_FULL_VERSION = r"3\.\d+\.\d+(?:(?:a|b|rc)\d+)?(?![\d])"
+_CONDA_RECORD = r"python-(3\.\d+\.\d+[^-]*)-([^-]+)\.json"
+_FREE_THREADED_BUILD = r"cp3\d+t$"
 _SECONDS = 30.0
 _HINT = "give a version such as 3.12 or 3.13t, or the path of an interpreter"
 
@@ -94,7 +95,7 @@ def _python(full: str, free_threaded: bool, executable: str | None) -> Python:
 
 def _parse_version(text: str) -> Target | None:
     """Return the interpreter for a version such as "3.12" or "3.13.1t"; None for another text."""
-    match = _VERSION.fullmatch(text.strip())
+    match = re.fullmatch(_VERSION, text.strip())
     if match is None:
         return None
     minor, rest, threads = match.groups()
@@ -134,7 +135,7 @@ def _read_venv(prefix: str, variable: str, env: Mapping[str, str]) -> Target | N
         return None
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
     text = settings.get("version") or settings.get("version_info") or ""
-    match = _FULL_VERSION.match(text)
+    match = re.match(_FULL_VERSION, text)
     if match is None:
         return _query_if_possible(executable, variable, env)
     major_minor = ".".join(match[0].split(".")[:2])
@@ -172,13 +173,13 @@ def _read_conda(prefix: str, variable: str, env: Mapping[str, str]) -> Target | 
         names = []
     records = []
     for name in names:
-        match = _CONDA_RECORD.fullmatch(name)
+        match = re.fullmatch(_CONDA_RECORD, name)
         if match:
             records.append(match)
     if len(records) != 1:  # none, or one more that an interrupted update left behind
         return _query_if_possible(executable, variable, env)
     full, build = records[0].groups()
-    free_threaded = _FREE_THREADED_BUILD.search(build) is not None
+    free_threaded = re.search(_FREE_THREADED_BUILD, build) is not None
     python = _python(full, free_threaded, executable)
     return Target(python=python, source=f"{variable}: conda-meta")
 

@@ -22,10 +22,9 @@ DRIVER_FOLDERS = ("usr/lib/wsl/lib", "usr/local/nvidia/lib64", "run/opengl-drive
 # Source: NVIDIA/open-gpu-kernel-modules, nv-procfs. The open module writes
 # "NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build", the closed module
 # "NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024".
-_KERNEL_MODULE = re.compile(
-    r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
-)
-_CONTAINER_CGROUP = re.compile(r"docker|kubepods|containerd|libpod|lxc|garden")
+# Patterns. re compiles one when it is first used: a described host needs none of them.
+_KERNEL_MODULE = r"(?m)^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+){1,3})(?:\s|$)"
+_CONTAINER_CGROUP = r"docker|kubepods|containerd|libpod|lxc|garden"
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv", ".singularity.d")
 _CONTAINER_VARIABLES = (
     "container",
@@ -176,7 +175,7 @@ def _container_evidence(root: str, env: Mapping[str, str]) -> str:
     for variable in _CONTAINER_VARIABLES:
         if env.get(variable):
             return f"environment variable {variable}"
-    if _CONTAINER_CGROUP.search(read_text(root, "proc/1/cgroup")):
+    if re.search(_CONTAINER_CGROUP, read_text(root, "proc/1/cgroup")):
         return "/proc/1/cgroup"
     return ""
 
@@ -189,7 +188,7 @@ def kernel_driver(root: str) -> tuple[str, str] | None:
 
     None if no module is loaded or its release cannot be parsed.
     """
-    match = _KERNEL_MODULE.search(read_text(root, "proc/driver/nvidia/version"))
+    match = re.search(_KERNEL_MODULE, read_text(root, "proc/driver/nvidia/version"))
     if match:
         return match[1], "/proc/driver/nvidia/version"
     release = read_text(root, "sys/module/nvidia/version").strip()

@@ -14,8 +14,8 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from ..model import Value
 from ..serialize import canonical_json
 
 FORMAT = 5
@@ -24,7 +24,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80
 
 
-class CacheEntry(NamedTuple):
+class CacheEntry(Value):
     """The content of an entry: JSON fields and bytes."""
 
     header: dict[str, object]
@@ -120,7 +120,7 @@ def _unpack(data: bytes, key: str) -> CacheEntry | None:
         return None
     if stored_key != key or not isinstance(header, dict):
         return None
-    return CacheEntry(header, body)
+    return CacheEntry(header=header, body=body)
 
 
 def _unlink(path: str) -> None:

@@ -21,7 +21,6 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from ..errors import InputError
 from ..model import Value
@@ -131,7 +130,7 @@ def _read_entry(entry: CacheEntry, environment: Mapping[str, str]) -> DefaultInd
 # ---- asking --------------------------------------------------------------------------------------
 
 
-class _PipSetting(NamedTuple):
+class _PipSetting(Value):
     """A setting of pip; `variable` is the environment variable that it comes from, if any."""
 
     key: str
@@ -222,7 +221,7 @@ def _read_pip_configuration() -> tuple[list[_PipSetting], list[str]]:
                 variable = None
                 if section == ":env:":
                     variable = f"PIP_{key.upper().replace('-', '_')}"
-                sections[section].append(_PipSetting(key, value, variable))
+                sections[section].append(_PipSetting(key=key, value=value, variable=variable))
     return [*sections["global"], *sections["install"], *sections[":env:"]], files
 
 

@@ -70,7 +70,7 @@ class _Package:
         """Return the files whose tags fit the environment, newest version first."""
         texts = []
         for tags, text in self.groups:
-            if environment is None or environment.rank(f"a-1-{tags}.whl") is not None:
+            if environment is None or environment.fits(tags):
                 texts.append(text)
         rows: list[_FileRow] = json.loads(f"[{','.join(texts)}]")
         rows.sort(reverse=True)  # by version number and file name, which are unique together

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..index.protocol import Index
-from ..model import Build, CudaVersion, Framework, Host, Request, Wheel
+from ..model import Build, CudaVersion, Framework, Host, Library, Request, Wheel
 from ..requirements.target import TargetEnvironment, parse_requirement, version_key
 from ..requirements.versions import Versions
 from .graph import Candidate, Release, Variant
@@ -177,13 +177,16 @@ class CandidateStore:
         return None
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        name, version, platform = wheel.name, wheel.version, self.host.platform
         build = None
-        if name in self._framework_of:
-            build = self.data.build(name, version, platform)
-        if self.data.is_library(name):
-            return Candidate(wheel, build, lambda: self.data.library(name, version, platform))
-        return Candidate(wheel, build, _no_library)
+        if wheel.name in self._framework_of:
+            build = self.data.build(wheel.name, wheel.version, self.host.platform)
+        return Candidate(wheel, build, self._library)
+
+    def _library(self, name: str, version: str) -> Library | None:
+        """Return the row of a CUDA library on the path; None for any other distribution."""
+        if not self.data.is_library(name):
+            return None
+        return self.data.library(name, version, self.host.platform)
 
     # ---- releases of frameworks with several ways
 
@@ -279,10 +282,6 @@ def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]
 def _public(version: str) -> str:
     """Return a version without its local part."""
     return version.partition("+")[0]
-
-
-def _no_library() -> None:
-    """Stand in for `read_library` of a distribution that is no CUDA library."""
 
 
 def _toolkit_distance(toolkit: CudaVersion, driver: CudaVersion | None) -> tuple[int, int]:

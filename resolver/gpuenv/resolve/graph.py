@@ -254,7 +254,7 @@ class Candidate:
         self,
         wheel: Wheel,
         build: Build | None,
-        read_library: Callable[[], Library | None],
+        read_library: Callable[[str, str], Library | None],
         extras: tuple[str, ...] = (),
     ) -> None:
         self.identifier = PackageId.of(wheel.name, extras)
@@ -268,7 +268,7 @@ class Candidate:
     @property
     def library(self) -> Library | None:
         """The row of a CUDA library; None for any other distribution."""
-        return self._read_library()
+        return self._read_library(self.name, self.version)
 
     @property
     def label(self) -> str:

@@ -45,6 +45,10 @@ from .widening import Widening
 _BATCHES = {4: 16, 16: 64, 64: 256, 256: 1024}
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
+# How narrow the requirements on a node are, the narrowest first. Sums compare as the criteria of
+# pip do.
+_ONE_FILE, _ONE_VERSION, _UPPER_BOUND, _OF_USER, _ANY_RANGE = 16, 8, 4, 2, 1
+
 
 class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
@@ -88,6 +92,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
         self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
+        self._satisfied: dict[tuple[NodeRequirement, Node], bool] = {}
         self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
         self._with_extras: dict[tuple[Candidate, tuple[str, ...]], Candidate] = {}
@@ -205,27 +210,18 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> tuple[int | bool | str, ...]:
         """Return the sort key of a node; the smallest is decided first.
 
-        The criteria: the order of the frameworks; many conflicts; one file; one version; an
-        upper bound; a requirement of the user; any range; the name.
+        The criteria: the order of the frameworks; many conflicts; how narrow the requirements are
+        together (see _ONE_FILE); the name.
         """
-        causes = list(information[identifier])
-        one_file = False
-        ranges = []
-        for cause in causes:
-            requirement = cause.requirement
-            if isinstance(requirement, PackageRequirement):
-                ranges.append(requirement.specifier)
-                one_file = one_file or bool(requirement.url)
-            elif isinstance(requirement, SameFileRequirement):
-                one_file = True
+        narrowness = 0
+        for cause in information[identifier]:
+            narrowness |= _narrowness(cause.requirement)
+            if cause.parent is None:
+                narrowness |= _OF_USER
         return (
             self.order.get(identifier, len(self.order)),
             not self._conflicts_often(identifier),
-            not one_file,
-            not any(map(is_pinned, ranges)),
-            not any(map(_has_bound, ranges)),
-            all(cause.parent is not None for cause in causes),
-            not any(ranges),
+            -narrowness,
             identifier,
         )
 
@@ -389,7 +385,14 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def is_satisfied_by(self, requirement: NodeRequirement, candidate: Node) -> bool:
         """Return whether a candidate of the requirement's node meets the requirement."""
-        if isinstance(requirement, PackageRequirement):  # the most frequent call of a resolution
+        key = (requirement, candidate)
+        answer = self._satisfied.get(key)
+        if answer is None:  # resolvelib asks again for every pin in every round
+            answer = self._satisfied[key] = self._satisfies(requirement, candidate)
+        return answer
+
+    def _satisfies(self, requirement: NodeRequirement, candidate: Node) -> bool:
+        if isinstance(requirement, PackageRequirement):
             return isinstance(candidate, Candidate) and self._meets(requirement, candidate)
         if isinstance(requirement, HostRequirement):
             return not self.is_blocked(requirement)
@@ -543,7 +546,26 @@ def _without_waiting(identifiers: list[Identifier]) -> list[Identifier]:
     return [identifier for identifier in identifiers if identifier not in waiting]
 
 
+def _narrowness(requirement: NodeRequirement) -> int:
+    """Return how narrow a requirement is: a sum of the numbers from _ONE_FILE to _ANY_RANGE."""
+    if isinstance(requirement, PackageRequirement):
+        narrowness = _narrowness_of_range(requirement.specifier)
+        return narrowness | _ONE_FILE if requirement.url else narrowness
+    return _ONE_FILE if isinstance(requirement, SameFileRequirement) else 0
+
+
 @cache  # the order of decisions depends on it in every round
+def _narrowness_of_range(specifier: str) -> int:
+    if not specifier:
+        return 0
+    narrowness = _ANY_RANGE
+    if is_pinned(specifier):
+        narrowness |= _ONE_VERSION
+    if _has_bound(specifier):
+        narrowness |= _UPPER_BOUND
+    return narrowness
+
+
 def _has_bound(specifier: str) -> bool:
     """Return whether a specifier set limits versions upwards: <, <=, ~= or ==."""
     return any(clause[:1] in "<~=" for clause in specifier.split(",") if clause)

@@ -56,7 +56,6 @@ def is_exact(specifier: str) -> bool:
     return specifier.startswith("==") and "*" not in specifier
 
 
-@cache  # the order of decisions depends on it in every round
 def is_pinned(specifier: str) -> bool:
     """Return whether a specifier set has a clause for one version: ==2.15.0 or ===x."""
     for clause in specifier.split(","):
