@@ -129,6 +129,8 @@ def plan_lines(plan: Plan, path: str) -> list[str]:
 
 def _older_than_newest(plan: Plan) -> list[str]:
     """Return the packages of which better releases were passed over, except frameworks."""
+    if plan.request.conda is not None:
+        return []  # frameworks have other names there
     passed_over = {rejection.name for rejection in plan.skipped}
     wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in passed_over]
     frameworks = {choice.framework for choice in plan.choices}

@@ -26,6 +26,9 @@ from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
 
 
+_NOTHING_KNOWN = "no release of it can be chosen"
+
+
 def reasons_against(
     store: CandidateStore, facts: ReleaseFacts, release: Release
 ) -> tuple[Reason, ...]:
@@ -155,17 +158,18 @@ class Skipped:
             if not self._provider.admitted(requirement):
                 yield self._missing(release, requirement, release)
                 return
-        causes = self._provider.full_causes(self._provider.why_excluded(release))
-        for cause in reversed(causes):
+        reasons = []
+        for cause in self._provider.full_causes(self._provider.why_excluded(release)):
             if isinstance(cause.requirement, PackageRequirement):
-                yield self._missing(release, cause.requirement, cause.parent)
-                return
+                reasons.append(self._missing(release, cause.requirement, cause.parent))
+        known = [reason for reason in reasons if reason.have != _NOTHING_KNOWN]
+        yield from (known or reasons)[:1]
 
     def _missing(
         self, release: Release, requirement: PackageRequirement, parent: Node | None
     ) -> Reason:
         """Return that nothing can be chosen for a requirement, and why if the index tells."""
-        need, have = str(requirement), "no release of it can be chosen"
+        need, have = str(requirement), _NOTHING_KNOWN
         for reason in missing_release_reasons(self._store, requirement):
             have = reason.have
         if isinstance(parent, Candidate) and parent.name != release.wheel.name:
