@@ -204,14 +204,17 @@ def _offer(alternatives: Alternatives, text: str, request: Request) -> Iterator[
 
 
 def _with_sdists(alternatives: Alternatives, reasons: Sequence[Reason]) -> Iterator[Change]:
-    """Yield that source distributions of the packages without a wheel help, if they do."""
+    """Yield that source distributions of the one package without a wheel help, if they do.
+
+    Of several packages without a wheel, most are required by old releases only.
+    """
     only_sdist = [reason.subject for reason in reasons if reason.code == "only-sdist"]
-    names = list(dict.fromkeys(parse_requirement(subject).name for subject in only_sdist))
-    if names:
+    names = {parse_requirement(subject).name for subject in only_sdist}
+    if len(names) == 1:
+        [name] = names
         request = alternatives.request
-        changed = request.replace(allow_sdist=(*request.allow_sdist, *names))
-        text = " and ".join(f"--allow-sdist {name}" for name in names)
-        yield from _offer(alternatives, text, changed)
+        changed = request.replace(allow_sdist=(*request.allow_sdist, name))
+        yield from _offer(alternatives, f"--allow-sdist {name}", changed)
 
 
 def _helpful_edits(
