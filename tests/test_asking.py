@@ -343,29 +343,31 @@ def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
     """The default index, an extra one, a folder and a URL; each also has a newer release of what another supplies."""
     (folder / "links").mkdir()
     with IndexServer() as default, IndexServer() as extra, IndexServer() as elsewhere:
-        default.add("mine", "1.0", ["theirs", "linked", "direct"])
+        default.add("public", "1.0", ["theirs", "linked", "direct"])
         extra.add("theirs", "1.0")
-        for name in ("mine", "linked", "direct"):
+        for name in ("linked", "direct"):
             extra.add(name, "99.0")
+        default.add("theirs", "99.0")
         default.add("linked", "99.0")
         default.add("direct", "99.0")
         name, data = make_wheel("linked", "1.0")
         (folder / "links" / name).write_bytes(data)
         url = f"{elsewhere.base}/files/{elsewhere.add('direct', '1.0').filename}"
         flags = ["--extra-index-url", extra.url, "--find-links", "links"]
-        done = solve(folder, default, "mine", f"direct @ {url}", *flags)
+        done = solve(folder, default, "public", f"direct @ {url}", *flags)
         assert done.returncode == 0, done.stderr
         packages = {package["name"]: package for package in lock_of(folder)["packages"]}
         assert {name: package["version"] for name, package in packages.items()} == dict.fromkeys(
             packages, "1.0"
         )
-        assert packages["mine"]["index"] == default.url
+        assert packages["public"]["index"] == default.url
         assert packages["theirs"]["index"] == extra.url
         assert "index" not in packages["linked"] and packages["linked"]["wheels"][0][
             "url"
         ].startswith("file://")
         assert "index" not in packages["direct"] and packages["direct"]["archive"]["url"] == url
-        assert {"/simple/mine/", "/simple/linked/", "/simple/direct/"}.isdisjoint(extra.paths())
+        assert {"/simple/linked/", "/simple/direct/"}.isdisjoint(extra.paths())
+        assert "/simple/theirs/" not in default.paths()
 
 
 def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:

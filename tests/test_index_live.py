@@ -733,11 +733,11 @@ def combined(
 ) -> Iterator[Any]:
     """(combined, default server, extra server): who has what is in the table below."""
     with IndexServer() as extra:
-        for name in ("demo", "ours", "both"):
-            server.add(name, "1.0", REQUIRES)
-        server.add_file("sources", "sources-1.0.tar.gz", b"")
-        for name in ("demo", "ours", "both", "sources", "theirs"):
-            extra.add(name, "99.0")
+        for name in ("demo", "both", "theirs"):
+            extra.add(name, "1.0", REQUIRES)
+        extra.add_file("sources", "sources-1.0.tar.gz", b"")
+        for name in ("demo", "ours", "both", "sources", "public"):
+            server.add(name, "99.0")
         yield (
             MultiIndex(
                 default=index_of(server, transport, cache),
@@ -752,10 +752,11 @@ def combined(
 
 BINDINGS = {  # name: (label, version, is the default index asked, is the extra index asked)
     "demo": ("find-links", "2.0+local", False, False),
-    "ours": ("snapshot", "1.0", False, False),
-    "both": ("default", "1.0", True, False),
-    "sources": ("default", None, True, False),
-    "theirs": ("extra", "99.0", True, True),
+    "ours": ("snapshot", "1.0", False, True),
+    "both": ("extra", "1.0", False, True),
+    "sources": ("extra", None, False, True),
+    "theirs": ("extra", "1.0", False, True),
+    "public": ("default", "99.0", True, True),
     "nothing": ("", None, True, True),
 }
 
@@ -808,7 +809,7 @@ def test_the_default_index_is_opened_later_and_named_without_its_credentials(
 
 def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any) -> None:
     index, _, _ = combined
-    for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("theirs", ())):
+    for name, expected in (("both", EXPECTED), ("demo", EXPECTED), ("ours", ()), ("public", ())):
         assert index.dependencies(index.wheels(name)[0]) == expected
     with pytest.raises(InputError, match=r"^nothing was not found on any index"):
         index.dependencies(
@@ -816,9 +817,13 @@ def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any)
         )
 
 
-def test_a_broken_default_index_does_not_leave_its_names_to_others(combined: Any) -> None:
+@pytest.mark.parametrize("status", ["401", "403", "500", "503"])
+@pytest.mark.parametrize("name", ["ours", "both", "theirs", "public"])
+def test_a_broken_extra_index_does_not_leave_its_names_to_others(
+    combined: Any, name: str, status: str
+) -> None:
     index, server, extra = combined
-    server.faults["/simple/"] = ["500", "always"]
-    with pytest.raises(GpuEnvError, match=r"answered with status 500"):
-        index.label("theirs")
-    assert extra.asked == []
+    extra.faults["/simple/"] = [status, "always"]
+    with pytest.raises(GpuEnvError, match=rf"answered with status {status}"):
+        index.label(name)
+    assert server.asked == []

@@ -87,11 +87,12 @@ class MultiIndex(Index):
     """Binds every name to the first of these that has it, and remembers the binding:
 
     1. `find_links`;
-    2. `snapshot` (under the label "snapshot"), which needs no network;
-    3. `default`;
-    4. `extra`, in order.
+    2. `extra`, in order;
+    3. `snapshot` (under the label "snapshot"), which needs no network;
+    4. `default`.
 
-    A later one is asked only for names that no earlier one has.
+    A later one is asked only for names that no earlier one has. So a name that the user's own index
+    has never comes from the default index, where a stranger may have registered it.
 
     Args:
         default: the default index.
@@ -115,14 +116,7 @@ class MultiIndex(Index):
         self._default, self._direct, self._offline = default, direct, offline
         self._snapshot = snapshot
         self._shipped: dict[str, dict[str | None, Wheel]] = {}  # {name: {sha256: the file}}
-        self._local: list[tuple[str, Index]] = []
-        if find_links is not None:
-            self._local.append((find_links.label, find_links))
-        if snapshot is not None:
-            self._local.append((SNAPSHOT, snapshot))
-        self._remote = list(extra)
-        if default is not None:
-            self._remote.insert(0, default)
+        self._find_links, self._extra = find_links, extra
         self._bindings: dict[str, tuple[str, Index | None]] = {}
         self._prefetcher: Prefetcher | None = None
         self._is_live: Callable[[str], bool] = _never
@@ -138,7 +132,7 @@ class MultiIndex(Index):
         return self._bind(name)[0]
 
     def is_local(self, name: str) -> bool:
-        """Return whether --find-links or the snapshot have a package."""
+        """Return whether --find-links or the snapshot supply a package, without any request."""
         return self._bind_locally(name) is not None
 
     def at_hand(self, name: str) -> bool:
@@ -173,18 +167,30 @@ class MultiIndex(Index):
         local = self._bind_locally(name)
         if local is not None:
             return local
-        for source in self._remote:
+        for source in self._extra:
             if source.has(name):
                 return source.label, source
+        snapshot = self._snapshot_with(name)
+        if snapshot is not None:
+            return SNAPSHOT, snapshot
+        if self._default is not None and self._default.has(name):
+            return self._default.label, self._default
         return NOT_FOUND, None
 
     def _bind_locally(self, name: str) -> tuple[str, Index] | None:
-        for label, index in self._local:
-            if label == SNAPSHOT and self._is_live(name):
-                continue
-            if index.has(name):
-                return label, index
+        """Return the binding of a name that no request can change; None for other names."""
+        if self._find_links is not None and self._find_links.has(name):
+            return self._find_links.label, self._find_links
+        snapshot = self._snapshot_with(name)
+        if snapshot is not None and not self._extra:
+            return SNAPSHOT, snapshot
         return None
+
+    def _snapshot_with(self, name: str) -> Index | None:
+        """Return the snapshot if it has a package and the live index is not asked for it."""
+        if self._snapshot is None or self._is_live(name) or not self._snapshot.has(name):
+            return None
+        return self._snapshot
 
     # ---- the interface of an index ----
 

@@ -25,7 +25,6 @@ from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
 
-
 _NOTHING_KNOWN = "no release of it can be chosen"
 
 
@@ -158,12 +157,17 @@ class Skipped:
             if not self._provider.admitted(requirement):
                 yield self._missing(release, requirement, release)
                 return
-        reasons = []
+        first: Reason | None = None
         for cause in self._provider.full_causes(self._provider.why_excluded(release)):
-            if isinstance(cause.requirement, PackageRequirement):
-                reasons.append(self._missing(release, cause.requirement, cause.parent))
-        known = [reason for reason in reasons if reason.have != _NOTHING_KNOWN]
-        yield from (known or reasons)[:1]
+            if not isinstance(cause.requirement, PackageRequirement):
+                continue
+            reason = self._missing(release, cause.requirement, cause.parent)
+            if reason.have != _NOTHING_KNOWN:
+                yield reason
+                return
+            first = first or reason
+        if first is not None:
+            yield first
 
     def _missing(
         self, release: Release, requirement: PackageRequirement, parent: Node | None
