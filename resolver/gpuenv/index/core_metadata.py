@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from email.message import Message
 from email.parser import BytesHeaderParser
+from functools import lru_cache
 from io import RawIOBase
 from typing import BinaryIO
 
@@ -247,6 +248,7 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
     )
 
 
+@lru_cache(maxsize=4096)  # the releases of a package have most requirements in common
 def _parse_requirement(text: str) -> ParsedRequirement:
     try:
         return ParsedRequirement(text)

@@ -11,6 +11,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
@@ -18,20 +19,52 @@ from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
 from urllib3.util.ssl_ import create_urllib3_context
 
 if TYPE_CHECKING:  # these types exist in the stubs only
+    from collections.abc import MutableMapping
+
     from requests.adapters import _HostParams, _PoolKwargs
+    from requests.sessions import _Settings
+
+    _Proxies = MutableMapping[str, str] | None
 
 _HOSTS, _CONNECTIONS_PER_HOST = 8, 32
 
 
 def open_session(cert: str | None) -> requests.Session:
     """Return a session. `cert` is a CA bundle that is used unless REQUESTS_CA_BUNDLE is set."""
-    session = requests.Session()
+    session = _Session()
     for scheme in ("http://", "https://"):
         session.mount(scheme, _SharedContextAdapter())
     session.headers["User-Agent"] = "gpuenv"
     # requests prefers REQUESTS_CA_BUNDLE to this setting.
     session.verify = cert or os.environ.get("SSL_CERT_FILE") or True
     return session
+
+
+class _Session(requests.Session):
+    """A session that reads the environment once for each host.
+
+    requests reads it for each request: a third of the processor time of a request for metadata.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._settings: dict[tuple[str, str], _Settings] = {}
+
+    def merge_environment_settings(
+        self,
+        url: str | bytes | None,
+        proxies: _Proxies,
+        stream: bool | None,
+        verify: bool | str | None,
+        cert: str | tuple[str, str] | None,
+    ) -> _Settings:
+        """Return proxies and the CA bundle. All requests here have the same other arguments."""
+        parts = urlsplit(str(url))
+        origin = parts.scheme, parts.netloc
+        if origin not in self._settings:
+            settings = super().merge_environment_settings(url, proxies, stream, verify, cert)
+            self._settings[origin] = settings
+        return self._settings[origin]
 
 
 # ---- failures ------------------------------------------------------------------------------------
