@@ -110,17 +110,19 @@ def _pack(header: Mapping[str, object], body: bytes, key: str) -> bytes:
 
 
 def _unpack(data: bytes, key: str) -> CacheEntry | None:
-    checksum, _, rest = data.partition(b"\n")
-    if checksum != b"%08x %d" % (zlib.crc32(rest), len(rest)):
+    view = memoryview(data)  # a page has megabytes: only its body is copied
+    start = data.find(b"\n") + 1
+    rest = view[start:]
+    if data[:start] != b"%08x %d\n" % (zlib.crc32(rest), len(rest)):
         return None
-    head, _, body = rest.partition(b"\n")
+    end = data.find(b"\n", start)
     try:
-        stored_key, header = json.loads(head)
+        stored_key, header = json.loads(data[start:end])
     except ValueError:
         return None
     if stored_key != key or not isinstance(header, dict):
         return None
-    return CacheEntry(header=header, body=body)
+    return CacheEntry(header=header, body=bytes(view[end + 1 :]))
 
 
 def _unlink(path: str) -> None:

@@ -64,13 +64,28 @@ class CachedPage:
         Raises:
             ValueError, TypeError: the text is no page.
         """
-        url, *lines = self.text().split("\n")
+        text = self.text()
+        url, start = _line(text, 0)
         accepted = []  # JSON without the brackets of the list
-        for tags, files in zip(lines[::2], lines[1::2], strict=False):
+        while start < len(text):
+            tags, files_start = _line(text, start)
+            end = _line_end(text, files_start)
             if accepts is None or accepts(json.loads(tags)):
-                accepted.append(files)
+                accepted.append(text[files_start:end])
+            start = end + 1
         rows = json.loads(f"[{','.join(accepted)}]")
         return newest_first(to_entries((FileRow(*row) for row in rows), json.loads(url)))
+
+
+def _line(text: str, start: int) -> tuple[str, int]:
+    """Return the line that starts at a place, and the start of the next one."""
+    end = _line_end(text, start)
+    return text[start:end], end + 1
+
+
+def _line_end(text: str, start: int) -> int:
+    end = text.find("\n", start)
+    return len(text) if end < 0 else end
 
 
 def _to_lines(url: str, page_rows: Iterable[FileRow]) -> str:
