@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpuenv.errors import Reason
+from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Build, Code, Host, Python, Request, Requirement
 from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.resolve import resolution
 from gpuenv.resolve.candidates import CandidateStore
 from gpuenv.resolve.graph import (
     FILE_FACT,
@@ -30,7 +31,7 @@ from gpuenv.resolve.provider import Provider, _has_bound, _with_cudnn_range
 from gpuenv.resolve.release_facts import ReleaseFacts
 from gpuenv.resolve.selection import Constraints
 from gpuenv.resolve.widening import Widening
-from test_resolution import DATA
+from test_resolution import DATA, solved
 from universe import BASE, Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
@@ -353,3 +354,21 @@ def test_a_range_of_cudnn_is_narrowed_to_what_fits_the_build(
     built = Candidate(plain.wheel, build, lambda name, version: None)
     assert _with_cudnn_range(built, Requirement(name=dependency, specifier=specifier)) == expected
     assert _with_cudnn_range(plain, Requirement(name=dependency, specifier=specifier)) == specifier
+
+
+def test_a_requirement_that_is_impossible_alone_ends_a_long_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without that, each of the 400 releases of `many` is excluded by a conflict of its own."""
+    case = {
+        "packages": {
+            "many": {f"{number}.0": {"requires": ["core>=3"]} for number in range(1, 401)},
+            "bad": {"1.0": {"requires": ["old"]}},
+            "old": {"2.0": {"requires": ["nowhere"]}, "1.0": {"requires": ["core<3"]}},
+            "core": {"1.0": {"requires": ["nowhere"]}, "3.0": {}},
+        },
+        "requires": ["many", "bad"],
+    }
+    monkeypatch.setattr(resolution, "MAX_CONFLICTS", 2 * resolution.PATIENCE)
+    with pytest.raises(NoSolutionError):
+        solved(case)

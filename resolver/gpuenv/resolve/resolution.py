@@ -22,6 +22,7 @@ from .reporter import ConflictReporter
 from .widening import MoreReleasesError
 
 MAX_CONFLICTS = 20_000
+PATIENCE = 50  # conflicts after which each requirement of the request is tried alone
 _MAX_ROUNDS = 1_000_000  # resolvelib requires a limit; conflicts end a resolution long before
 
 
@@ -59,7 +60,9 @@ def resolve(provider: Provider, requirements: Sequence[NodeRequirement]) -> list
 def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
     """Run resolvelib again after every conflict, with what the conflict taught."""
     provider.note_request(roots)
-    for _ in range(MAX_CONFLICTS):
+    for conflicts in range(MAX_CONFLICTS):
+        if conflicts == PATIENCE:
+            _try_each_alone(provider, roots)
         try:
             return _run_resolvelib(provider, roots)
         except ConflictError as conflict:
@@ -71,6 +74,26 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
         f"no answer after {MAX_CONFLICTS} conflicts for {names}",
         hint="limit the versions of one of them, such as NAME>=VERSION, and solve again",
     )
+
+
+def _try_each_alone(provider: Provider, roots: Sequence[NodeRequirement]) -> None:
+    """Try each requirement alone: one that is impossible alone makes the request impossible.
+
+    Together with others, its conflict is met again and again, with each release that they choose.
+    What a requirement teaches alone holds for the request, too.
+
+    Raises:
+        ImpossibleError: a requirement is impossible alone.
+    """
+    for root in roots:
+        for _ in range(PATIENCE):
+            try:
+                _run_resolvelib(provider, [root])
+                break
+            except ConflictError as conflict:
+                if not conflict.releases:
+                    raise ImpossibleError(provider.full_causes(conflict.causes)) from None
+                provider.learn(conflict)
 
 
 def _run_resolvelib(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]:
