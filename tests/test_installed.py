@@ -129,11 +129,23 @@ def test_what_installers_write_elsewhere(env: Path) -> None:
     assert files_of(env).status == "pass"
 
 
-def test_a_distribution_of_nvidias_without_a_record(env: Path) -> None:
-    add(env, "nvidia_odd", {"nvidia/odd.h": ""})
-    (site_of(env) / "nvidia_odd-1.0.dist-info/RECORD").unlink()
+@pytest.mark.parametrize("content", [None, "", "\n"])
+@pytest.mark.parametrize("name", ["nvidia_odd", "odd"])
+def test_a_distribution_without_a_record_is_half_installed(
+    name: str, content: str | None, env: Path
+) -> None:
+    add(env, name, {f"{name}/odd.py": ""})
+    change(env, f"{name}-1.0.dist-info/RECORD", content)
     found = files_of(env)
-    assert (found.status, "nvidia-odd has no RECORD" in found.evidence) == ("unknown", True)
+    assert found.status == "fail"
+    assert f"{name.replace('_', '-')} has no RECORD: reinstall it" in found.evidence
+
+
+def test_what_setup_py_installed_has_no_record(env: Path) -> None:
+    info = site_of(env) / "old-1.0.egg-info"
+    info.mkdir()
+    (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: old\nVersion: 1.0\n")
+    assert files_of(env).status == "pass"
 
 
 def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:

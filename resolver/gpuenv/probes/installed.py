@@ -76,7 +76,7 @@ class Row(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """A distribution; `rows` is None if it has no RECORD."""
+    """A distribution; `rows` is None if it has no RECORD, or an empty one."""
 
     name: str
     version: str
@@ -85,6 +85,7 @@ class Installed(NamedTuple):
     installer: str
     requires: list[str]
     glibc: list[int] | None
+    of_wheel: bool
 
 
 class Job(NamedTuple):
@@ -141,10 +142,11 @@ def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: 
         name=name,
         version=dist.version,
         folder=folder,
-        rows=None if record is None else read_rows(record),
+        rows=read_rows(record or "") or None,
         installer=(dist.read_text("INSTALLER") or "").strip(),
         requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
         glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
+        of_wheel=str(getattr(dist, "_path", "")).endswith(".dist-info"),
     )
 
 
@@ -456,9 +458,11 @@ def files(options: Options) -> FilesAnswer:
         "distributions": [],
     }  # fmt: skip
     for distribution in installed:
-        if distribution.rows is not None and is_compared(distribution):
+        if not is_compared(distribution):
+            continue
+        if distribution.rows is not None:
             answer["distributions"].append(distribution.name)
-        elif distribution.rows is None and distribution.name.startswith("nvidia-"):
+        elif distribution.of_wheel:
             answer["no_record"].append(distribution.name)
     threads = int(options.get("threads", min(8, os.cpu_count() or 1)))
     for result in check_files(jobs, threads):

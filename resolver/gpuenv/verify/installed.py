@@ -248,7 +248,7 @@ def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | No
             seconds=outcome.seconds,
         )
     wrong = _wrong_files(survey, answer)
-    doubts = [f"{name} has no RECORD" for name in answer["no_record"]]
+    doubts: list[str] = []
     if answer["left"]:
         doubts.append(f"{answer['left']} files were not read in time")
     marks = tuple(("no-record", name, "") for name in answer["no_record"])
@@ -265,11 +265,14 @@ def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | No
 def _wrong_files(survey: SurveyAnswer, answer: FilesAnswer) -> list[str]:
     """Return the files that are missing, changed or unrecorded.
 
+    Installers write RECORD last: a distribution without one is half installed.
+
     One of two owners of a path finds the bytes of the other; the check "owners" reports what that
     means.
     """
     shared = {path for path, _ in survey["shared"]}
-    texts = [f"{path} of {name} is missing" for name, path in answer["missing"]]
+    texts = [f"{name} has no RECORD: reinstall it" for name in answer["no_record"]]
+    texts += [f"{path} of {name} is missing" for name, path in answer["missing"]]
     for name, path, reason in answer["changed"]:
         if name.startswith("nvidia-") or path not in shared:
             texts.append(f"{path} of {name}: {reason}")
