@@ -616,6 +616,19 @@ def test_the_cudnn_of_a_record(
     assert conda_records.cudnn_of({"depends": depends, "build": build}) == expected
 
 
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"depends": ["python", "__cuda >=12.9"], "constrains": ["__cuda >=12"]}, "12.9"),
+        ({"depends": ["python"], "constrains": ["__cuda >=12"]}, "12"),
+        ({"depends": ["__cuda"]}, ""),
+        ({"depends": ["python"]}, None),
+    ],
+)
+def test_the_oldest_cuda_of_a_record(record: dict[str, list[str]], expected: str | None) -> None:
+    assert conda_records.least_cuda(record) == expected
+
+
 def test_a_closure_is_compared_with_the_virtual_packages() -> None:
     record = {"name": "demo", "version": "1.0", "build": "0", "build_number": 0, "subdir": "linux-64",
               "channel": "conda-forge", "depends": ["__cuda >=13", "python"]}  # fmt: skip
@@ -658,7 +671,9 @@ def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool)
 def test_virtual_packages_are_compared_with_those_of_the_host(
     field: str, spec: str, virtual: dict[str, tuple[str, str]], expected: tuple[str, str] | None
 ) -> None:
-    record = {"name": "pytorch", "version": "2.10.0", field: [spec]}
+    # What comes before it does not hide it: a package, and a virtual package that is not there.
+    before = {"depends": ["python"], "constrains": ["__osx >=11"]}[field]
+    record = {"name": "pytorch", "version": "2.10.0", field: [*before[:1], spec]}
     reasons = conda_parts.virtual_reasons(record, virtual)
     found = [(one.code, one.subject, one.need, one.have) for one in reasons]
     assert found == ([("virtual-package", "pytorch 2.10.0", *expected)] if expected else [])

@@ -18,6 +18,7 @@ from gpuenv.compat.audit import PLATFORMS, check
 from gpuenv.compat.extensions import release_of
 from gpuenv.errors import DataError
 from gpuenv.model import Gpu, parse_pair, parse_release
+from gpuenv.requirements.target import version_key
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "matrix_data"
@@ -204,6 +205,14 @@ def test_the_floor_of_a_family_is_no_newer_than_what_its_first_toolkit_brought()
         )
 
 
+def test_builds_come_newest_first_and_those_of_the_default_index_first_in_a_version() -> None:
+    builds = DATA.builds("torch", "linux-x86_64")
+    assert len(builds) > 50
+    ordered = sorted(builds, key=lambda build: build.index != "default")
+    ordered.sort(key=lambda build: version_key(build.version), reverse=True)
+    assert list(builds) == ordered
+
+
 def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
     compiled = {
         parse_target(target)[0] for targets in DATA.compilers.values() for target in targets
@@ -211,6 +220,7 @@ def test_every_gpu_can_be_compiled_for_and_has_one_name() -> None:
     names = DATA.gpu_names()
     assert len({matrix.gpu_key(name) for name in names}) == len(names) > 200
     assert [name for name in names if DATA.compute_capability(name) not in compiled] == []
+    assert matrix.gpu_key("H200 1 TB") == "h200" and matrix.gpu_key("A100 80 GB") == "a100"
     assert list(DATA.capabilities()) == sorted(
         {DATA.compute_capability(name) or (0, 0) for name in names}
     )

@@ -77,14 +77,23 @@ def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str])
         assert any("75 80 86 90 100 120" in line and ">=3.11" in line for line in lines)
 
 
-def test_an_unknown_release_is_told_with_those_near_it() -> None:
-    catalog = gpuenv.matrix_catalog()
-    with pytest.raises(gpuenv.InputError) as raised:
-        catalog.release("torch", "2.13.7", "linux-x86_64")
-    assert "2.14.0, 2.13.0" in raised.value.hint
-    with pytest.raises(gpuenv.InputError, match="on win-amd64") as raised:
-        catalog.release("torchaudio", "2.9.99", "win-amd64")
-    assert "2.9.1" in raised.value.hint
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "hint"),
+    [
+        ("torch", "99.0", "linux-x86_64", "near it are 2.15.0, 2.14.1, 2.14.0"),
+        ("torch", "2.14.99", "linux-x86_64", "near it are 2.15.0, 2.14.1, 2.14.0, 2.13.0"),
+        ("torch", "2.13.7", "linux-x86_64", "near it are 2.14.1, 2.14.0, 2.13.0"),
+        ("torchaudio", "2.9.99", "win-amd64", "near it are 2.11.0, 2.10.0, 2.9.1"),
+        ("jaxlib", "0.9", "win-amd64", "it is known on linux-x86_64"),
+        ("nvidia-nccl-cu12", "2.27", "win-amd64", "it is known on linux-x86_64: --platform"),
+    ],
+)
+def test_an_unknown_release_is_told_with_those_near_it(
+    name: str, version: str, platform: str, hint: str
+) -> None:
+    with pytest.raises(gpuenv.InputError, match=f"known .*{name} {version} on {platform}") as raised:
+        gpuenv.matrix_catalog().release(name, version, platform)
+    assert raised.value.hint.startswith(hint)
 
 
 def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
