@@ -144,7 +144,7 @@ def test_builds_of_a_made_up_framework(site: Path, tmp_path: Path) -> None:
     for version, error in (("1.0", "1e-9"), ("2.0", "1e-9")):
         wheel(links, "madeup", version, f"__version__ = {version!r}\nERROR = {error}\n")
     before = gpuenv(site, work, "solve", "--framework", "madeup", "--gpu", "none")
-    assert (before.returncode, "no framework of that name" in before.stderr) == (2, True)
+    assert (before.returncode, "no framework has that name" in before.stderr) == (2, True)
     add(site, DATA)
     flags = ["--framework", "madeup", "--find-links", str(links), "--offline", "--python", HERE]
     flags += ["--platform", "linux-x86_64", "--json"]

@@ -250,11 +250,12 @@ def _checks(
 
 
 def _require_frameworks(names: Sequence[str]) -> None:
+    from ..resolve.requested import unknown_framework
+
     data = compatibility_data()
     for name in names:
         if data.framework(name) is None:
-            known = ", ".join(data.frameworks())
-            raise InputError(f"--framework {name}: no framework of that name; known: {known}")
+            raise unknown_framework(name, name, data)
 
 
 def _frameworks(lock: Lock | None, only: Sequence[str]) -> list[Framework]:

@@ -17,6 +17,7 @@ Lookup = Callable[[str], tuple[int, int] | None]
 Suggest = Callable[[str], Sequence[str]]
 PlatformOf = Callable[[Gpu], str | None]
 
+_NO_GPU = ("none", "cpu")
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
 # Facts about detected devices. They say nothing about described ones.
 _DEVICE_SOURCES = ("virtualization", "visible-devices", "device-order", "mig", "l4t")
@@ -42,7 +43,8 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
             was detected here says nothing about a GPU of another machine. With None, the
             platform, glibc and interpreter are this machine's, and a driver that is not given
             stays unknown.
-        gpus: marketing names, "sm_90", "9.0", or "none" alone.
+        gpus: marketing names, "sm_90", "9.0", or "none" alone. One text may have several names,
+            separated by commas.
         driver: the driver release, or its beginning.
         python: the target interpreter: a version, a path or a command.
         platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
@@ -197,14 +199,15 @@ def _parse_driver(text: str) -> str:
 
 
 def _parse_gpus(texts: Sequence[str], capability: Lookup, suggest: Suggest) -> tuple[Gpu, ...]:
-    if any(text.strip().lower() == "none" for text in texts):
-        if len(texts) > 1:
+    names = [name.strip() for text in texts for name in text.split(",")]
+    if any(name.lower() in _NO_GPU for name in names):
+        if len(names) > 1:
             message = "--gpu none cannot be combined with another --gpu"
             raise InputError(message, hint="give none alone, or the GPUs alone")
         return ()
     gpus = []
-    for index, text in enumerate(texts):
-        gpus.append(_parse_gpu(text.strip(), index, capability, suggest))
+    for index, name in enumerate(names):
+        gpus.append(_parse_gpu(name, index, capability, suggest))
     return tuple(gpus)
 
 
@@ -227,9 +230,10 @@ def _parse_gpu(text: str, index: int, capability: Lookup, suggest: Suggest) -> G
 
 
 def _parse_capability(text: str) -> ComputeCapability | None:
-    """Return the compute capability of "sm_90", "SM_120" or "9.0"; None for a name."""
-    prefix, digits = text[:3].lower(), text[3:]
-    if prefix == "sm_" and digits.isdecimal() and len(digits) in (2, 3):
+    """Return the compute capability of "sm_90", "SM120" or "9.0"; None for a name."""
+    word = text.lower()
+    digits = word.removeprefix("sm").removeprefix("_")
+    if word.startswith("sm") and digits.isdecimal() and len(digits) in (2, 3):
         return int(digits[:-1]), int(digits[-1])
     try:
         return parse_pair(text)

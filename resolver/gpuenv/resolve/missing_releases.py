@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import Reason
-from ..model import Wheel
+from ..model import Build, Wheel
 from .candidates import CandidateStore
 from .graph import PackageRequirement
 from .release_facts import python_text
@@ -94,6 +94,12 @@ def _no_version_reason(
     if store.is_in_data(name):
         have += " (in the compatibility data)"
     needs = [f"{name}{specifier}"]
+    builds = _builds_of_same_release(store, requirement)
+    if any(f"=={build.local}" == specifier for build in builds):
+        needs = [f"{name}{specifier}, a build whose files are not in the index data"]
+    listed = [f"{one.local} ({one.variant})" for one in builds if one.local in versions]
+    if listed:
+        have = ", ".join(listed)
     needs += [f"the constraint {name}{constraint}" for constraint in constraints]
     code = "no-version"
     contains = store.environment.contains
@@ -101,6 +107,21 @@ def _no_version_reason(
     if constraints and has_version:
         code = "conflict"  # with the constraints
     return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+
+
+def _builds_of_same_release(
+    store: CandidateStore, requirement: PackageRequirement
+) -> list[Build]:
+    """Return the known builds of the release of which a requirement names another build.
+
+    The default index has one build of each release under the plain version: torch 2.4.0 is the
+    build for CUDA 12.1.
+    """
+    public, plus, _ = requirement.specifier.removeprefix("==").partition("+")
+    if not plus:
+        return []
+    builds = store.data.builds(requirement.name, store.host.platform)
+    return [build for build in builds if build.version == public]
 
 
 def _unfit_file_reasons(

@@ -18,6 +18,9 @@ from .candidates import is_single_distribution
 # A framework, limited to the ways that all texts of the request leave, and one of these texts.
 NamedFramework = tuple[Framework, Requirement]
 
+# What people call frameworks. These are not names of packages, or of other packages.
+_NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime", "onnx": "onnxruntime"}
+
 
 def read_request(
     request: Request, data: CompatibilityData, environment: TargetEnvironment
@@ -97,8 +100,7 @@ def _frameworks_of_flags(request: Request, data: CompatibilityData) -> list[Name
         parsed = parse_requirement(text)
         framework = data.framework(parsed.name)
         if framework is None:
-            known = ", ".join(sorted(data.frameworks()))
-            raise InputError(f"--framework {text}: no framework of that name; known: {known}")
+            raise unknown_framework(text, parsed.name, data)
         if parsed.marker or parsed.url:
             raise InputError(
                 f"--framework {text}: takes NAME or NAME with a version range, such as torch>=2.9"
@@ -107,6 +109,19 @@ def _frameworks_of_flags(request: Request, data: CompatibilityData) -> list[Name
             raise InputError(f"--framework {text}: given twice")
         named.append((framework, parsed))
     return named
+
+
+def unknown_framework(text: str, name: str, data: CompatibilityData) -> InputError:
+    """Return the error for a text of --framework whose name is not that of a framework."""
+    from difflib import get_close_matches
+
+    known = sorted(data.frameworks())
+    hint = f"known are {', '.join(known)}"
+    words = {word: word for word in known} | _NICKNAMES
+    close = get_close_matches(name, words, n=1, cutoff=0.6)
+    if close:
+        hint = f"did you mean {words[close[0]]}? {hint[0].upper()}{hint[1:]}"
+    return InputError(f"--framework {text}: no framework has that name", hint=hint)
 
 
 def _limited(framework: Framework, named: Sequence[NamedFramework]) -> Framework:

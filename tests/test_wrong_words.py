@@ -1,0 +1,60 @@
+"""Wrong words in commands: one line that says what is wrong, and what to type; and words that are accepted."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuenv.cli import main
+
+TARGET = "--platform linux-x86_64 --glibc 2.35 --python 3.12 --offline"
+HOST = f"--driver 580.65.06 {TARGET}"
+WRONG = {
+    "solve --framework pytroch --gpu H100": "no framework has that name; did you mean torch?",
+    "solve --framework PyTorch --gpu H100": "did you mean torch? Known are cupy, jax",
+    "solve --framework tf --gpu H100": "did you mean tensorflow?",
+    "solve --framework xyz --gpu H100": "no framework has that name; known are cupy, jax",
+    "solve torch --gpu A6000": "did you mean RTX A6000",
+    "solve torch --gpu H100,H10O": "--gpu 'H10O' is not a known GPU",
+    "solve torch --gpu H100,none": "--gpu none cannot be combined",
+    "solve torch --gpu sm9": "--gpu 'sm9' is not a known GPU",
+}
+RIGHT = {
+    "--gpu sm90": "torch 2.15.0 (cu132",
+    "--gpu SM_90": "torch 2.15.0 (cu132",
+    "--gpu h100,a100": "torch 2.15.0 (cu132",
+    "--gpu cpu": "torch 2.13.0 (cpu)",
+}
+LOCAL = {
+    "torch==2.4.0+cu121": ["whose files are not in the index data", "2.4.0 (cu121)"],
+    "torch==2.13.0+cu199": ["2.13.0 (cu130), 2.13.0+cpu (cpu), 2.13.0+cu126"],
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_a_wrong_word(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), *HOST.split()]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert WRONG[command] in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", RIGHT)
+def test_a_spelling_that_people_use(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = TARGET if "cpu" in flags else HOST
+    assert main(["solve", "torch", *flags.split(), *host.split(), "-o", "pylock.toml"]) == 0
+    assert capsys.readouterr().out.startswith(RIGHT[flags])
+
+
+@pytest.mark.parametrize("requirement", LOCAL)
+def test_an_unknown_build_is_told_with_the_builds_of_its_release(
+    requirement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["solve", requirement, "--gpu", "H100", *HOST.split()]) == 3
+    text = " ".join(capsys.readouterr().err.split())
+    assert [part for part in LOCAL[requirement] if part not in text] == []
