@@ -293,3 +293,11 @@ def test_the_documentation_names_every_field() -> None:
     table = tomllib.loads(TOML[-1].read_text())["tool"]["gpuenv"]
     for key in {*table, *table["needs"], *table["choices"][0], *table["host"]}:
         assert f"`{key}`" in text, key
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.txt", tmp_path, tmp_path / "binary.txt"):
+        (tmp_path / "binary.txt").write_bytes(b"\xff\xfe")
+        for read in (conda_formats.read, pylock.read):
+            with pytest.raises(InputError, match=re.escape(f"{path}: ")):
+                read(str(path))

@@ -35,3 +35,15 @@ def test_a_refusal_of_frameworks_has_all_reasons(case: dict[str, Any]) -> None:
     with pytest.raises(NoSolutionError) as refusal:
         gpuenv.solve(request, host_of(case), changes=False)
     assert reasons_of(refusal.value) == case["reasons"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "have"),
+    [(["1.0"], "1.0"), (["1.0", "2.0"], "1.0 to 2.0"), (["1.0", "2.0", "3.0"], "1.0 to 3.0")],
+)
+def test_a_missing_version_is_told_with_those_that_exist(versions: list[str], have: str) -> None:
+    packages = {"a": {version: {} for version in versions}}
+    with pytest.raises(NoSolutionError) as refused:
+        solved({"packages": packages, "requires": ["a>9"]})
+    [reason] = refused.value.explanation.reasons
+    assert (reason.code, reason.need, reason.have) == ("no-version", "a>9", have)

@@ -14,11 +14,13 @@ from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
 from gpuenv.lock.host_fit import fit
 from gpuenv.model import Host, Plan, Request, parse_release
+from gpuenv.resolve.plan import digest
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "solve.json").read_text()
 )
 DATA = data.load()
+CARRIERS_OF_JAX = ("jax-cuda13-pjrt", "jax-cuda13-plugin")
 
 
 def host_of(case: dict[str, Any]) -> Host:
@@ -225,3 +227,50 @@ def test_pip_and_uv_and_packaging_accept_the_lock() -> None:
     parsed = Pylock.from_dict(tomllib.loads(pylock.dumps(lock)))
     parsed.validate()
     assert len(parsed.packages) == len(lock.pins)
+
+
+@pytest.mark.parametrize(
+    ("preferred", "version"),
+    [
+        ((), "0.12.0.1"),
+        ((("jax", "0.11.2"),), "0.12.0.1"),  # the carriers of the CUDA build are not preferred
+        ((("jax", "0.11.2"), *((name, "0.11.2") for name in CARRIERS_OF_JAX)), "0.11.2"),
+        ((("jax", "0.1.2"), *((name, "0.1.2") for name in CARRIERS_OF_JAX)), "0.12.0.1"),
+    ],
+)
+def test_a_preferred_release_of_a_framework_is_one_with_all_of_its_carriers(
+    preferred: tuple[tuple[str, str], ...], version: str
+) -> None:
+    host = gpuenv.describe(
+        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
+    )
+    request = gpuenv.Request(frameworks=("jax",), preferences=preferred)
+    plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
+    assert plan.choices[0].version == version
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pre": True},
+        {"default_index_only": True},
+        {"exclude_newer": "2026-01-01"},
+        {"allow_sdist": ("a",)},
+        {"require_hashes": True},
+        {"hashes": (("a", ("0" * 64,)),)},
+        {"constraints": ("a<2",)},
+        {"requirements": ("numpy",)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_the_digest_of_a_plan_covers_what_was_asked(changes: dict[str, Any]) -> None:
+    host = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.39")
+    plan = gpuenv.solve(
+        gpuenv.Request(frameworks=("torch",)), host, gpuenv.IndexOptions(offline=True)
+    )
+    changed = plan.replace(request=plan.request.replace(**changes))
+    assert digest(plan) == plan.digest != digest(changed)
+    # In which order packages may be built from source says nothing.
+    assert digest(plan.replace(request=plan.request.replace(allow_sdist=("b", "a")))) == digest(
+        plan.replace(request=plan.request.replace(allow_sdist=("a", "b")))
+    )
