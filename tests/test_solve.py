@@ -274,3 +274,19 @@ def test_the_digest_of_a_plan_covers_what_was_asked(changes: dict[str, Any]) -> 
     assert digest(plan.replace(request=plan.request.replace(allow_sdist=("b", "a")))) == digest(
         plan.replace(request=plan.request.replace(allow_sdist=("a", "b")))
     )
+
+
+def test_the_digest_of_a_plan_stays_the_same_in_later_releases() -> None:
+    """`gpuenv lock --check` calls a lock stale if the digest of its inputs is another one."""
+    host = gpuenv.describe(
+        gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
+    )
+    request = gpuenv.Request(frameworks=("torch",), requirements=("numpy<3",), constraints=("six<2",))
+    plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
+    assert digest(plan.replace(data="data 1")) == (
+        "0c04953e5780391c60512ee67069dff5e23256b09f52ad0a6b3e534ad2892f32"
+    )
+    request = request.replace(allow_sdist=("a",), pre=True, exclude_newer="2026-01-01")
+    assert digest(plan.replace(data="data 1", request=request)) == (
+        "b8870a779d92093eba465fa22b6c5afdb6b541d053f7c90dc8b735c253f96729"
+    )
