@@ -6,7 +6,7 @@ import pytest
 
 from gpuenv.errors import NoSolutionError, Reason
 from gpuenv.model import Build, Code, Host, Python, Request, Requirement
-from gpuenv.requirements.target import TargetEnvironment
+from gpuenv.requirements.target import TargetEnvironment, parse_requirement
 from gpuenv.resolve import resolution
 from gpuenv.resolve.candidates import CandidateStore
 from gpuenv.resolve.graph import (
@@ -29,10 +29,11 @@ from gpuenv.resolve.graph import (
 from gpuenv.resolve.learning import ConflictError
 from gpuenv.resolve.provider import Provider, _has_bound, _with_cudnn_range
 from gpuenv.resolve.release_facts import ReleaseFacts
+from gpuenv.resolve.requested import read_request
 from gpuenv.resolve.selection import Constraints
 from gpuenv.resolve.widening import Widening
 from test_resolution import DATA, solved
-from universe import BASE, Universe
+from universe import BASE, Packages, Universe
 
 HOST = Host(glibc=(2, 28), python=Python(version=(3, 12), full_version="3.12.4"))
 PACKAGES: dict[str, Any] = {
@@ -54,10 +55,12 @@ class Cause(NamedTuple):
     parent: Node | None
 
 
-def provider(*order: Identifier, lenient: bool = False) -> Provider:
+def provider(
+    *order: Identifier, lenient: bool = False, packages: Packages | None = None
+) -> Provider:
     environment = TargetEnvironment(HOST)
     request = Request(requirements=("a",))
-    store = CandidateStore(request, HOST, DATA, Universe(PACKAGES), environment)
+    store = CandidateStore(request, HOST, DATA, Universe(packages or PACKAGES), environment)
     widening = Widening(None, store, frozenset())
     constraints = Constraints((), environment)
     return Provider(store, ReleaseFacts(store), order, constraints, widening, lenient=lenient)
@@ -372,3 +375,40 @@ def test_a_requirement_that_is_impossible_alone_ends_a_long_search(
     monkeypatch.setattr(resolution, "MAX_CONFLICTS", 2 * resolution.PATIENCE)
     with pytest.raises(NoSolutionError):
         solved(case)
+
+
+def test_a_constraint_whose_marker_does_not_hold_hides_no_other() -> None:
+    texts = ["a<1; sys_platform == 'win32'", "a<2", "a<3"]
+    constraints = Constraints([parse_requirement(text) for text in texts], TargetEnvironment(HOST))
+    assert list(constraints.texts("a")) == ["a<2", "a<3"]
+
+
+def test_packages_that_require_a_framework_are_decided_before_it() -> None:
+    packages = {
+        "torch": {"2.9.0": {}},
+        "app": {"1.0": {"requires": ["torch==2.9.0"]}},
+        "other": {"1.0": {}},
+        "torchvision": {"0.24.0": {"requires": ["torch"]}},
+    }
+    torch = PackageId.of("torch")
+    asked = provider(torch, packages=packages)
+    asked.note_request([package(name) for name in packages])
+    assert list(asked.order) == [PackageId.of("app"), torch]
+
+
+@pytest.mark.parametrize(
+    ("text", "requires"),
+    [
+        ("jax", [["jax[cuda13]"], ["jax[cuda12]"], ["jax"]]),
+        ("jax[k8s]", [["jax[cuda13]", "jax[k8s]"], ["jax[cuda12]", "jax[k8s]"], ["jax", "jax[k8s]"]]),
+        ("jax[cuda12]", [["jax[cuda12]"]]),
+    ],
+)
+def test_the_ways_of_a_framework_that_a_requirement_leaves(
+    text: str, requires: list[list[str]]
+) -> None:
+    [(framework, _)], others = read_request(
+        Request(requirements=(text,)), DATA, TargetEnvironment(HOST)
+    )
+    assert others == ()
+    assert [list(way.requires) for way in framework.ways] == requires
