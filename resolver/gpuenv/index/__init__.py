@@ -22,7 +22,8 @@ Parts of these:
 - metadata: the dependencies of a file, with as few downloaded bytes as possible.
 - core_metadata: reads METADATA and PKG-INFO from archives, and checks them.
 - filenames: names and versions from file names.
-- http: connections, retries, credentials.
+- http: retries, credentials and one kind of error.
+- http_session: sessions of requests, and what their errors mean.
 - urls: redacts URLs for messages, maps file:// URLs to paths.
 - cache: entries on disk that processes share.
 - keyed_memo: answers that several threads ask for, each computed once.

@@ -15,6 +15,7 @@
 - conflicts: which parts of an impossible request conflict
 - skipped: why better releases were not chosen
 - explain: why a request is impossible
+- missing_releases: why no file of a package is a candidate
 - suggestions: the smallest changes that make a request possible
 - conda: the solver for conda environments
 """
