@@ -457,6 +457,27 @@ class Lock(Value):
     wheels: Lock | None = None  # of the wheels beside conda packages
 
 
+class PackageChange(Value):
+    """A conda package or a wheel before and after an installation; "" where it is not there."""
+
+    name: str
+    before: str
+    after: str
+
+
+class EnvironmentChanges(Value):
+    """What an installation into an existing environment adds, changes and removes.
+
+    `remove_wheels` are wheels that gpuenv installed for an earlier lock.
+    """
+
+    target: str
+    add: tuple[PackageChange, ...] = ()
+    change: tuple[PackageChange, ...] = ()
+    remove: tuple[PackageChange, ...] = ()
+    remove_wheels: tuple[PackageChange, ...] = ()
+
+
 Mark = tuple[str, str, str]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 
 Progress = Callable[[str], None]
+Approve = Callable[[EnvironmentChanges], None]
 
 
 class Backend(Protocol):
@@ -46,6 +47,8 @@ class Backend(Protocol):
         *,
         python: str | None,
         installer: str,
+        exact: bool,
+        approve: Approve | None,
         progress: Progress | None,
     ) -> str: ...
 

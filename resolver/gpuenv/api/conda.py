@@ -14,7 +14,7 @@ from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
-from .backend import Progress
+from .backend import Approve, Progress
 from .data import compatibility_data
 from .hosts import with_python_of
 
@@ -236,13 +236,16 @@ def sync(
     *,
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """See `environments.sync`. The rules of compatibility are checked for the locks of any tool."""
     del python
-    from ..install import conda, conda_prefix
+    from ..install import conda, conda_changes, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
     from ..lock import conda_formats
+    from ..resolve.conda import planning
 
     beside = lock.wheels
     _require_fit(lock, host)
@@ -252,6 +255,15 @@ def sync(
     leaving = conda_prefix.left_over(target, beside)
     if beside is not None or leaving:
         wheel_installer.check_installer(installer)
+    carriers = Carriers(compatibility_data().folder)
+    requested = planning.requested_specs(lock.frameworks, lock.requirements, carriers)
+    changes = None
+    if not new:
+        changes = conda_changes.plan_changes(
+            lock, target, exact=exact, requested=requested, carriers=carriers, leaving=leaving
+        )
+        if approve is not None:
+            approve(changes)
     if leaving:
         # Removed first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
@@ -259,8 +271,9 @@ def sync(
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=installer, progress=progress
         )
-    prefix_python = conda.sync(lock, target, progress=progress)
+    prefix_python = conda.sync(lock, target, changes, progress=progress)
     try:
+        conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(beside, prefix_python, installer=installer, progress=progress)
         conda_prefix.remember(target, beside)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
-from .backend import Backend, Progress
+from .backend import Approve, Backend, Progress
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..loader_env import Shadow
@@ -123,6 +123,8 @@ def sync(
     host: Host,
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Install a lock into a new or an existing environment.
@@ -133,19 +135,30 @@ def sync(
         host: the host that must fulfill the needs of the lock.
         python: the interpreter or the version to make a new environment with; of wheels only.
         installer: "auto", "uv" or "pip".
+        exact: remove what the lock does not name from an existing conda environment.
+        approve: is called with the changes of an existing conda environment before anything is
+            written; it raises an error to decline them.
         progress: is called with a line for each step.
 
     Returns:
         The interpreter of the environment, "" for a conda environment without one.
 
     Raises:
-        HostMismatchError: the host does not fulfill the needs of the lock; nothing was written.
+        HostMismatchError: the host does not fulfill the needs of the lock, or the lock does not fit
+            what is in a conda environment; nothing was written.
         InputError: the target or the lock cannot be used; nothing was written.
         InstallError: the installer failed; a new environment was removed again.
     """
     backend = _backend(conda=lock.conda)
     return backend.sync(
-        lock, target, host, python=python, installer=installer, progress=progress
+        lock,
+        target,
+        host,
+        python=python,
+        installer=installer,
+        exact=exact,
+        approve=approve,
+        progress=progress,
     )
 
 
@@ -158,7 +171,9 @@ def install(
     form: str = "",
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
     written: Callable[[Sequence[str]], None] | None = None,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Write a new lock to a file, and install it.
@@ -171,7 +186,9 @@ def install(
         form: its format, as in `lock_text`.
         python: as in `sync`.
         installer: as in `sync`.
+        exact: as in `sync`.
         written: is called with the paths of the lock files, before the installation.
+        approve: as in `sync`.
         progress: is called with a line for each step.
 
     Returns:
@@ -185,7 +202,16 @@ def install(
     paths = write_lock(lock, path, form)
     if written is not None:
         written(paths)
-    return sync(lock, target, host=host, python=python, installer=installer, progress=progress)
+    return sync(
+        lock,
+        target,
+        host=host,
+        python=python,
+        installer=installer,
+        exact=exact,
+        approve=approve,
+        progress=progress,
+    )
 
 
 def verify(

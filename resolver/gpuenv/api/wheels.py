@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import Check, Framework, Host, IndexOptions, Lock, Pin, Plan, Request
-from .backend import Progress
+from .backend import Approve, Progress
 from .data import compatibility_data
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -159,9 +159,14 @@ def sync(
     *,
     python: str | None,
     installer: str,
+    exact: bool,
+    approve: Approve | None,
     progress: Progress | None,
 ) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
+    del approve
+    if exact:
+        raise InputError("--exact: is for conda environments; the lock is of wheels")
     from ..install import wheels
     from ..lock.host_fit import fit
 

@@ -94,6 +94,21 @@ def parse_request(
     )
 
 
+def requested_specs(
+    frameworks: Sequence[str], requirements: Sequence[str], carriers: Carriers
+) -> tuple[str, ...]:
+    """Return what a lock was requested with as specs that conda reads: torch>=2 is pytorch>=2."""
+    if not frameworks and not requirements:
+        return ()
+    request = Request(frameworks=tuple(frameworks), requirements=tuple(requirements))
+    parsed = parse_request(request, carriers, None)
+    specs = []
+    for requested in parsed.frameworks:
+        name, build = carriers.packages[requested.framework], requested.build
+        specs.append(_portable_spec(name, requested.specifier or requested.spec, build))
+    return (*specs, *parsed.specs)
+
+
 def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
     parsed = parse_requirement(text)
     name = carriers.framework_of(parsed.name) or parsed.name

@@ -8,7 +8,7 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
     -> {"records": [record]}
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
     -> {"records": [record]}, {"refused": text} or {"unreadable": text}
-{"do": "install", "prefix": .., "records": [record], "subdir": ..}
+{"do": "install", "prefix": .., "records": [record], "subdir": .., "replace": [..], "remove": [..]}
     -> {"installed": number of packages}
 
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
@@ -126,20 +126,26 @@ class Session:
         return {"records": [plain_record(record) for record in records]}
 
     async def install(self, request: Request) -> Answer:
-        """Link packages into a prefix, and remove what is not among them."""
+        """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
         for row in rows:
             check_local_file(row)
+        changed = {*request["remove"], *(row["name"] for row in rows)}
         pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
         installed = [rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
+        # rattler removes what is not among the records.
+        kept = [record for record in installed if name_of(record) not in changed]
         await rattler.install(
-            records=[self.repodata_record(row) for row in rows],
+            records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
             installed_packages=installed,
+            reinstall_packages=set(request["replace"]),
             platform=rattler.Subdir(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
+        for row in rows:
+            complete_installed_record(prefix, row)
         return {"installed": len(rows)}
 
     def repodata_record(self, row: Record) -> object:
@@ -174,11 +180,42 @@ def check_local_file(row: Record) -> None:
         )
 
 
+def complete_installed_record(prefix: str, row: Record) -> None:
+    """Add what the package says of itself to its record in conda-meta.
+
+    A lock has no constraints, and an @EXPLICIT file has no dependencies. Later installations need
+    both.
+    """
+    stem = "-".join((row["name"], row["version"], row["build"]))
+    path = os.path.join(prefix, "conda-meta", f"{stem}.json")
+    with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+    index_path = os.path.join(record.get("extracted_package_dir") or "", "info", "index.json")
+    if not os.path.exists(index_path):
+        return  # it was linked earlier, and the cache of packages was emptied since
+    with open(index_path, encoding="utf-8") as file:
+        index = json.load(file)
+    if "depends" not in row:
+        record["depends"] = index.get("depends") or []
+    complete = {**{key: value for key, value in index.items() if value is not None}, **record}
+    if not record.get("constrains"):
+        complete["constrains"] = index.get("constrains") or []
+    temporary = f"{path}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(complete, file, indent=2)
+    os.replace(temporary, path)
+
+
+def name_of(record: Any) -> str:
+    """Return the name of a record of rattler."""
+    # Older releases of py-rattler have names as texts.
+    return getattr(record.name, "source", None) or str(record.name)
+
+
 def plain_record(record: Any) -> Record:
     """Return a record of rattler as JSON-able data."""
     row = {
-        # Older releases of py-rattler have names as texts.
-        "name": getattr(record.name, "source", None) or str(record.name),
+        "name": name_of(record),
         "version": str(record.version),
         "build": str(record.build),
         "build_number": record.build_number,

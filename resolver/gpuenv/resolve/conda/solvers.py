@@ -231,11 +231,37 @@ class RattlerSolver:
         records: Sequence[Record] = answer["records"]
         return records
 
-    def install(self, prefix: str, records: Sequence[Record], subdir: str) -> None:
-        """Make a prefix hold these packages and no others. InstallError if it fails."""
-        rows = [dict(record) for record in records]
+    def install(
+        self,
+        prefix: str,
+        records: Sequence[Record],
+        subdir: str,
+        *,
+        replace: Sequence[str] = (),
+        remove: Sequence[str] = (),
+    ) -> None:
+        """Install packages into a prefix. Other packages stay.
+
+        Args:
+            prefix: The folder.
+            records: The packages.
+            subdir: The platform of the prefix.
+            replace: Installed packages of which the records have another file.
+            remove: Packages to remove.
+
+        Raises:
+            InstallError: A package cannot be installed.
+        """
+        request = {
+            "do": "install",
+            "prefix": prefix,
+            "records": [dict(record) for record in records],
+            "subdir": subdir,
+            "replace": [*replace],
+            "remove": [*remove],
+        }
         try:
-            self._request({"do": "install", "prefix": prefix, "records": rows, "subdir": subdir})
+            self._request(request)
         except PackageIndexError as error:
             raise InstallError(f"installing failed ({error.message})") from None
 
