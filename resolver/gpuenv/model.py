@@ -468,14 +468,26 @@ class PackageChange(Value):
 class EnvironmentChanges(Value):
     """What an installation into an existing environment adds, changes and removes.
 
-    `remove_wheels` are wheels that gpuenv installed for an earlier lock.
+    `change_wheels` and `remove_wheels` are wheels beside conda packages. Only wheels that gpuenv
+    installed for an earlier lock are removed.
     """
 
     target: str
     add: tuple[PackageChange, ...] = ()
     change: tuple[PackageChange, ...] = ()
     remove: tuple[PackageChange, ...] = ()
+    change_wheels: tuple[PackageChange, ...] = ()
     remove_wheels: tuple[PackageChange, ...] = ()
+
+    @property
+    def changed(self) -> tuple[PackageChange, ...]:
+        """Return the packages and wheels that get another version."""
+        return self.change + self.change_wheels
+
+    @property
+    def removed(self) -> tuple[PackageChange, ...]:
+        """Return the packages and wheels that are removed."""
+        return self.remove + self.remove_wheels
 
 
 Mark = tuple[str, str, str]

@@ -24,6 +24,7 @@ class Backend(Protocol):
         options: IndexOptions,
         *,
         prefix: str | None,
+        keep: bool,
         changes: bool,
     ) -> Plan: ...
 

@@ -25,7 +25,13 @@ DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
 
 def solve(
-    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    prefix: str | None,
+    keep: bool,
+    changes: bool,
 ) -> Plan:
     """See `environments.solve`."""
     subdir = virtual_packages.SUBDIRS.get(host.platform)
@@ -33,7 +39,10 @@ def solve(
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
     # This starts a child process, which loads its library while this process loads the rest.
     opened = solvers.open_solver(
-        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
+        _channels(request),
+        (subdir, "noarch"),
+        cache=_cache_mode(options),
+        into=_existing_prefix(prefix, request) if keep and prefix is not None else None,
     )
     with opened as solver:
         keep_python = request.conda is not None and request.conda.keep_python
@@ -46,6 +55,35 @@ def solve(
             wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
             plan = plan.replace(wheels=wheels_plan)
         return plan
+
+
+def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix | None:
+    """Return what a closure must leave in an environment; None if there is no environment.
+
+    What the request names replaces what was asked for before.
+    """
+    from ..install import conda_changes, conda_history, conda_prefix
+    from ..requirements import conda_versions
+    from ..resolve.conda import planning
+
+    if not is_conda(prefix):
+        return None
+    carriers = Carriers(compatibility_data().folder)
+    new = planning.requested_specs(request.frameworks, request.requirements, carriers)
+    replaced = {conda_versions.split(spec)[0] for spec in new}
+    earlier = conda_history.requested_specs(prefix)
+    packages, specs = [], []
+    for name, record in conda_prefix.read_packages(prefix).items():
+        packages.append((name, str(record.get("version")), str(record.get("build"))))
+        specs.append(name if name in replaced else earlier.get(name, name))
+    pins = [pin for _, pin in conda_changes.read_pins(prefix)]
+
+    def portable(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(planning.portable_spec(*conda_versions.split(text)) for text in texts)
+
+    return solvers.ExistingPrefix(
+        path=prefix, packages=frozenset(packages), specs=portable(specs), pins=portable(pins)
+    )
 
 
 def _channels(request: Request) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def solve(
     options: IndexOptions | None = None,
     *,
     prefix: str | None = None,
+    keep: bool = False,
     changes: bool = True,
 ) -> Plan:
     """Choose one consistent environment for a request on a host.
@@ -43,6 +44,7 @@ def solve(
         options: where packages may come from.
         prefix: the conda environment that the packages are meant for. Libraries that would have two
             owners in it become warnings of the plan.
+        keep: whether the packages of `prefix` must stay. They keep their versions if possible.
         changes: whether to look for the smallest changes that help when there is no solution.
 
     Raises:
@@ -51,7 +53,9 @@ def solve(
         PackageIndexError: an index did not answer.
     """
     backend = _backend(conda=request.conda is not None)
-    return backend.solve(request, host, options or IndexOptions(), prefix=prefix, changes=changes)
+    return backend.solve(
+        request, host, options or IndexOptions(), prefix=prefix, keep=keep, changes=changes
+    )
 
 
 def lock(plan: Plan) -> Lock:

@@ -26,9 +26,16 @@ WITHOUT_DEVICE = ("platform", "python", "glibc", "glibc-unknown")
 
 
 def solve(
-    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    prefix: str | None,
+    keep: bool,
+    changes: bool,
 ) -> Plan:
-    """See `environments.solve`."""
+    """See `environments.solve`. Environments of wheels are solved anew."""
+    del keep
     plan = solve_from(request, host, options, changes=changes)
     if prefix is None:
         return plan

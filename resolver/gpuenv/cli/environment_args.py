@@ -72,8 +72,8 @@ def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:
     DeclinedError if the user answers no. Without a terminal or with --yes, nobody is asked.
     """
     progress_printer(arguments)("\n".join(plans.changes_lines(changes)))
-    affected = (*changes.change, *changes.remove, *changes.remove_wheels)
-    if not affected or arguments.yes or not sys.stdin.isatty():
+    asks = bool(changes.changed or changes.removed)
+    if not asks or arguments.yes or not sys.stdin.isatty():
         return
     print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -31,7 +31,7 @@ def run(arguments: Namespace) -> int:
         raise InputError(message)
     request, options, host = read_solve_request(arguments)
     prefix = arguments.target if request.conda is not None else None
-    plan = api.solve(request, host, options, prefix=prefix)
+    plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
     lock = api.lock(plan)
 
     def print_plan(paths: Sequence[str]) -> None:

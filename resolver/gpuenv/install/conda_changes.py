@@ -13,6 +13,7 @@ from ..requirements import conda_versions
 from ..requirements.versions import normalize_name
 from .conda_history import requested_specs
 from .conda_prefix import (
+    distributions_of_conda,
     read_packages,
     require_readable_records,
     some,
@@ -54,21 +55,23 @@ def plan_changes(
     locked = {pin.wheel.name: pin.wheel for pin in lock.pins}
     removed = sorted(installed.keys() - locked.keys()) if exact else []
     _require_no_manager(target, installed, removed)
-    changes = _changes(target, installed, locked, removed, leaving)
+    changes = _changes(target, installed, locked, removed)
     against = _Changed(installed, locked, changes)
+    beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
     reasons = [
         *_pin_reasons(target, against),
         *_dependency_reasons(against),
-        *_owner_reasons(lock, target, against, carriers, leaving),
+        *_overwritten_wheels(lock, target, against, carriers, leaving),
     ]
     if not exact:
         reasons += _request_reasons(target, against, requested)
         reasons += _python_reasons(target, against, leaving)
+        reasons += _overwritten_packages(target, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
         hint = "install into a new environment, or solve for these packages, too"
         raise HostMismatchError(message, tuple(reasons), hint=hint)
-    return changes
+    return _with_wheels(changes, beside, leaving)
 
 
 def _require_no_manager(
@@ -85,7 +88,6 @@ def _changes(
     installed: Mapping[str, _Record],
     locked: Mapping[str, Wheel],
     removed: Sequence[str],
-    leaving: Collection[str],
 ) -> EnvironmentChanges:
     added, changed = [], []
     for name, wheel in locked.items():
@@ -94,18 +96,26 @@ def _changes(
             added.append(PackageChange(name=name, before="", after=after))
         elif (record.get("sha256"), _build_of(record)) != (wheel.sha256, after):
             changed.append(PackageChange(name=name, before=_build_of(record), after=after))
-    wheels = [wheel for wheel in wheels_in(target) if wheel.name in leaving]
+    removals = [
+        PackageChange(name=name, before=_build_of(installed[name]), after="") for name in removed
+    ]
     return EnvironmentChanges(
-        target=target,
-        add=tuple(added),
-        change=tuple(changed),
-        remove=tuple(_removal(name, _build_of(installed[name])) for name in removed),
-        remove_wheels=tuple(_removal(wheel.name, f"{wheel.version} (wheel)") for wheel in wheels),
+        target=target, add=tuple(added), change=tuple(changed), remove=tuple(removals)
     )
 
 
-def _removal(name: str, before: str) -> PackageChange:
-    return PackageChange(name=name, before=before, after="")
+def _with_wheels(
+    changes: EnvironmentChanges, beside: Mapping[str, Wheel], leaving: Collection[str]
+) -> EnvironmentChanges:
+    """Return the changes with those of the wheels beside the conda packages."""
+    changed, removed = [], []
+    for wheel in wheels_in(changes.target):
+        locked, before = beside.get(wheel.name), f"{wheel.version} (wheel)"
+        if wheel.name in leaving:
+            removed.append(PackageChange(name=wheel.name, before=before, after=""))
+        elif locked is not None and locked.version != wheel.version:
+            changed.append(PackageChange(name=wheel.name, before=before, after=locked.version))
+    return changes.replace(change_wheels=tuple(changed), remove_wheels=tuple(removed))
 
 
 def _build_of(record: _Record) -> str:
@@ -157,14 +167,14 @@ def _have(wheel: Wheel) -> str:
 
 def _pin_reasons(target: str, changed: _Changed) -> Iterator[Reason]:
     """Yield the lines of conda-meta/pinned that the lock violates. Code: pinned."""
-    for number, spec in _read_pins(target):
+    for number, spec in read_pins(target):
         wheel = changed.violated_by(spec)
         if wheel is not None:
             subject = f"{_PINNED}, line {number}"
             yield Reason(code="pinned", subject=subject, need=spec, have=_have(wheel))
 
 
-def _read_pins(target: str) -> list[tuple[int, str]]:
+def read_pins(target: str) -> list[tuple[int, str]]:
     """Return (line number, spec) of conda-meta/pinned. InputError if it cannot be read."""
     path = os.path.join(target, _PINNED)
     if not os.path.exists(path):
@@ -223,7 +233,7 @@ def _python_reasons(
         yield Reason(code="wheel-python", subject=subject, need=need, have=_have(python))
 
 
-def _owner_reasons(
+def _overwritten_wheels(
     lock: Lock,
     target: str,
     changed: _Changed,
@@ -242,6 +252,20 @@ def _owner_reasons(
             subject = f"{wheel.name} {wheel.version} (wheel)"
             need = f"to be uninstalled first (pip uninstall {wheel.name})"
             yield Reason(code="two-distributions", subject=subject, need=need, have=_have(package))
+
+
+def _overwritten_packages(target: str, beside: Mapping[str, Wheel]) -> Iterator[Reason]:
+    """Yield the conda packages whose files wheels would overwrite. Code: two-distributions.
+
+    A lock has no wheel of what its own conda packages provide, so these are packages that stay.
+    """
+    for distribution in distributions_of_conda(target):
+        wheel = beside.get(distribution.name)
+        if wheel is not None:
+            subject = f"{distribution.name} {distribution.version} of conda"
+            need = f"to be removed first (conda remove {distribution.name})"
+            have = f"the wheel {wheel.name} {wheel.version} in the lock"
+            yield Reason(code="two-distributions", subject=subject, need=need, have=have)
 
 
 def _may_be_distribution(package: Wheel) -> bool:

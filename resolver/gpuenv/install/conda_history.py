@@ -87,7 +87,7 @@ def record(target: str, specs: Sequence[str]) -> None:
     lines = _read_lines(target)
     before = _packages_of(lines)
     installed = read_packages(target)
-    after = {_distribution(record) for record in installed.values()}
+    after = _as_known({_distribution(record) for record in installed.values()}, before)
     known: dict[str, str] = {}
     for line in lines:
         _apply_specs(line, known)
@@ -107,6 +107,12 @@ def record(target: str, specs: Sequence[str]) -> None:
     path = os.path.join(target, _HISTORY)
     text = "".join(f"{line}\n" for line in (*lines, *revision))
     write_whole(path, text.encode())
+
+
+def _as_known(packages: set[str], known: set[str]) -> set[str]:
+    """Return packages with the channels that the history has: conda may have names for them."""
+    names = {package.rpartition("::")[2]: package for package in known}
+    return {names.get(package.rpartition("::")[2], package) for package in packages}
 
 
 def _packages_of(lines: Sequence[str]) -> set[str]:

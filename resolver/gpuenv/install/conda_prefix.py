@@ -80,6 +80,11 @@ def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
     ]
 
 
+def distributions_of_conda(target: str) -> list[Distribution]:
+    """Return the distributions in a prefix that conda packages hold."""
+    return [distribution for distribution in _distributions(target) if _is_of_conda(distribution)]
+
+
 def _is_of_conda(distribution: Distribution) -> bool:
     """Return whether a conda package holds the distribution: INSTALLER names conda then."""
     try:

@@ -235,16 +235,15 @@ def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
 
 def changes_lines(changes: EnvironmentChanges) -> list[str]:
     """Return how many packages an installation adds, changes and removes, and which."""
-    removals = (*changes.remove, *changes.remove_wheels)
-    counts = f"{len(changes.add)} to add, {len(changes.change)} to change"
-    lines = [f"{changes.target}: {counts}, {len(removals)} to remove"]
+    counts = f"{len(changes.add)} to add, {len(changes.changed)} to change"
+    lines = [f"{changes.target}: {counts}, {len(changes.removed)} to remove"]
     added = [f"{change.name} {change.after}" for change in changes.add[:SHOWN_ADDITIONS]]
     if len(changes.add) > SHOWN_ADDITIONS:
         added.append(f"and {len(changes.add) - SHOWN_ADDITIONS} more")
     if added:
         lines.append(f"  add     {', '.join(added)}")
-    lines += map(_change_line, changes.change)
-    lines += [f"  remove  {change.name} {change.before}" for change in removals]
+    lines += map(_change_line, changes.changed)
+    lines += [f"  remove  {change.name} {change.before}" for change in changes.removed]
     return lines
 
 

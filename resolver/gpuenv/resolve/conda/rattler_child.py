@@ -6,7 +6,8 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
     -> {"opened": number of channels}
 {"do": "records", "names": [..]}
     -> {"records": [record]}
-{"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
+{"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]],
+ "installed": prefix or ""}
     -> {"records": [record]}, {"refused": text} or {"unreadable": text}
 {"do": "install", "prefix": .., "records": [record], "subdir": .., "replace": [..], "remove": [..]}
     -> {"installed": number of packages}
@@ -116,6 +117,7 @@ class Session:
                 constraints=request.get("constraints") or None,
                 platforms=self.subdirs,
                 gateway=self.gateway,
+                locked_packages=self.installed(request["installed"]) or None,
                 virtual_packages=virtual,
                 channel_relations="disabled",
             )
@@ -131,8 +133,7 @@ class Session:
         for row in rows:
             check_local_file(row)
         changed = {*request["remove"], *(row["name"] for row in rows)}
-        pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
-        installed = [rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
+        installed = self.installed(prefix)
         # rattler removes what is not among the records.
         kept = [record for record in installed if name_of(record) not in changed]
         await rattler.install(
@@ -147,6 +148,13 @@ class Session:
         for row in rows:
             complete_installed_record(prefix, row)
         return {"installed": len(rows)}
+
+    def installed(self, prefix: str) -> list[Any]:
+        """Return the packages of a prefix; [] for "", which is none."""
+        if not prefix:
+            return []
+        pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
+        return [self.rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
 
     def repodata_record(self, row: Record) -> object:
         """Return a row of a lock as a record of rattler."""
