@@ -76,6 +76,11 @@ def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
         folder = target / "lib" / "python3.12" / "site-packages" / info
         folder.mkdir(parents=True)
         (folder / "INSTALLER").write_text("pip\n")
+    for name in case.get("gone", ()):
+        (record,) = meta.glob(f"{name}-*.json")
+        document = json.loads(record.read_text())
+        document["url"] = document["url"].replace("file:///", "file:///gone/")
+        record.write_text(json.dumps(document))
     if case.get("damaged"):
         (meta / "broken-1.0-0.json").write_text("{")
 

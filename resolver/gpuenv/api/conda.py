@@ -68,6 +68,7 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix | 
 
     if not is_conda(prefix):
         return None
+    conda_prefix.require_readable_records(prefix)
     carriers = Carriers(compatibility_data().folder)
     new = planning.requested_specs(request.frameworks, request.requirements, carriers)
     replaced = {conda_versions.split(spec)[0] for spec in new}

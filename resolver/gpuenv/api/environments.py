@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from .backend import Approve, Backend, Progress
 
@@ -153,6 +154,7 @@ def sync(
         InputError: the target or the lock cannot be used; nothing was written.
         InstallError: the installer failed; a new environment was removed again.
     """
+    _require_conda(lock, exact=exact)
     backend = _backend(conda=lock.conda)
     return backend.sync(
         lock,
@@ -164,6 +166,11 @@ def sync(
         approve=approve,
         progress=progress,
     )
+
+
+def _require_conda(lock: Lock, *, exact: bool) -> None:
+    if exact and not lock.conda:
+        raise InputError("--exact: is for conda environments; the lock is of wheels")
 
 
 def install(
@@ -202,6 +209,7 @@ def install(
         InputError: the target cannot be used; not even the lock was written.
         HostMismatchError, InstallError: as `sync`; the lock was written.
     """
+    _require_conda(lock, exact=exact)
     check_target(lock, target, python=python, installer=installer)
     paths = write_lock(lock, path, form)
     if written is not None:

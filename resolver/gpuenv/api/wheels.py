@@ -171,9 +171,7 @@ def sync(
     progress: Progress | None,
 ) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
-    del approve
-    if exact:
-        raise InputError("--exact: is for conda environments; the lock is of wheels")
+    del exact, approve
     from ..install import wheels
     from ..lock.host_fit import fit
 

@@ -69,7 +69,7 @@ def plan_changes(
         reasons += _overwritten_packages(target, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
-        hint = "install into a new environment, or solve for these packages, too"
+        hint = "use another environment, or gpuenv install, which solves with what is there"
         raise HostMismatchError(message, tuple(reasons), hint=hint)
     return _with_wheels(changes, beside, leaving)
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..atomic_write import write_whole
 from ..requirements import conda_versions
 from .conda_prefix import read_packages
 
@@ -73,9 +72,9 @@ def _apply_specs(line: str, specs: dict[str, str]) -> None:
 
 def _read_lines(target: str) -> list[str]:
     try:
-        with open(os.path.join(target, _HISTORY), encoding="utf-8") as file:
+        with open(os.path.join(target, _HISTORY), encoding="utf-8", errors="replace") as file:
             return [line.strip() for line in file if line.strip()]
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return []
 
 
@@ -104,9 +103,8 @@ def record(target: str, specs: Sequence[str]) -> None:
         revision.append(f"# remove specs: {gone}")
     if new:
         revision.append(f"# update specs: {new}")
-    path = os.path.join(target, _HISTORY)
-    text = "".join(f"{line}\n" for line in (*lines, *revision))
-    write_whole(path, text.encode())
+    with open(os.path.join(target, _HISTORY), "a", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in revision))
 
 
 def _as_known(packages: set[str], known: set[str]) -> set[str]:

@@ -130,10 +130,12 @@ class Session:
     async def install(self, request: Request) -> Answer:
         """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
-        for row in rows:
-            check_local_file(row)
-        changed = {*request["remove"], *(row["name"] for row in rows)}
         installed = self.installed(prefix)
+        present = {(name_of(record), hash_of(record, "sha256")) for record in installed}
+        for row in rows:
+            if (row["name"], row["sha256"]) not in present:
+                check_local_file(row)
+        changed = {*request["remove"], *(row["name"] for row in rows)}
         # rattler removes what is not among the records.
         kept = [record for record in installed if name_of(record) not in changed]
         await rattler.install(
@@ -235,10 +237,13 @@ def plain_record(record: Any) -> Record:
         "fn": record.file_name,
         "size": record.size,
     }
-    for name in ("sha256", "md5"):
-        value = getattr(record, name)
-        row[name] = None if value is None else bytes(value).hex()
-    return row
+    return row | {name: hash_of(record, name) for name in ("sha256", "md5")}
+
+
+def hash_of(record: Any, name: str) -> str | None:
+    """Return a hash of a record of rattler in hexadecimal."""
+    value = getattr(record, name)
+    return None if value is None else bytes(value).hex()
 
 
 def end_with_parent() -> None:
