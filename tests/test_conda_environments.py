@@ -155,6 +155,47 @@ def install(
         assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
 
 
+def test_records_are_complete(rows: Rows, tmp_path: Path) -> None:
+    """An @EXPLICIT file has no dependencies: the packages themselves have them."""
+    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
+    names = ["python 3.12.1", "openssl 3.0.7", "strict 1.0", "requests 2.32.0"]
+    make_lock(lock, names, rows)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 0
+    records = conda_prefix.read_packages(str(target))
+    assert records["python"]["depends"] == DATA["packages"]["python 3.12.1"]
+    assert records["strict"]["constrains"] == DATA["constrains"]["strict 1.0"]
+    assert records["requests"]["noarch"] == "python"
+    make_lock(lock, ["openssl 1.1.1"], rows)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 1
+
+
+def test_exact_is_for_conda_environments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--framework", "torch", "--offline", "--python", "3.12", *HOST, "--exact"]
+    path, target = tmp_path / "pylock.toml", tmp_path / "env"
+    assert main(["install", *words, "-o", str(path), "--target", str(target)]) == 2
+    assert "--exact: is for conda environments" in capsys.readouterr().err
+    assert not path.exists() and not target.exists()
+
+
+def test_an_environment_that_cannot_be_written_to(
+    rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
+    make_prefix(target, ADDITION, rows)
+    make_lock(lock, ADDITION["lock"], rows)
+    before = contents(target)
+    (target / "conda-meta").chmod(0o555)
+    if os.geteuid() == 0:  # root may write everywhere
+        monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 2
+    (target / "conda-meta").chmod(0o755)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--target {target}: cannot be written to" in line
+    assert contents(target) == before
+
+
 # ---- the question --------------------------------------------------------------------------------
 
 CHANGE = {"installed": ["openssl 3.0.7", "curl 8.9.0"], "lock": ["openssl 3.5.0"]}

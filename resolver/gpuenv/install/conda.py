@@ -122,6 +122,7 @@ def _install_row(wheel: Wheel) -> dict[str, object]:
         "url": wheel.url,
         "channel": wheel.index,
         "sha256": wheel.sha256,
+        "size": wheel.size,
     }
 
 

@@ -194,7 +194,7 @@ def complete_installed_record(prefix: str, row: Record) -> None:
     """Add what the package says of itself to its record in conda-meta.
 
     A lock has no constraints, and an @EXPLICIT file has no dependencies. Later installations need
-    both.
+    both. The size and the md5 of the file are those of the lock.
     """
     stem = "-".join((row["name"], row["version"], row["build"]))
     path = os.path.join(prefix, "conda-meta", f"{stem}.json")
@@ -210,6 +210,7 @@ def complete_installed_record(prefix: str, row: Record) -> None:
     complete = {**{key: value for key, value in index.items() if value is not None}, **record}
     if not record.get("constrains"):
         complete["constrains"] = index.get("constrains") or []
+    complete |= {key: row[key] for key in ("size", "md5") if row.get(key) is not None}
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(complete, file, indent=2)
@@ -233,7 +234,8 @@ def plain_record(record: Any) -> Record:
         "depends": list(record.depends),
         "constrains": list(record.constrains),
         "url": str(record.url),
-        "channel": str(record.channel or ""),
+        # conda writes the folder of the platform, too, into the records of a prefix.
+        "channel": str(record.channel or "").removesuffix(f"/{record.subdir}"),
         "fn": record.file_name,
         "size": record.size,
     }
