@@ -95,6 +95,10 @@ def packages_in(target: Path) -> set[str]:
     return {f"{record['name']} {record['version']}" for record in records}
 
 
+def requests_in(target: Path) -> dict[str, str]:
+    return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
+
+
 def contents(target: Path) -> dict[str, tuple[int, int]]:
     """Return {file: (inode, time of change)} of a prefix."""
     found = {}
@@ -113,7 +117,7 @@ def test_a_solve_into_an_environment(
     channel = rows["openssl 3.0.7"]["channel"]
     command = ["install", "--backend", "conda", "--channel", channel, *case["install"]]
     install(case, target, [*command, "-o", str(tmp_path / "lock.txt")], capsys)
-    specs = conda_history.requested_specs(str(target))
+    specs = requests_in(target)
     assert case.get("specs", {}).items() <= specs.items()
 
 
@@ -265,7 +269,7 @@ def test_the_history_has_what_was_requested(rows: Rows, tmp_path: Path) -> None:
     assert main(["sync", str(lock), *more, "--exact"]) == 0
     second = ["==>", "# cmd: gpuenv sync", f"-{channel}/linux-64::strict-1.0-h0_0"]
     assert history_of(target) == [*before, *first, *second, "# remove specs: ['strict']"]
-    assert conda_history.requested_specs(str(target)) == {"openssl": "openssl >=3.5"}
+    assert requests_in(target) == {"openssl": "openssl >=3.5"}
 
 
 def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
@@ -277,7 +281,7 @@ def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
     head = ["==>", "# cmd: gpuenv sync"]
     assert history_of(target) == [*head, *packages, "# update specs: ['curl']"]
     assert main([*command, "libcudnn"]) == 0
-    assert conda_history.requested_specs(str(target)) == {"curl": "curl", "libcudnn": "libcudnn"}
+    assert requests_in(target) == {"curl": "curl", "libcudnn": "libcudnn"}
 
 
 def test_the_channels_of_the_history_stay(tmp_path: Path) -> None:
@@ -326,7 +330,7 @@ def test_requests_are_read_from_the_history(name: str, tmp_path: Path) -> None:
         record = {"name": package, "version": "8.1", "build": "0"}
         (meta / f"{package}-8.1-0.json").write_text(json.dumps(record))
     (meta / "history").write_text(f"==> x <==\n# cmd: conda install\n{text}")
-    assert conda_history.requested_specs(str(tmp_path)) == specs
+    assert requests_in(tmp_path) == specs
 
 
 def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> None:
@@ -336,7 +340,7 @@ def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> No
         path = tmp_path / "conda-meta" / "curl-8.1-0.json"
         path.write_text(json.dumps({**record, **more}))
         wanted = {"curl": "curl 8.*"} if "requested_specs" in more else {}
-        assert conda_history.requested_specs(str(tmp_path)) == wanted
+        assert requests_in(tmp_path) == wanted
 
 
 @pytest.mark.parametrize(

@@ -68,13 +68,13 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix | 
 
     if not is_conda(prefix):
         return None
-    conda_prefix.require_readable_records(prefix)
+    installed = conda_prefix.read_packages(prefix, strict=True)
     carriers = Carriers(compatibility_data().folder)
     new = planning.requested_specs(request.frameworks, request.requirements, carriers)
     replaced = {conda_versions.split(spec)[0] for spec in new}
-    earlier = conda_history.requested_specs(prefix)
+    earlier = conda_history.requested_specs(prefix, installed)
     packages, specs = [], []
-    for name, record in conda_prefix.read_packages(prefix).items():
+    for name, record in installed.items():
         packages.append((name, str(record.get("version")), str(record.get("build"))))
         specs.append(name if name in replaced else earlier.get(name, name))
     pins = [pin for _, pin in conda_changes.read_pins(prefix)]

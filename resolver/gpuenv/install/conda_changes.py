@@ -15,7 +15,6 @@ from .conda_history import requested_specs
 from .conda_prefix import (
     distributions_of_conda,
     read_packages,
-    require_readable_records,
     some,
     wheels_in,
 )
@@ -50,8 +49,7 @@ def plan_changes(
         InputError: The prefix cannot be read, or it holds conda and would lose packages.
         HostMismatchError: The lock does not fit what is in the prefix.
     """
-    require_readable_records(target)
-    installed = read_packages(target)
+    installed = read_packages(target, strict=True)
     locked = {pin.wheel.name: pin.wheel for pin in lock.pins}
     removed = sorted(installed.keys() - locked.keys()) if exact else []
     _require_no_manager(target, installed, removed)
@@ -192,7 +190,7 @@ def _request_reasons(
 ) -> Iterator[Reason]:
     """Yield the earlier requests that the lock violates and does not replace. Code: requested."""
     replaced = {conda_versions.split(spec)[0] for spec in requested}
-    for name, spec in requested_specs(target).items():
+    for name, spec in requested_specs(target, changed.before).items():
         wheel = changed.violated_by(spec)
         if name not in replaced and wheel is not None:
             subject = "the history of the environment"

@@ -37,12 +37,11 @@ _ACTIONS = {
 _CHANNEL_HOST = "conda.anaconda.org/"
 
 
-def requested_specs(target: str) -> dict[str, str]:
-    """Return {package: spec} of what users asked for in a prefix.
+def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return {package: spec} of what users asked for and is installed in a prefix.
 
     conda's history has it; the records of packages have it where another tool made the prefix.
     """
-    installed = read_packages(target)
     specs: dict[str, str] = {}
     for name, record in installed.items():
         requested = [record.get("requested_spec"), *(record.get("requested_specs") or ())]

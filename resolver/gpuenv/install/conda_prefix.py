@@ -24,30 +24,22 @@ _MARK = os.path.join("conda-meta", "gpuenv-wheels")
 SHOWN = 6  # items that a message lists
 
 
-def read_packages(target: str) -> dict[str, dict[str, Any]]:
-    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix."""
+def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, Any]]:
+    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix.
+
+    A record that cannot be read is left out; with `strict` it is an InputError.
+    """
     records = {}
     for path in _record_paths(target):
-        record = _read_record(path)
-        if record is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                record = json.load(file)
             records[str(record["name"])] = record
+        except (OSError, ValueError, KeyError, TypeError):
+            if strict:
+                message = f"{path}: is not a record of conda"
+                raise InputError(message, hint="repair the environment") from None
     return records
-
-
-def require_readable_records(target: str) -> None:
-    """Raise InputError if a record of conda-meta cannot be read: its package is not known."""
-    for path in _record_paths(target):
-        if _read_record(path) is None:
-            raise InputError(f"{path}: is not a record of conda", hint="repair the environment")
-
-
-def _read_record(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, encoding="utf-8") as file:
-            record: dict[str, Any] = json.load(file)
-        return record if record["name"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _record_paths(target: str) -> list[str]:
