@@ -458,36 +458,24 @@ class Lock(Value):
 
 
 class PackageChange(Value):
-    """A conda package or a wheel before and after an installation; "" where it is not there."""
+    """A conda package, or a wheel beside it, before and after an installation.
+
+    The texts are its version and build; "" where it is not there.
+    """
 
     name: str
-    before: str
-    after: str
+    before: str = ""
+    after: str = ""
+    wheel: bool = False
 
 
 class EnvironmentChanges(Value):
-    """What an installation into an existing environment adds, changes and removes.
-
-    `change_wheels` and `remove_wheels` are wheels beside conda packages. Only wheels that gpuenv
-    installed for an earlier lock are removed.
-    """
+    """What an installation into an existing environment adds, changes and removes."""
 
     target: str
     add: tuple[PackageChange, ...] = ()
     change: tuple[PackageChange, ...] = ()
     remove: tuple[PackageChange, ...] = ()
-    change_wheels: tuple[PackageChange, ...] = ()
-    remove_wheels: tuple[PackageChange, ...] = ()
-
-    @property
-    def changed(self) -> tuple[PackageChange, ...]:
-        """Return the packages and wheels that get another version."""
-        return self.change + self.change_wheels
-
-    @property
-    def removed(self) -> tuple[PackageChange, ...]:
-        """Return the packages and wheels that are removed."""
-        return self.remove + self.remove_wheels
 
 
 Mark = tuple[str, str, str]

@@ -37,17 +37,22 @@ def solve(
     subdir = virtual_packages.SUBDIRS.get(host.platform)
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
+    into = None
+    if keep and prefix is not None and is_conda(prefix):
+        into = _existing_prefix(prefix, request)
     # This starts a child process, which loads its library while this process loads the rest.
     opened = solvers.open_solver(
-        _channels(request),
-        (subdir, "noarch"),
-        cache=_cache_mode(options),
-        into=_existing_prefix(prefix, request) if keep and prefix is not None else None,
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options), into=into
     )
     with opened as solver:
         keep_python = request.conda is not None and request.conda.keep_python
         python = host.python.version if keep_python else None
-        plan = solve_with(solver, request, host, python=python, changes=changes)
+        try:
+            plan = solve_with(solver, request, host, python=python, changes=changes)
+        except NoSolutionError as error:
+            if into is not None:
+                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
+            raise
         solver.leave()
         if prefix is not None:
             plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
@@ -57,8 +62,8 @@ def solve(
         return plan
 
 
-def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix | None:
-    """Return what a closure must leave in an environment; None if there is no environment.
+def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
+    """Return what a closure must leave in an environment.
 
     What the request names replaces what was asked for before.
     """
@@ -66,8 +71,6 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix | 
     from ..requirements import conda_versions
     from ..resolve.conda import planning
 
-    if not is_conda(prefix):
-        return None
     installed = conda_prefix.read_packages(prefix, strict=True)
     carriers = Carriers(compatibility_data().folder)
     new = planning.requested_specs(request.frameworks, request.requirements, carriers)

@@ -72,7 +72,7 @@ def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:
     DeclinedError if the user answers no. Without a terminal or with --yes, nobody is asked.
     """
     progress_printer(arguments)("\n".join(plans.changes_lines(changes)))
-    asks = bool(changes.changed or changes.removed)
+    asks = bool(changes.change or changes.remove)
     if not asks or arguments.yes or not sys.stdin.isatty():
         return
     print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)

@@ -40,7 +40,8 @@ def check(target: str) -> bool:
     """Return whether the prefix must be made.
 
     Raises:
-        InputError: The folder is not empty and no conda environment, or it cannot be made.
+        InputError: The folder is not empty and no conda environment, or it cannot be made or
+            written to.
     """
     target = os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
@@ -102,7 +103,7 @@ def sync(
 
 
 def _names(changes: Sequence[PackageChange]) -> list[str]:
-    return [change.name for change in changes]
+    return [change.name for change in changes if not change.wheel]
 
 
 def _subdir(lock: Lock) -> str:

@@ -54,16 +54,16 @@ def plan_changes(
     removed = sorted(installed.keys() - locked.keys()) if exact else []
     _require_no_manager(target, installed, removed)
     changes = _changes(target, installed, locked, removed)
-    against = _Changed(installed, locked, changes)
+    changed = _Changed(installed, locked, changes)
     beside = {} if lock.wheels is None else {pin.wheel.name: pin.wheel for pin in lock.wheels.pins}
     reasons = [
-        *_pin_reasons(target, against),
-        *_dependency_reasons(against),
-        *_overwritten_wheels(lock, target, against, carriers, leaving),
+        *_pin_reasons(target, changed),
+        *_dependency_reasons(changed),
+        *_overwritten_wheels(lock, target, changed, carriers, leaving),
     ]
     if not exact:
-        reasons += _request_reasons(target, against, requested)
-        reasons += _python_reasons(target, against, leaving)
+        reasons += _request_reasons(target, changed, requested)
+        reasons += _python_reasons(target, changed, leaving)
         reasons += _overwritten_packages(target, beside)
     if reasons:
         message = "the lock does not fit the packages of the environment; nothing was installed"
@@ -91,14 +91,16 @@ def _changes(
     for name, wheel in locked.items():
         record, after = installed.get(name), f"{wheel.version} {wheel.metadata['build']}"
         if record is None:
-            added.append(PackageChange(name=name, before="", after=after))
+            added.append(PackageChange(name=name, after=after))
         elif (record.get("sha256"), _build_of(record)) != (wheel.sha256, after):
             changed.append(PackageChange(name=name, before=_build_of(record), after=after))
-    removals = [
-        PackageChange(name=name, before=_build_of(installed[name]), after="") for name in removed
-    ]
     return EnvironmentChanges(
-        target=target, add=tuple(added), change=tuple(changed), remove=tuple(removals)
+        target=target,
+        add=tuple(added),
+        change=tuple(changed),
+        remove=tuple(
+            PackageChange(name=name, before=_build_of(installed[name])) for name in removed
+        ),
     )
 
 
@@ -106,14 +108,25 @@ def _with_wheels(
     changes: EnvironmentChanges, beside: Mapping[str, Wheel], leaving: Collection[str]
 ) -> EnvironmentChanges:
     """Return the changes with those of the wheels beside the conda packages."""
-    changed, removed = [], []
-    for wheel in wheels_in(changes.target):
-        locked, before = beside.get(wheel.name), f"{wheel.version} (wheel)"
-        if wheel.name in leaving:
-            removed.append(PackageChange(name=wheel.name, before=before, after=""))
-        elif locked is not None and locked.version != wheel.version:
-            changed.append(PackageChange(name=wheel.name, before=before, after=locked.version))
-    return changes.replace(change_wheels=tuple(changed), remove_wheels=tuple(removed))
+    installed = {wheel.name: wheel.version for wheel in wheels_in(changes.target)}
+    removed = [
+        PackageChange(name=name, before=installed[name], wheel=True)
+        for name in leaving
+        if name in installed
+    ]
+    added, changed = [], []
+    for name, wheel in beside.items():
+        before = installed.get(name, "")
+        change = PackageChange(name=name, before=before, after=wheel.version, wheel=True)
+        if not before:
+            added.append(change)
+        elif before != wheel.version:
+            changed.append(change)
+    return changes.replace(
+        add=(*changes.add, *added),
+        change=(*changes.change, *changed),
+        remove=(*changes.remove, *removed),
+    )
 
 
 def _build_of(record: _Record) -> str:
@@ -201,14 +214,14 @@ def _dependency_reasons(changed: _Changed) -> Iterator[Reason]:
     """Yield what packages that stay need and have now, and would lose. Code: conflict."""
     for record in changed.staying:
         subject = f"{record['name']} {record.get('version')}"
-        lost = [spec for spec in record.get("depends") or () if changed.met_before(spec)]
-        for spec in (*lost, *_kept_constraints(record, changed)):
+        met = [spec for spec in record.get("depends") or () if changed.met_before(spec)]
+        for spec in (*met, *_met_constraints(record, changed)):
             wheel = changed.violated_by(spec)
             if wheel is not None:
                 yield Reason(code="conflict", subject=subject, need=spec, have=_have(wheel))
 
 
-def _kept_constraints(record: _Record, changed: _Changed) -> Iterator[str]:
+def _met_constraints(record: _Record, changed: _Changed) -> Iterator[str]:
     """Yield the constraints of a package that hold now."""
     for spec in record.get("constrains") or ():
         if conda_versions.split(spec)[0] not in changed.before or changed.met_before(spec):

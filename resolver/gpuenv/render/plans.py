@@ -235,23 +235,30 @@ def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
 
 def changes_lines(changes: EnvironmentChanges) -> list[str]:
     """Return how many packages an installation adds, changes and removes, and which."""
-    counts = f"{len(changes.add)} to add, {len(changes.changed)} to change"
-    lines = [f"{changes.target}: {counts}, {len(changes.removed)} to remove"]
-    added = [f"{change.name} {change.after}" for change in changes.add[:SHOWN_ADDITIONS]]
+    counts = f"{len(changes.add)} to add, {len(changes.change)} to change"
+    lines = [f"{changes.target}: {counts}, {len(changes.remove)} to remove"]
+    added = [_with_kind(change, change.after) for change in changes.add[:SHOWN_ADDITIONS]]
     if len(changes.add) > SHOWN_ADDITIONS:
         added.append(f"and {len(changes.add) - SHOWN_ADDITIONS} more")
     if added:
         lines.append(f"  add     {', '.join(added)}")
-    lines += map(_change_line, changes.changed)
-    lines += [f"  remove  {change.name} {change.before}" for change in changes.removed]
+    lines += map(_change_line, changes.change)
+    lines += [f"  remove  {_with_kind(change, change.before)}" for change in changes.remove]
     return lines
+
+
+def _with_kind(change: PackageChange, version: str) -> str:
+    text = f"{change.name} {version}"
+    if change.wheel:
+        text += " (wheel)"
+    return text
 
 
 def _change_line(change: PackageChange) -> str:
     after = change.after
     if after == change.before:
         after = "another file of this build"
-    return f"  change  {change.name} {change.before} -> {after}"
+    return f"  change  {_with_kind(change, change.before)} -> {after}"
 
 
 # ---- errors -------------------------------------------------------------------------------------
