@@ -77,12 +77,16 @@ def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
         folder.mkdir(parents=True)
         (folder / "INSTALLER").write_text("pip\n")
     for name in case.get("gone", ()):
-        (record,) = meta.glob(f"{name}-*.json")
-        document = json.loads(record.read_text())
-        document["url"] = document["url"].replace("file:///", "file:///gone/")
-        record.write_text(json.dumps(document))
+        change_record(meta, name, url=f"file:///gone/{name}-0.1-h0_0.conda")
+    for name in case.get("unhashed", ()):
+        change_record(meta, name, sha256=None, md5=None, size=None)
     if case.get("damaged"):
         (meta / "broken-1.0-0.json").write_text("{")
+
+
+def change_record(meta: Path, name: str, **changes: Any) -> None:
+    (path,) = meta.glob(f"{name}-*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
@@ -153,9 +157,9 @@ def install(
     if case.get("status", 0):
         assert contents(target) == files
     else:
-        stay = before - gone
-        names = [package.split()[0] for package in stay if "requests" not in package]
-        stand_ins = [f"share/stand-ins/{name}" for name in names if name != "python"]
+        moved = {"python", "requests", *case.get("unhashed", ())}
+        names = {package.split()[0] for package in before - gone} - moved
+        stand_ins = [f"share/stand-ins/{name}" for name in names]
         assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
 
 
@@ -282,6 +286,22 @@ def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
     assert history_of(target) == [*head, *packages, "# update specs: ['curl']"]
     assert main([*command, "libcudnn"]) == 0
     assert requests_in(target) == {"curl": "curl", "libcudnn": "libcudnn"}
+
+
+def test_a_request_of_what_is_there_is_a_revision(rows: Rows, tmp_path: Path) -> None:
+    """conda takes a revision without packages for an empty environment, so it names them all."""
+    target, channel = tmp_path / "prefix", rows["openssl 3.0.7"]["channel"]
+    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    before = history_of(target)
+    command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
+    command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
+    head, package = ["==>", "# cmd: gpuenv sync"], f"+{channel}/linux-64::openssl-3.0.7-h0_0"
+    assert main([*command, "openssl"]) == 0
+    first = [*before, *head, package, "# update specs: ['openssl']"]
+    assert history_of(target) == first
+    assert main([*command, "libcudnn"]) == 0
+    package = f"+{channel}/linux-64::libcudnn-9.11.0-h0_0"
+    assert history_of(target) == [*first, *head, package, "# update specs: ['libcudnn']"]
 
 
 def test_the_channels_of_the_history_stay(tmp_path: Path) -> None:

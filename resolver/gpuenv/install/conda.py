@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..compat import conda_parts
@@ -12,7 +12,7 @@ from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
-from ..model import EnvironmentChanges, Host, Lock, PackageChange, Wheel
+from ..model import EnvironmentChanges, Host, Lock, Wheel
 from ..prefix import find_interpreter, is_conda
 from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import read_packages
@@ -83,27 +83,18 @@ def sync(
     if progress is not None:
         progress(f"installing {len(lock.pins)} conda packages into {target}")
     subdir = _subdir(lock)
-    changes = changes or EnvironmentChanges(target=target)
+    removed = [] if changes is None else [row.name for row in changes.remove if not row.wheel]
     try:
         # The child ends with the block: nothing goes on writing into a prefix that is removed.
         with RattlerSolver((), (subdir, "noarch")) as solver:
-            solver.install(
-                target,
-                [_install_row(pin.wheel) for pin in lock.pins],
-                subdir,
-                replace=_names(changes.change),
-                remove=_names(changes.remove),
-            )
+            rows = [_install_row(pin.wheel) for pin in lock.pins]
+            solver.install(target, rows, subdir, remove=removed)
             _check_installed(lock, target)
     except BaseException:
         if is_new:
             shutil.rmtree(target, ignore_errors=True)
         raise
     return find_interpreter(target) or ""
-
-
-def _names(changes: Sequence[PackageChange]) -> list[str]:
-    return [change.name for change in changes if not change.wheel]
 
 
 def _subdir(lock: Lock) -> str:

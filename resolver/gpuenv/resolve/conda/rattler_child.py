@@ -9,7 +9,7 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
 {"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]],
  "installed": prefix or ""}
     -> {"records": [record]}, {"refused": text} or {"unreadable": text}
-{"do": "install", "prefix": .., "records": [record], "subdir": .., "replace": [..], "remove": [..]}
+{"do": "install", "prefix": .., "records": [record], "subdir": .., "remove": [..]}
     -> {"installed": number of packages}
 
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
@@ -142,7 +142,6 @@ class Session:
             records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
             installed_packages=installed,
-            reinstall_packages=set(request["replace"]),
             platform=rattler.Subdir(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,

@@ -278,7 +278,6 @@ class RattlerSolver:
         records: Sequence[Record],
         subdir: str,
         *,
-        replace: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> None:
         """Install packages into a prefix. Other packages stay.
@@ -287,7 +286,6 @@ class RattlerSolver:
             prefix: The folder.
             records: The packages.
             subdir: The platform of the prefix.
-            replace: Installed packages of which the records have another file.
             remove: Packages to remove.
 
         Raises:
@@ -298,7 +296,6 @@ class RattlerSolver:
             "prefix": prefix,
             "records": [dict(record) for record in records],
             "subdir": subdir,
-            "replace": [*replace],
             "remove": [*remove],
         }
         try:
