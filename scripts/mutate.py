@@ -54,9 +54,9 @@ TARGETS = (
 )  # fmt: skip
 # The test files that call these modules, except those whose single tests take longer than BUDGET.
 TESTS = (
-    "causes", "closure", "command_rules", "conda", "conda_mixed", "conda_prefixes",
-    "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs", "doctor_reading",
-    "doctor_reports", "environment", "explain", "framework_names", "host_conditions", "hosts",
+    "causes", "closure", "command_rules", "conda", "conda_environments", "conda_mixed",
+    "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs",
+    "doctor_reading", "doctor_reports", "environment", "explain", "framework_names", "host_conditions", "hosts",
     "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "messages",
     "other_locks", "project", "provider", "refusals", "requirements", "resolution", "rule_cases",
     "rules", "section7", "snapshot", "solve", "suggestions", "survival", "tables", "value",

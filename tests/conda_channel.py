@@ -69,6 +69,8 @@ def index(folder: Path) -> None:
 
 def files_of(row: dict[str, Any]) -> Files:
     """What a stand-in installs: of Python this interpreter, of others a file with its name."""
+    if row.get("noarch") == "python":
+        return {f"site-packages/{row['name']}.py": (row["version"].encode(), None)}
     if row["name"] != "python":
         return {f"share/stand-ins/{row['name']}": (row["version"].encode(), None)}
     base = os.path.realpath(sys._base_executable)
@@ -86,7 +88,7 @@ def package(folder: Path, row: dict[str, Any], files: Files) -> Path:
     """One .conda file."""
     about = {key: row[key] for key in INDEXED if key in row}
     if row["subdir"] == "noarch":
-        about["noarch"] = "generic"
+        about["noarch"] = row.get("noarch", "generic")
     paths = [_path(name, content, link) for name, (content, link) in sorted(files.items())]
     info = {
         "info/index.json": json.dumps({**about, "timestamp": WHEN * 1000}).encode(),

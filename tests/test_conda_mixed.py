@@ -15,10 +15,17 @@ import test_cli
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.compat import conda_records
-from gpuenv.errors import HostMismatchError, InputError, InstallError, TamperedError
+from gpuenv.errors import (
+    DeclinedError,
+    HostMismatchError,
+    InputError,
+    InstallError,
+    TamperedError,
+)
 from gpuenv.install import conda, conda_prefix
 from gpuenv.lock import conda_formats
-from gpuenv.model import Lock, Pin, Wheel
+from gpuenv.model import EnvironmentChanges, Lock, Pin, Wheel
+from gpuenv.render import plans
 from gpuenv.resolve.conda import wheels_beside
 from index_server import make_wheel
 
@@ -319,6 +326,45 @@ def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -
     assert conda_prefix.left_over(str(target), None) == ("leaf-kit",)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
     assert conda_prefix.left_over(str(target), older) == ("leaf-kit",)
+
+
+def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: Path) -> None:
+    lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
+    conda.sync(lock, str(target))
+    site = target / "lib" / "python3.12" / "site-packages"
+    for name in ("leaf_kit-0.9", "trainer-1.0", "mine-1.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    (target / "conda-meta" / "gpuenv-wheels").write_text("3.13\ntrainer\n")
+    seen: list[EnvironmentChanges] = []
+
+    def decline(changes: EnvironmentChanges) -> None:
+        seen.append(changes)
+        raise DeclinedError("no")
+
+    with pytest.raises(DeclinedError):
+        api.sync(lock, str(target), host=H100, approve=decline)
+    (changes,) = seen
+    assert plans.changes_lines(changes) == [
+        f"{target}: 0 to add, 1 to change, 1 to remove",
+        "  change  leaf-kit 0.9 (wheel) -> 1.0",
+        "  remove  trainer 1.0 (wheel)",
+    ]
+    assert (site / "trainer-1.0.dist-info").exists()
+
+
+def test_a_wheel_does_not_overwrite_a_conda_package_that_stays(
+    both: tuple[Path, Path], tmp_path: Path
+) -> None:
+    lock, target = api.read_lock(str(both[0])), tmp_path / "prefix"
+    conda.sync(lock, str(target))
+    info = target / "lib" / "python3.12" / "site-packages" / "leaf_kit-0.9.dist-info"
+    info.mkdir(parents=True)
+    (info / "INSTALLER").write_text("conda\n")
+    with pytest.raises(HostMismatchError) as caught:
+        api.sync(lock, str(target), host=H100)
+    (reason,) = caught.value.reasons
+    assert (reason.code, reason.subject) == ("two-distributions", "leaf-kit 0.9 of conda")
+    assert reason.have == "the wheel leaf-kit 1.0 in the lock"
 
 
 def test_wheels_that_cannot_be_installed_leave_no_prefix(both: tuple[Path, Path]) -> None:

@@ -1,7 +1,7 @@
 """The errors that reach a user, and the data that explains a refusal. Fields first, text last.
 
 Exit statuses are those of the command line: 1 a check failed or a lock is stale, 2 bad usage or
-input, 3 no solution, 4 the network, an index or an installer failed.
+input, 3 no solution, 4 the network, an index or an installer failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -83,14 +83,21 @@ class NoSolutionError(GpuEnvError):
 
 
 class HostMismatchError(GpuEnvError):
-    """The host cannot run a lock. Nothing was written."""
+    """A lock does not fit the host or the environment. Nothing was installed."""
 
     code = "lock-does-not-fit"
     exit_status = 1
 
-    def __init__(self, message: str, reasons: tuple[Reason, ...]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, reasons: tuple[Reason, ...], *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.reasons = reasons
+
+
+class DeclinedError(GpuEnvError):
+    """The user answered no. Nothing was installed."""
+
+    code = "declined"
+    exit_status = 130
 
 
 class UnfinishedError(GpuEnvError):

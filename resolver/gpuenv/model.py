@@ -457,6 +457,27 @@ class Lock(Value):
     wheels: Lock | None = None  # of the wheels beside conda packages
 
 
+class PackageChange(Value):
+    """A conda package, or a wheel beside it, before and after an installation.
+
+    The texts are its version and build; "" where it is not there.
+    """
+
+    name: str
+    before: str = ""
+    after: str = ""
+    wheel: bool = False
+
+
+class EnvironmentChanges(Value):
+    """What an installation into an existing environment adds, changes and removes."""
+
+    target: str
+    add: tuple[PackageChange, ...] = ()
+    change: tuple[PackageChange, ...] = ()
+    remove: tuple[PackageChange, ...] = ()
+
+
 Mark = tuple[str, str, str]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 
 Progress = Callable[[str], None]
+Approve = Callable[[EnvironmentChanges], None]
 
 
 class Backend(Protocol):
@@ -23,6 +24,7 @@ class Backend(Protocol):
         options: IndexOptions,
         *,
         prefix: str | None,
+        keep: bool,
         changes: bool,
     ) -> Plan: ...
 
@@ -46,6 +48,8 @@ class Backend(Protocol):
         *,
         python: str | None,
         installer: str,
+        exact: bool,
+        approve: Approve | None,
         progress: Progress | None,
     ) -> str: ...
 

@@ -14,7 +14,7 @@ from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
-from .backend import Progress
+from .backend import Approve, Progress
 from .data import compatibility_data
 from .hosts import with_python_of
 
@@ -25,20 +25,34 @@ DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
 
 def solve(
-    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    prefix: str | None,
+    keep: bool,
+    changes: bool,
 ) -> Plan:
     """See `environments.solve`."""
     subdir = virtual_packages.SUBDIRS.get(host.platform)
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
+    into = None
+    if keep and prefix is not None and is_conda(prefix):
+        into = _existing_prefix(prefix, request)
     # This starts a child process, which loads its library while this process loads the rest.
     opened = solvers.open_solver(
-        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options), into=into
     )
     with opened as solver:
         keep_python = request.conda is not None and request.conda.keep_python
         python = host.python.version if keep_python else None
-        plan = solve_with(solver, request, host, python=python, changes=changes)
+        try:
+            plan = solve_with(solver, request, host, python=python, changes=changes)
+        except NoSolutionError as error:
+            if into is not None:
+                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
+            raise
         solver.leave()
         if prefix is not None:
             plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
@@ -46,6 +60,34 @@ def solve(
             wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
             plan = plan.replace(wheels=wheels_plan)
         return plan
+
+
+def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
+    """Return what a closure must leave in an environment.
+
+    What the request names replaces what was asked for before.
+    """
+    from ..install import conda_changes, conda_history, conda_prefix
+    from ..requirements import conda_versions
+    from ..resolve.conda import planning
+
+    installed = conda_prefix.read_packages(prefix, strict=True)
+    carriers = Carriers(compatibility_data().folder)
+    new = planning.requested_specs(request.frameworks, request.requirements, carriers)
+    replaced = {conda_versions.split(spec)[0] for spec in new}
+    earlier = conda_history.requested_specs(prefix, installed)
+    packages, specs = [], []
+    for name, record in installed.items():
+        packages.append((name, str(record.get("version")), str(record.get("build"))))
+        specs.append(name if name in replaced else earlier.get(name, name))
+    pins = [pin for _, pin in conda_changes.read_pins(prefix)]
+
+    def portable(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(planning.portable_spec(*conda_versions.split(text)) for text in texts)
+
+    return solvers.ExistingPrefix(
+        path=prefix, packages=frozenset(packages), specs=portable(specs), pins=portable(pins)
+    )
 
 
 def _channels(request: Request) -> tuple[str, ...]:
@@ -236,13 +278,16 @@ def sync(
     *,
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """See `environments.sync`. The rules of compatibility are checked for the locks of any tool."""
     del python
-    from ..install import conda, conda_prefix
+    from ..install import conda, conda_changes, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
     from ..lock import conda_formats
+    from ..resolve.conda import planning
 
     beside = lock.wheels
     _require_fit(lock, host)
@@ -252,6 +297,15 @@ def sync(
     leaving = conda_prefix.left_over(target, beside)
     if beside is not None or leaving:
         wheel_installer.check_installer(installer)
+    carriers = Carriers(compatibility_data().folder)
+    requested = planning.requested_specs(lock.frameworks, lock.requirements, carriers)
+    changes = None
+    if not new:
+        changes = conda_changes.plan_changes(
+            lock, target, exact=exact, requested=requested, carriers=carriers, leaving=leaving
+        )
+        if approve is not None:
+            approve(changes)
     if leaving:
         # Removed first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
@@ -259,8 +313,9 @@ def sync(
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=installer, progress=progress
         )
-    prefix_python = conda.sync(lock, target, progress=progress)
+    prefix_python = conda.sync(lock, target, changes, progress=progress)
     try:
+        conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(beside, prefix_python, installer=installer, progress=progress)
         conda_prefix.remember(target, beside)

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import InputError
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
-from .backend import Backend, Progress
+from .backend import Approve, Backend, Progress
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..loader_env import Shadow
@@ -33,6 +34,7 @@ def solve(
     options: IndexOptions | None = None,
     *,
     prefix: str | None = None,
+    keep: bool = False,
     changes: bool = True,
 ) -> Plan:
     """Choose one consistent environment for a request on a host.
@@ -43,6 +45,7 @@ def solve(
         options: where packages may come from.
         prefix: the conda environment that the packages are meant for. Libraries that would have two
             owners in it become warnings of the plan.
+        keep: whether the packages of `prefix` must stay. They keep their versions if possible.
         changes: whether to look for the smallest changes that help when there is no solution.
 
     Raises:
@@ -51,7 +54,9 @@ def solve(
         PackageIndexError: an index did not answer.
     """
     backend = _backend(conda=request.conda is not None)
-    return backend.solve(request, host, options or IndexOptions(), prefix=prefix, changes=changes)
+    return backend.solve(
+        request, host, options or IndexOptions(), prefix=prefix, keep=keep, changes=changes
+    )
 
 
 def lock(plan: Plan) -> Lock:
@@ -123,6 +128,8 @@ def sync(
     host: Host,
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Install a lock into a new or an existing environment.
@@ -133,20 +140,37 @@ def sync(
         host: the host that must fulfill the needs of the lock.
         python: the interpreter or the version to make a new environment with; of wheels only.
         installer: "auto", "uv" or "pip".
+        exact: remove what the lock does not name from an existing conda environment.
+        approve: is called with the changes of an existing conda environment before anything is
+            written; it raises an error to decline them.
         progress: is called with a line for each step.
 
     Returns:
         The interpreter of the environment, "" for a conda environment without one.
 
     Raises:
-        HostMismatchError: the host does not fulfill the needs of the lock; nothing was written.
+        HostMismatchError: the host does not fulfill the needs of the lock, or the lock does not fit
+            what is in a conda environment; nothing was written.
         InputError: the target or the lock cannot be used; nothing was written.
         InstallError: the installer failed; a new environment was removed again.
     """
+    _require_conda(lock, exact=exact)
     backend = _backend(conda=lock.conda)
     return backend.sync(
-        lock, target, host, python=python, installer=installer, progress=progress
+        lock,
+        target,
+        host,
+        python=python,
+        installer=installer,
+        exact=exact,
+        approve=approve,
+        progress=progress,
     )
+
+
+def _require_conda(lock: Lock, *, exact: bool) -> None:
+    if exact and not lock.conda:
+        raise InputError("--exact: is for conda environments; the lock is of wheels")
 
 
 def install(
@@ -158,7 +182,9 @@ def install(
     form: str = "",
     python: str | None = None,
     installer: str = "auto",
+    exact: bool = False,
     written: Callable[[Sequence[str]], None] | None = None,
+    approve: Approve | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Write a new lock to a file, and install it.
@@ -171,7 +197,9 @@ def install(
         form: its format, as in `lock_text`.
         python: as in `sync`.
         installer: as in `sync`.
+        exact: as in `sync`.
         written: is called with the paths of the lock files, before the installation.
+        approve: as in `sync`.
         progress: is called with a line for each step.
 
     Returns:
@@ -181,11 +209,21 @@ def install(
         InputError: the target cannot be used; not even the lock was written.
         HostMismatchError, InstallError: as `sync`; the lock was written.
     """
+    _require_conda(lock, exact=exact)
     check_target(lock, target, python=python, installer=installer)
     paths = write_lock(lock, path, form)
     if written is not None:
         written(paths)
-    return sync(lock, target, host=host, python=python, installer=installer, progress=progress)
+    return sync(
+        lock,
+        target,
+        host=host,
+        python=python,
+        installer=installer,
+        exact=exact,
+        approve=approve,
+        progress=progress,
+    )
 
 
 def verify(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import HostMismatchError, InputError, Reason
 from ..model import Check, Framework, Host, IndexOptions, Lock, Pin, Plan, Request
-from .backend import Progress
+from .backend import Approve, Progress
 from .data import compatibility_data
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -26,9 +26,16 @@ WITHOUT_DEVICE = ("platform", "python", "glibc", "glibc-unknown")
 
 
 def solve(
-    request: Request, host: Host, options: IndexOptions, *, prefix: str | None, changes: bool
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    prefix: str | None,
+    keep: bool,
+    changes: bool,
 ) -> Plan:
-    """See `environments.solve`."""
+    """See `environments.solve`. Environments of wheels are solved anew."""
+    del keep
     plan = solve_from(request, host, options, changes=changes)
     if prefix is None:
         return plan
@@ -159,9 +166,12 @@ def sync(
     *,
     python: str | None,
     installer: str,
+    exact: bool,
+    approve: Approve | None,
     progress: Progress | None,
 ) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
+    del exact, approve
     from ..install import wheels
     from ..lock.host_fit import fit
 

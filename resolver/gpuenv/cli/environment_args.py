@@ -8,11 +8,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from .. import api
-from ..errors import InputError
-from ..model import Check, Host, Lock
+from ..errors import DeclinedError, InputError
+from ..model import Check, EnvironmentChanges, Host, Lock
 from ..render import plans
 from .host_args import is_described
-from .output import print_json, print_lines
+from .output import print_json, print_lines, progress_printer
 from .parser import seconds
 
 TIMEOUT = 300.0  # seconds for all checks
@@ -23,6 +23,17 @@ def add_install_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
     parser.add_argument(
         "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
+    )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="remove packages that the lock does not name from an existing conda environment",
+    )
+    parser.add_argument(
+        "-y",
+        "--yes",
+        action="store_true",
+        help="change an existing conda environment without a question",
     )
     add_installer_flags(parser)
 
@@ -53,6 +64,20 @@ def active_environment(hint: str) -> str:
     if target is None:
         raise InputError("no environment is active", hint=hint)
     return target
+
+
+def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:
+    """Print the changes of an environment, and ask before packages are changed or removed.
+
+    DeclinedError if the user answers no. Without a terminal or with --yes, nobody is asked.
+    """
+    progress_printer(arguments)("\n".join(plans.changes_lines(changes)))
+    asks = bool(changes.change or changes.remove)
+    if not asks or arguments.yes or not sys.stdin.isatty():
+        return
+    print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise DeclinedError("nothing was installed", hint="--yes answers the question")
 
 
 def verify_installation(arguments: Namespace, lock: Lock, host: Host, python: str) -> int:

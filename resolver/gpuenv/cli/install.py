@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from functools import partial
 
 from .. import api
 from ..errors import InputError
 from ..render import plans
-from .environment_args import add_install_flags, verify_installation
+from .environment_args import add_install_flags, approve_changes, verify_installation
 from .output import print_lines, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
@@ -30,7 +31,7 @@ def run(arguments: Namespace) -> int:
         raise InputError(message)
     request, options, host = read_solve_request(arguments)
     prefix = arguments.target if request.conda is not None else None
-    plan = api.solve(request, host, options, prefix=prefix)
+    plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
     lock = api.lock(plan)
 
     def print_plan(paths: Sequence[str]) -> None:
@@ -45,7 +46,9 @@ def run(arguments: Namespace) -> int:
         form=form,
         python=arguments.python,
         installer=arguments.installer,
+        exact=arguments.exact,
         written=print_plan,
+        approve=partial(approve_changes, arguments),
         progress=progress_printer(arguments),
     )
     return verify_installation(arguments, lock, plan.host, python)

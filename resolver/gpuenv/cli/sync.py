@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 
 from .. import api
 from ..errors import HostMismatchError
 from ..model import Host, Lock
 from ..render import locks as render
-from .environment_args import add_install_flags, verify_installation
+from .environment_args import add_install_flags, approve_changes, verify_installation
 from .host_args import add_host_flags, is_described, read_host_flags
 from .output import progress_printer
 from .parser import Parser, add_common_flags
@@ -40,6 +41,8 @@ def run(arguments: Namespace) -> int:
             host=host,
             python=arguments.python,
             installer=arguments.installer,
+            exact=arguments.exact,
+            approve=partial(approve_changes, arguments),
             progress=progress_printer(arguments),
         )
     except HostMismatchError as error:

@@ -12,7 +12,7 @@ from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
-from ..model import Host, Lock, Wheel
+from ..model import EnvironmentChanges, Host, Lock, Wheel
 from ..prefix import find_interpreter, is_conda
 from ..resolve.conda.solvers import RattlerSolver
 from .conda_prefix import read_packages
@@ -40,7 +40,8 @@ def check(target: str) -> bool:
     """Return whether the prefix must be made.
 
     Raises:
-        InputError: The folder is not empty and no conda environment, or it cannot be made.
+        InputError: The folder is not empty and no conda environment, or it cannot be made or
+            written to.
     """
     target = os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
@@ -48,16 +49,31 @@ def check(target: str) -> bool:
     if os.path.isdir(target) and os.listdir(target):
         if not is_conda(target):
             raise InputError(f"--target {target}: has files in it and is no conda environment")
+        if not os.access(os.path.join(target, "conda-meta"), os.W_OK | os.X_OK):
+            raise InputError(f"--target {target}: cannot be written to")
         return False
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError(f"--target {target}: the folder above it does not exist")
     return True
 
 
-def sync(lock: Lock, target: str, *, progress: Callable[[str], None] | None = None) -> str:
-    """Make the prefix hold exactly the lock, and return its interpreter ("" if it has none).
+def sync(
+    lock: Lock,
+    target: str,
+    changes: EnvironmentChanges | None = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> str:
+    """Install a lock into a prefix. A new prefix that fails half way is removed again.
 
-    A new prefix that fails half way is removed again.
+    Args:
+        lock: The lock of the conda packages.
+        target: The prefix.
+        changes: What changes in an existing prefix.
+        progress: Is called with a line for each step.
+
+    Returns:
+        The interpreter, "" if the prefix has none.
 
     Raises:
         InputError: The target cannot be used.
@@ -67,10 +83,12 @@ def sync(lock: Lock, target: str, *, progress: Callable[[str], None] | None = No
     if progress is not None:
         progress(f"installing {len(lock.pins)} conda packages into {target}")
     subdir = _subdir(lock)
+    removed = [] if changes is None else [row.name for row in changes.remove if not row.wheel]
     try:
         # The child ends with the block: nothing goes on writing into a prefix that is removed.
         with RattlerSolver((), (subdir, "noarch")) as solver:
-            solver.install(target, [_install_row(pin.wheel) for pin in lock.pins], subdir)
+            rows = [_install_row(pin.wheel) for pin in lock.pins]
+            solver.install(target, rows, subdir, remove=removed)
             _check_installed(lock, target)
     except BaseException:
         if is_new:
@@ -96,6 +114,7 @@ def _install_row(wheel: Wheel) -> dict[str, object]:
         "url": wheel.url,
         "channel": wheel.index,
         "sha256": wheel.sha256,
+        "size": wheel.size,
     }
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..atomic_write import write_whole
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import OWNER_SOURCE
-from ..errors import Reason
+from ..errors import InputError, Reason
 from ..model import Check, Lock, Pin, Wheel, show_pair
 from ..requirements.target import version_key
 from ..requirements.versions import normalize_name
@@ -24,8 +24,11 @@ _MARK = os.path.join("conda-meta", "gpuenv-wheels")
 SHOWN = 6  # items that a message lists
 
 
-def read_packages(target: str) -> dict[str, dict[str, Any]]:
-    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix."""
+def read_packages(target: str, *, strict: bool = False) -> dict[str, dict[str, Any]]:
+    """Return {name: record} of conda-meta: what conda and rattler installed into a prefix.
+
+    A record that cannot be read is left out; with `strict` it is an InputError.
+    """
     records = {}
     for path in _record_paths(target):
         try:
@@ -33,7 +36,9 @@ def read_packages(target: str) -> dict[str, dict[str, Any]]:
                 record = json.load(file)
             records[str(record["name"])] = record
         except (OSError, ValueError, KeyError, TypeError):
-            continue
+            if strict:
+                message = f"{path}: is not a record of conda"
+                raise InputError(message, hint="repair the environment") from None
     return records
 
 
@@ -56,6 +61,20 @@ def _distributions(target: str) -> Iterator[Distribution]:
             stem = os.path.basename(path).removesuffix(".dist-info")
             name, _, version = stem.partition("-")
             yield Distribution(normalize_name(name), version, path)
+
+
+def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
+    """Return the distributions in a prefix that no conda package holds, without those in `but`."""
+    return [
+        distribution
+        for distribution in _distributions(target)
+        if distribution.name not in but and not _is_of_conda(distribution)
+    ]
+
+
+def distributions_of_conda(target: str) -> list[Distribution]:
+    """Return the distributions in a prefix that conda packages hold."""
+    return [distribution for distribution in _distributions(target) if _is_of_conda(distribution)]
 
 
 def _is_of_conda(distribution: Distribution) -> bool:
@@ -100,9 +119,10 @@ def remember(target: str, wheel_lock: Lock | None) -> None:
 
 
 def conda_check(target: str, lock: Lock) -> Check:
-    """Check that a prefix has the builds that a lock names and no others ("versions conda").
+    """Check that a prefix has the builds that a lock names ("versions conda").
 
-    It is unknown where conda-meta has no sha256 of a build that is right in all else.
+    Other packages may be there, too. The answer is unknown where conda-meta has no sha256 of a
+    build that is right in all else.
     """
     installed = read_packages(target)
     wrong, without_hash = [], []
@@ -114,13 +134,13 @@ def conda_check(target: str, lock: Lock) -> Check:
             wrong.append(difference)
         elif record is not None and record.get("sha256") is None:
             without_hash.append(name)
-    for name, record in installed.items():
-        wrong.append(f"{name} {record.get('version')} is not in the lock")
     status, evidence = "pass", f"{len(lock.pins)} conda packages as locked"
+    if installed:
+        evidence += f"; not of the lock: {some(sorted(installed))}"
     if wrong:
-        status, evidence = "fail", _some(wrong)
+        status, evidence = "fail", some(wrong)
     elif without_hash:
-        names = _some(without_hash)
+        names = some(without_hash)
         status = "unknown"
         evidence = f"the builds are those of the lock; conda-meta has no sha256 of {names}"
     return Check(name="versions", subject="conda", status=status, evidence=evidence)
@@ -153,11 +173,12 @@ def wheels_check(target: str, lock: Lock) -> Check:
             wrong.append(f"{wheel.name} is {have}, not {wheel.version}")
     status, evidence = "pass", f"{len(lock.pins)} wheels as locked"
     if wrong:
-        status, evidence = "fail", _some(wrong)
+        status, evidence = "fail", some(wrong)
     return Check(name="versions", subject="wheels", status=status, evidence=evidence)
 
 
-def _some(texts: Sequence[str]) -> str:
+def some(texts: Sequence[str]) -> str:
+    """Return the first texts, and how many more there are."""
     shown = list(texts[:SHOWN])
     if len(texts) > SHOWN:
         shown.append(f"and {len(texts) - SHOWN} more")
@@ -172,7 +193,7 @@ def beside_wheels(
     pins: Sequence[Pin],
     carriers: Carriers,
     matrix: CompatibilityData,
-    removed: Sequence[str] = (),
+    removed: Collection[str] = (),
 ) -> tuple[Reason, ...]:
     """Return what conda packages would bring a second time, because wheels in the prefix have it.
 
@@ -187,13 +208,7 @@ def beside_wheels(
         Reasons with the codes two-cudnn, two-libraries and two-frameworks.
     """
     supply = wheels_beside.supply(pins, carriers, matrix)
-    wheels = []
-    for distribution in _distributions(target):
-        name, version, _ = distribution
-        if name in removed or supply.owner(name, version) is None:
-            continue
-        if not _is_of_conda(distribution):
-            wheels.append((name, version))
+    wheels = [(wheel.name, wheel.version) for wheel in wheels_in(target, removed)]
     return _owners(supply, wheels)
 
 
@@ -234,7 +249,7 @@ def _owners(
             owners.setdefault((reason.code, reason.need), []).append(pair)
     reasons = []
     for (code, need), pairs in owners.items():
-        subject, have = _SUBJECTS.get(code, "frameworks"), _some(pairs)
+        subject, have = _SUBJECTS.get(code, "frameworks"), some(pairs)
         reason = Reason(code=code, subject=subject, need=need, have=have, source=OWNER_SOURCE)
         reasons.append(reason)
     return tuple(reasons)

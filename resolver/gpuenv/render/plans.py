@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
-from ..model import Check, Gpu, Host, Plan, Rejection, show_pair
+from ..model import (
+    Check,
+    EnvironmentChanges,
+    Gpu,
+    Host,
+    PackageChange,
+    Plan,
+    Rejection,
+    show_pair,
+)
 from ..serialize import to_plain
 from .refusals import explanation_json, explanation_lines
 from .values import (
@@ -23,6 +32,7 @@ from .values import (
 )
 
 __all__ = [
+    "changes_lines",
     "check_lines",
     "checks_json",
     "choice_text",
@@ -41,6 +51,7 @@ __all__ = [
 ]
 
 MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
+SHOWN_ADDITIONS = 6
 CHECK_FIELDS = ("name", "subject", "status", "evidence", "seconds")
 
 
@@ -217,6 +228,37 @@ def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
         "warnings": to_plain(plan.warnings),
         "skipped": skipped,
     }
+
+
+# ---- changes of an environment ------------------------------------------------------------------
+
+
+def changes_lines(changes: EnvironmentChanges) -> list[str]:
+    """Return how many packages an installation adds, changes and removes, and which."""
+    counts = f"{len(changes.add)} to add, {len(changes.change)} to change"
+    lines = [f"{changes.target}: {counts}, {len(changes.remove)} to remove"]
+    added = [_with_kind(change, change.after) for change in changes.add[:SHOWN_ADDITIONS]]
+    if len(changes.add) > SHOWN_ADDITIONS:
+        added.append(f"and {len(changes.add) - SHOWN_ADDITIONS} more")
+    if added:
+        lines.append(f"  add     {', '.join(added)}")
+    lines += map(_change_line, changes.change)
+    lines += [f"  remove  {_with_kind(change, change.before)}" for change in changes.remove]
+    return lines
+
+
+def _with_kind(change: PackageChange, version: str) -> str:
+    text = f"{change.name} {version}"
+    if change.wheel:
+        text += " (wheel)"
+    return text
+
+
+def _change_line(change: PackageChange) -> str:
+    after = change.after
+    if after == change.before:
+        after = "another file of this build"
+    return f"  change  {_with_kind(change, change.before)} -> {after}"
 
 
 # ---- errors -------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ _RANGE = re.compile(r"(==|!=|>=|<=|~=|>|<|=)?(.+)")
 _SERIES = re.compile(r"[0-9a-z_.]+\.\*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NAME_VERSION_BUILD = re.compile(r"={1,2}([^=,<>|]+)=([^=]+)")
+_BRACKETS = re.compile(r"(version|build)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,'\"]+))")
 _LOWER_BOUND = re.compile(r"(?:^|,)\s*(?:>=|==|=|~=)?\s*([0-9][0-9A-Za-z.]*)")
 
 # A run of digits or letters: (class, number, text). The classes order dev < letters < numbers.
@@ -161,10 +162,20 @@ def _glob_contains(glob: str, text: str) -> bool:
 def split(dependency: str) -> tuple[str, str, str]:
     """Return (name, range, build) of a dependency of a record; what is left out is "*".
 
-    "libblas * *mkl" is ("libblas", "*", "*mkl"). What users write is read too: "cuda-version=13.0",
-    "numpy>=2".
+    "libblas * *mkl" is ("libblas", "*", "*mkl"). What users and conda's history write is read too:
+    "cuda-version=13.0", "numpy>=2", "conda-forge::numpy[version='>=2']".
     """
-    text = dependency.partition(" #")[0].partition("[")[0].strip().rpartition("::")[2]
+    text, _, brackets = dependency.partition(" #")[0].partition("[")
+    name, version_range, build = _split_words(text.strip().rpartition("::")[2])
+    for key, *values in _BRACKETS.findall(brackets.rpartition("]")[0]):
+        if key == "version":
+            version_range = "".join(values).strip()
+        else:
+            build = "".join(values).strip()
+    return name, version_range, build
+
+
+def _split_words(text: str) -> tuple[str, str, str]:
     match = _NAME.match(text)
     if match is None:
         return text, "*", "*"

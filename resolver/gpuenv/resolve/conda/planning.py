@@ -86,12 +86,27 @@ def parse_request(
             framework = framework_of[name]
             frameworks.append(FrameworkSpec(framework=framework, spec=spec, build=build))
         else:
-            specs.append(_portable_spec(name, spec, build))
+            specs.append(portable_spec(name, spec, build))
     if not frameworks and not specs:
         raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
     return ParsedRequest(
         request=request, frameworks=tuple(frameworks), specs=tuple(specs), python=python
     )
+
+
+def requested_specs(
+    frameworks: Sequence[str], requirements: Sequence[str], carriers: Carriers
+) -> tuple[str, ...]:
+    """Return what a lock was requested with as specs that conda reads: torch>=2 is pytorch>=2."""
+    if not frameworks and not requirements:
+        return ()
+    request = Request(frameworks=tuple(frameworks), requirements=tuple(requirements))
+    parsed = parse_request(request, carriers, None)
+    specs = []
+    for requested in parsed.frameworks:
+        name, build = carriers.packages[requested.framework], requested.build
+        specs.append(portable_spec(name, requested.specifier or requested.spec, build))
+    return (*specs, *parsed.specs)
 
 
 def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
@@ -104,7 +119,7 @@ def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
     return FrameworkSpec(framework=name, specifier=parsed.specifier)
 
 
-def _portable_spec(name: str, spec: str, build: str) -> str:
+def portable_spec(name: str, spec: str, build: str) -> str:
     """Return a spec as rattler reads it, too.
 
     "cuda-version=13.0" becomes "cuda-version 13.0.*"; "numpy>=2" stays as it is.

@@ -6,9 +6,10 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
     -> {"opened": number of channels}
 {"do": "records", "names": [..]}
     -> {"records": [record]}
-{"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]]}
+{"do": "solve", "specs": [..], "constraints": [..], "virtual": [[name, version, build]],
+ "installed": prefix or ""}
     -> {"records": [record]}, {"refused": text} or {"unreadable": text}
-{"do": "install", "prefix": .., "records": [record], "subdir": ..}
+{"do": "install", "prefix": .., "records": [record], "subdir": .., "remove": [..]}
     -> {"installed": number of packages}
 
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
@@ -116,6 +117,7 @@ class Session:
                 constraints=request.get("constraints") or None,
                 platforms=self.subdirs,
                 gateway=self.gateway,
+                locked_packages=self.installed(request["installed"]) or None,
                 virtual_packages=virtual,
                 channel_relations="disabled",
             )
@@ -126,21 +128,34 @@ class Session:
         return {"records": [plain_record(record) for record in records]}
 
     async def install(self, request: Request) -> Answer:
-        """Link packages into a prefix, and remove what is not among them."""
+        """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
+        installed = self.installed(prefix)
+        present = {(name_of(record), hash_of(record, "sha256")) for record in installed}
         for row in rows:
-            check_local_file(row)
-        pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
-        installed = [rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
+            if (row["name"], row["sha256"]) not in present:
+                check_local_file(row)
+        changed = {*request["remove"], *(row["name"] for row in rows)}
+        # rattler removes what is not among the records.
+        kept = [record for record in installed if name_of(record) not in changed]
         await rattler.install(
-            records=[self.repodata_record(row) for row in rows],
+            records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
             installed_packages=installed,
             platform=rattler.Subdir(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
+        for row in rows:
+            complete_installed_record(prefix, row)
         return {"installed": len(rows)}
+
+    def installed(self, prefix: str) -> list[Any]:
+        """Return the packages of a prefix; [] for "", which is none."""
+        if not prefix:
+            return []
+        pattern = os.path.join(glob.escape(prefix), "conda-meta", "*.json")
+        return [self.rattler.PrefixRecord.from_path(path) for path in sorted(glob.glob(pattern))]
 
     def repodata_record(self, row: Record) -> object:
         """Return a row of a lock as a record of rattler."""
@@ -174,11 +189,43 @@ def check_local_file(row: Record) -> None:
         )
 
 
+def complete_installed_record(prefix: str, row: Record) -> None:
+    """Add what the package says of itself to its record in conda-meta.
+
+    A lock has no constraints, and an @EXPLICIT file has no dependencies. Later installations need
+    both. The size and the md5 of the file are those of the lock.
+    """
+    stem = "-".join((row["name"], row["version"], row["build"]))
+    path = os.path.join(prefix, "conda-meta", f"{stem}.json")
+    with open(path, encoding="utf-8") as file:
+        record = json.load(file)
+    index_path = os.path.join(record.get("extracted_package_dir") or "", "info", "index.json")
+    if not os.path.exists(index_path):
+        return  # it was linked earlier, and the cache of packages was emptied since
+    with open(index_path, encoding="utf-8") as file:
+        index = json.load(file)
+    if "depends" not in row:
+        record["depends"] = index.get("depends") or []
+    complete = {**{key: value for key, value in index.items() if value is not None}, **record}
+    if not record.get("constrains"):
+        complete["constrains"] = index.get("constrains") or []
+    complete |= {key: row[key] for key in ("size", "md5") if row.get(key) is not None}
+    temporary = f"{path}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(complete, file, indent=2)
+    os.replace(temporary, path)
+
+
+def name_of(record: Any) -> str:
+    """Return the name of a record of rattler."""
+    # Older releases of py-rattler have names as texts.
+    return getattr(record.name, "source", None) or str(record.name)
+
+
 def plain_record(record: Any) -> Record:
     """Return a record of rattler as JSON-able data."""
     row = {
-        # Older releases of py-rattler have names as texts.
-        "name": getattr(record.name, "source", None) or str(record.name),
+        "name": name_of(record),
         "version": str(record.version),
         "build": str(record.build),
         "build_number": record.build_number,
@@ -186,14 +233,18 @@ def plain_record(record: Any) -> Record:
         "depends": list(record.depends),
         "constrains": list(record.constrains),
         "url": str(record.url),
-        "channel": str(record.channel or ""),
+        # conda writes the folder of the platform, too, into the records of a prefix.
+        "channel": str(record.channel or "").removesuffix(f"/{record.subdir}"),
         "fn": record.file_name,
         "size": record.size,
     }
-    for name in ("sha256", "md5"):
-        value = getattr(record, name)
-        row[name] = None if value is None else bytes(value).hex()
-    return row
+    return row | {name: hash_of(record, name) for name in ("sha256", "md5")}
+
+
+def hash_of(record: Any, name: str) -> str | None:
+    """Return a hash of a record of rattler in hexadecimal."""
+    value = getattr(record, name)
+    return None if value is None else bytes(value).hex()
 
 
 def end_with_parent() -> None:

@@ -18,6 +18,8 @@ from typing import Any, Protocol, Self
 
 from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
+from ...model import Value
+from ...requirements import conda_versions
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
@@ -27,6 +29,37 @@ END_SECONDS = 10.0  # for a child to end after its input has ended; then it is k
 
 class RefusedError(Exception):
     """The solver found no closure; the text is its own."""
+
+
+class ExistingPrefix(Value):
+    """An environment that a closure is added to.
+
+    `packages` are (name, version, build). `specs` name every package, with what users asked for.
+    `pins` are the specs of its conda-meta/pinned.
+    """
+
+    path: str
+    packages: frozenset[tuple[str, str, str]]
+    specs: tuple[str, ...]
+    pins: tuple[str, ...]
+
+    def added(self, records: Sequence[Record], specs: Sequence[str]) -> list[Record]:
+        """Return the records that the specs need, and those that change the environment.
+
+        The records are the whole environment afterwards.
+        """
+        by_name = {record["name"]: record for record in records}
+        pending = list(specs)
+        for name, record in by_name.items():
+            if (name, record["version"], record["build"]) not in self.packages:
+                pending.append(name)
+        reached: set[str] = set()
+        while pending:
+            name = conda_versions.split(pending.pop())[0]
+            if name in by_name and name not in reached:
+                reached.add(name)
+                pending += by_name[name].get("depends") or ()
+        return [record for record in records if record["name"] in reached]
 
 
 class Solver(Protocol):
@@ -48,7 +81,7 @@ class Solver(Protocol):
     def solve(
         self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
     ) -> Sequence[Record]:
-        """Return the closure of the specs.
+        """Return the closure of the specs, and what it changes in an existing environment.
 
         Constraints hold for packages of the closure, and add none. `virtual` describes the host.
 
@@ -69,7 +102,12 @@ class Solver(Protocol):
 
 
 def open_solver(
-    channels: Sequence[str], subdirs: Sequence[str], *, name: str = "auto", cache: str = "fetch"
+    channels: Sequence[str],
+    subdirs: Sequence[str],
+    *,
+    name: str = "auto",
+    cache: str = "fetch",
+    into: ExistingPrefix | None = None,
 ) -> Solver:
     """Start a solver.
 
@@ -78,11 +116,13 @@ def open_solver(
         subdirs: linux-64 and the like, and noarch.
         name: libmamba, classic or rattler; auto is that of the conda around gpuenv, else rattler.
         cache: fetch, offline or refresh.
+        into: the environment that closures are added to; its packages are kept, and changed only
+            if a closure needs it.
     """
     backend = conda_backend() if name == "auto" else name
     if backend is None or backend == "rattler":
-        return RattlerSolver(channels, subdirs, cache=cache)
-    return CondaSolver(channels, subdirs, cache=cache, backend=backend)
+        return RattlerSolver(channels, subdirs, cache=cache, into=into)
+    return CondaSolver(channels, subdirs, cache=cache, backend=backend, into=into)
 
 
 def conda_backend() -> str | None:
@@ -163,12 +203,14 @@ class RattlerSolver:
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
+        into: ExistingPrefix | None = None,
         python: str | None = None,
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
         folder = os.path.dirname(os.path.abspath(__file__))
         script = os.path.join(folder, "rattler_child.py")
         self._channels = ", ".join(channels)
+        self._into = into
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
@@ -215,27 +257,49 @@ class RattlerSolver:
         self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
     ) -> Sequence[Record]:
         """As Solver.solve."""
-        answer = self._request(
-            {
-                "do": "solve",
-                "specs": [*specs],
-                "constraints": [*constraints],
-                "virtual": [*virtual],
-            }
-        )
+        into = self._into
+        request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
+        request |= {"specs": [*specs], "constraints": [*constraints]}
+        if into is not None:
+            request |= {"specs": [*specs, *into.specs], "installed": into.path}
+            request["constraints"] = [*constraints, *into.pins]
+        answer = self._request(request)
         if "refused" in answer:
             raise RefusedError(str(answer["refused"]))
         if "unreadable" in answer:
             message = f"not a conda package and its version: {answer['unreadable']}"
             raise InputError(message, hint=SPEC_HINT)
         records: Sequence[Record] = answer["records"]
-        return records
+        return records if into is None else into.added(records, specs)
 
-    def install(self, prefix: str, records: Sequence[Record], subdir: str) -> None:
-        """Make a prefix hold these packages and no others. InstallError if it fails."""
-        rows = [dict(record) for record in records]
+    def install(
+        self,
+        prefix: str,
+        records: Sequence[Record],
+        subdir: str,
+        *,
+        remove: Sequence[str] = (),
+    ) -> None:
+        """Install packages into a prefix. Other packages stay.
+
+        Args:
+            prefix: The folder.
+            records: The packages.
+            subdir: The platform of the prefix.
+            remove: Packages to remove.
+
+        Raises:
+            InstallError: A package cannot be installed.
+        """
+        request = {
+            "do": "install",
+            "prefix": prefix,
+            "records": [dict(record) for record in records],
+            "subdir": subdir,
+            "remove": [*remove],
+        }
         try:
-            self._request({"do": "install", "prefix": prefix, "records": rows, "subdir": subdir})
+            self._request(request)
         except PackageIndexError as error:
             raise InstallError(f"installing failed ({error.message})") from None
 
@@ -269,9 +333,11 @@ class CondaSolver:
         *,
         cache: str = "fetch",
         backend: str = "libmamba",
+        into: ExistingPrefix | None = None,
     ) -> None:
         """`backend` names a solver plugin of conda: libmamba, classic or rattler."""
         self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
+        self._into = into
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
     def __enter__(self) -> Self:
@@ -303,7 +369,8 @@ class CondaSolver:
         """As Solver.solve.
 
         conda has no constraints on packages that nothing requires, so they become specs. Planning
-        constrains only packages that the closure has anyway.
+        constrains only packages that the closure has anyway. conda reads the packages, the history
+        and the pins of an existing environment itself.
         """
         from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
         from conda.models.match_spec import (  # type: ignore[import-not-found,unused-ignore]
@@ -311,21 +378,22 @@ class CondaSolver:
         )
 
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
-        variables = {**self._variables, **override_variables(virtual)}
+        variables, into = {**self._variables, **override_variables(virtual)}, self._into
         with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _CondaVariables(variables):
             try:
                 solver = backend(
-                    prefix=os.path.join(folder, "prefix"),
+                    prefix=os.path.join(folder, "prefix") if into is None else into.path,
                     channels=self._channels,
                     subdirs=self._subdirs,
                     specs_to_add=[MatchSpec(spec) for spec in (*specs, *constraints)],
-                    command="create",
+                    command="create" if into is None else "install",
                 )
                 records = solver.solve_final_state()
             except Exception as error:
                 raise translated(error, self.name) from None
         real = [record for record in records if not record.name.startswith("__")]
-        return [_plain_record(record) for record in real]
+        plain = [_plain_record(record) for record in real]
+        return plain if into is None else into.added(plain, specs)
 
     def leave(self) -> None:
         """Nothing was started."""

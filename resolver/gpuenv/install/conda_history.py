@@ -1,0 +1,153 @@
+"""conda-meta/history: what users asked for, in the format that conda reads and writes.
+
+Source: `History` of conda (conda/history.py). A revision is a line with the time, the command, the
+packages that came (+) and went (-), and the specs that were asked for or taken back:
+
+    ==> 2026-01-31 12:00:00 <==
+    # cmd: conda install numpy=2
+    +conda-forge/linux-64::numpy-2.0.0-py312h0_0
+    # update specs: ['numpy=2']
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..requirements import conda_versions
+from .conda_prefix import read_packages
+
+_HISTORY = os.path.join("conda-meta", "history")
+_COMMAND = "gpuenv sync"
+_HEAD = re.compile(r"==>\s*(.+?)\s*<==")
+_SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(\[.*\])")
+# The action of a line of specs -> whether the specs are taken back.
+_ACTIONS = {
+    "update": False,
+    "install": False,
+    "create": False,
+    "neutered": False,
+    "remove": True,
+    "uninstall": True,
+}
+_CHANNEL_HOST = "conda.anaconda.org/"
+
+
+def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return {package: spec} of what users asked for and is installed in a prefix.
+
+    conda's history has it; the records of packages have it where another tool made the prefix.
+    """
+    specs: dict[str, str] = {}
+    for name, record in installed.items():
+        requested = [record.get("requested_spec"), *(record.get("requested_specs") or ())]
+        for spec in map(str, requested):
+            if conda_versions.split(spec)[0] == name:
+                specs[name] = spec
+    for line in _read_lines(target):
+        _apply_specs(line, specs)
+    return {name: spec for name, spec in specs.items() if name in installed}
+
+
+def _apply_specs(line: str, specs: dict[str, str]) -> None:
+    """Apply a line of specs of the history to {package: spec}; other lines change nothing."""
+    match = _SPECS.match(line)
+    if match is None or match.group(1) not in _ACTIONS:
+        return
+    try:
+        listed = ast.literal_eval(match.group(2))
+    except (ValueError, SyntaxError):
+        return
+    for spec in map(str, listed):
+        name = conda_versions.split(spec)[0]
+        specs.pop(name, None)
+        if not _ACTIONS[match.group(1)]:
+            specs[name] = spec
+
+
+def _read_lines(target: str) -> list[str]:
+    try:
+        with open(os.path.join(target, _HISTORY), encoding="utf-8", errors="replace") as file:
+            return [line.strip() for line in file if line.strip()]
+    except FileNotFoundError:
+        return []
+
+
+def record(target: str, specs: Sequence[str]) -> None:
+    """Add a revision with the packages that came and went, and with the requested specs.
+
+    Specs of packages that are gone are taken back. Nothing is written if nothing is new.
+    """
+    lines = _read_lines(target)
+    before = _packages_of(lines)
+    installed = read_packages(target)
+    after = _as_known({_distribution(record) for record in installed.values()}, before)
+    known: dict[str, str] = {}
+    for line in lines:
+        _apply_specs(line, known)
+    new = [spec for spec in specs if known.get(conda_versions.split(spec)[0]) != spec]
+    gone = [name for name in known if name not in installed]
+    if before == after and not new and not gone:
+        return
+    if before == after:
+        before = set()  # conda takes a revision without packages for an empty prefix
+    revision = [f"==> {time.strftime('%Y-%m-%d %H:%M:%S')} <==", f"# cmd: {_COMMAND}"]
+    revision += [f"-{distribution}" for distribution in sorted(before - after)]
+    revision += [f"+{distribution}" for distribution in sorted(after - before)]
+    if gone:
+        revision.append(f"# remove specs: {gone}")
+    if new:
+        revision.append(f"# update specs: {new}")
+    with open(os.path.join(target, _HISTORY), "a", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in revision))
+
+
+def _as_known(packages: set[str], known: set[str]) -> set[str]:
+    """Return packages with the channels that the history has: conda may have names for them."""
+    names = {package.rpartition("::")[2]: package for package in known}
+    return {names.get(package.rpartition("::")[2], package) for package in packages}
+
+
+def _packages_of(lines: Sequence[str]) -> set[str]:
+    """Return the packages that the history says are there."""
+    packages: set[str] = set()
+    for revision in _revisions(lines):
+        if not any(line.startswith(("+", "-")) for line in revision):
+            packages = set(revision)
+            continue
+        for line in revision:
+            if line.startswith("-"):
+                packages.discard(line[1:])
+            else:
+                packages.add(line[1:])
+    return packages
+
+
+def _revisions(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the packages of each revision, as the lines have them."""
+    revision: list[str] | None = None
+    for line in lines:
+        if _HEAD.match(line):
+            if revision is not None:
+                yield revision
+            revision = []
+        elif revision is not None and not line.startswith("#"):
+            revision.append(line)
+    if revision is not None:
+        yield revision
+
+
+def _distribution(record: Mapping[str, Any]) -> str:
+    """Return "conda-forge/linux-64::numpy-2.0.0-py312h0_0", the name of a package in the history.
+
+    conda names the channels of its default host without their URL.
+    """
+    subdir = record.get("subdir", "")
+    channel = str(record.get("channel") or "").rstrip("/").removesuffix(f"/{subdir}")
+    _, host, name = channel.partition(_CHANNEL_HOST)
+    package = f"{record['name']}-{record.get('version')}-{record.get('build')}"
+    return f"{name if host else channel}/{subdir}::{package}"

@@ -1,0 +1,376 @@
+"""Installations into conda environments that exist: nothing is removed that nobody asked to remove."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+from gpuenv.cli import main
+from gpuenv.install import conda_history, conda_prefix
+from gpuenv.requirements import conda_versions
+from gpuenv.resolve.conda import solvers
+
+DATA: dict[str, Any] = tomllib.loads(
+    (Path(__file__).parent / "data" / "conda_environments.toml").read_text()
+)
+CASES: list[dict[str, Any]] = DATA["case"]
+SOLVES: list[dict[str, Any]] = DATA["solve"]
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with conda_channel.own_caches(tmp_path_factory):
+        yield
+
+
+def row_of(package: str) -> dict[str, Any]:
+    name, version = package.split()
+    row = {"name": name, "version": version, "build": "h0_0", "build_number": 0}
+    depends = {**DATA["packages"], **DATA["elsewhere"]}[package]
+    row |= {"depends": depends, "subdir": "linux-64"}
+    row["constrains"] = DATA["constrains"].get(package, [])
+    if name in DATA["noarch-python"]["names"]:
+        row |= {"subdir": "noarch", "noarch": "python"}
+    return row
+
+
+@pytest.fixture(scope="module")
+def rows(made_once: Callable[..., Path]) -> Rows:
+    """{"NAME VERSION": the record of repodata, with its URL} of the channel."""
+    found = {}
+    for table in ("packages", "elsewhere"):
+        packages = [row_of(package) for package in DATA[table]]
+        folder = made_once(f"environments-{table}", partial(conda_channel.make, rows=packages))
+        for subdir in ("linux-64", "noarch"):
+            document = json.loads((folder / subdir / "repodata.json").read_text())
+            for file, record in document["packages.conda"].items():
+                where = {"fn": file, "url": f"{folder.as_uri()}/{subdir}/{file}"}
+                record |= {**where, "channel": folder.as_uri(), "subdir": subdir}
+                found[f"{record['name']} {record['version']}"] = record
+    return found
+
+
+def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
+    """Make an environment as another tool leaves it."""
+    with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
+        solver.install(str(target), [rows[name] for name in case["installed"]], "linux-64")
+    meta = target / "conda-meta"
+    lines = ["==> 2026-01-01 00:00:00 <==", "# cmd: conda create"]
+    lines += [f"+{conda_history._distribution(rows[name])}" for name in case["installed"]]
+    lines.append(f"# update specs: {case.get('history', [])}")
+    (meta / "history").write_text("\n".join(lines) + "\n")
+    if "pinned" in case:
+        (meta / "pinned").write_text("\n".join(case["pinned"]) + "\n")
+    for wheel in case.get("wheels", ()):
+        name, version = wheel.split()
+        info = f"{name.replace('-', '_')}-{version}.dist-info"
+        folder = target / "lib" / "python3.12" / "site-packages" / info
+        folder.mkdir(parents=True)
+        (folder / "INSTALLER").write_text("pip\n")
+    for name in case.get("gone", ()):
+        change_record(meta, name, url=f"file:///gone/{name}-0.1-h0_0.conda")
+    for name in case.get("unhashed", ()):
+        change_record(meta, name, sha256=None, md5=None, size=None)
+    if case.get("damaged"):
+        (meta / "broken-1.0-0.json").write_text("{")
+
+
+def change_record(meta: Path, name: str, **changes: Any) -> None:
+    (path,) = meta.glob(f"{name}-*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
+    lines = [f"{rows[name]['url']}#sha256:{rows[name]['sha256']}" for name in packages]
+    path.write_text("\n".join(["@EXPLICIT", *lines]) + "\n")
+
+
+def packages_in(target: Path) -> set[str]:
+    records = conda_prefix.read_packages(str(target)).values()
+    return {f"{record['name']} {record['version']}" for record in records}
+
+
+def requests_in(target: Path) -> dict[str, str]:
+    return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
+
+
+def contents(target: Path) -> dict[str, tuple[int, int]]:
+    """Return {file: (inode, time of change)} of a prefix."""
+    found = {}
+    for path in target.rglob("*"):
+        status = path.lstat()
+        found[str(path.relative_to(target))] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+@pytest.mark.parametrize("case", SOLVES, ids=[case["name"] for case in SOLVES])
+def test_a_solve_into_an_environment(
+    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "prefix"
+    make_prefix(target, case, rows)
+    channel = rows["openssl 3.0.7"]["channel"]
+    command = ["install", "--backend", "conda", "--channel", channel, *case["install"]]
+    install(case, target, [*command, "-o", str(tmp_path / "lock.txt")], capsys)
+    specs = requests_in(target)
+    assert case.get("specs", {}).items() <= specs.items()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_an_installation_into_an_environment(
+    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
+    make_prefix(target, case, rows)
+    make_lock(lock, case["lock"], rows)
+    install(case, target, ["sync", str(lock)], capsys)
+
+
+def install(
+    case: dict[str, Any],
+    target: Path,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Run a command on the prefix of a case, and compare what is there before and after."""
+    before, files = packages_in(target), contents(target)
+    assert before == set(case["installed"])
+    more = ["--exact"] if case.get("exact") else []
+    status = main([*command, "--target", str(target), *HOST, "--no-verify", *more])
+    captured = capsys.readouterr()
+    assert status == case.get("status", 0), captured.out + captured.err
+    output = captured.out + captured.err
+    assert not [text for text in case.get("says", ()) if text not in output], output
+    came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
+    gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
+    assert packages_in(target) == (before - gone) | came
+    assert not [name for name in case.get("files", ()) if not (target / name).exists()]
+    if case.get("status", 0):
+        assert contents(target) == files
+    else:
+        moved = {"python", "requests", *case.get("unhashed", ())}
+        names = {package.split()[0] for package in before - gone} - moved
+        stand_ins = [f"share/stand-ins/{name}" for name in names]
+        assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
+
+
+def test_records_are_complete(rows: Rows, tmp_path: Path) -> None:
+    """An @EXPLICIT file has no dependencies: the packages themselves have them."""
+    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
+    names = ["python 3.12.1", "openssl 3.0.7", "strict 1.0", "requests 2.32.0"]
+    make_lock(lock, names, rows)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 0
+    records = conda_prefix.read_packages(str(target))
+    assert records["python"]["depends"] == DATA["packages"]["python 3.12.1"]
+    assert records["strict"]["constrains"] == DATA["constrains"]["strict 1.0"]
+    assert records["requests"]["noarch"] == "python"
+    make_lock(lock, ["openssl 1.1.1"], rows)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 1
+
+
+def test_exact_is_for_conda_environments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--framework", "torch", "--offline", "--python", "3.12", *HOST, "--exact"]
+    path, target = tmp_path / "pylock.toml", tmp_path / "env"
+    assert main(["install", *words, "-o", str(path), "--target", str(target)]) == 2
+    assert "--exact: is for conda environments" in capsys.readouterr().err
+    assert not path.exists() and not target.exists()
+
+
+def test_an_environment_that_cannot_be_written_to(
+    rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
+    make_prefix(target, ADDITION, rows)
+    make_lock(lock, ADDITION["lock"], rows)
+    before = contents(target)
+    (target / "conda-meta").chmod(0o555)
+    if os.geteuid() == 0:  # root may write everywhere
+        monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 2
+    (target / "conda-meta").chmod(0o755)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--target {target}: cannot be written to" in line
+    assert contents(target) == before
+
+
+# ---- the question --------------------------------------------------------------------------------
+
+CHANGE = {"installed": ["openssl 3.0.7", "curl 8.9.0"], "lock": ["openssl 3.5.0"]}
+ADDITION = {"installed": ["curl 8.9.0", "openssl 3.0.7"], "lock": ["libcudnn 9.11.0"]}
+# name -> (the prefix and the lock, flags, what the user types, exit status, whether gpuenv asks)
+ANSWERS: dict[str, tuple[dict[str, Any], list[str], str, int, bool]] = {
+    "yes": (CHANGE, [], "y\n", 0, True),
+    "no": (CHANGE, [], "n\n", 130, True),
+    "nothing": (CHANGE, [], "\n", 130, True),
+    "--yes": (CHANGE, ["--yes"], "", 0, False),
+    "--json": (CHANGE, ["--json"], "n\n", 130, True),
+    "only additions": (ADDITION, [], "", 0, False),
+    "a removal": (ADDITION, ["--exact"], "no\n", 130, True),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_terminal_is_asked_before_packages_change(
+    name: str, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    case, flags, answer, status, asks = ANSWERS[name]
+    target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
+    make_prefix(target, case, rows)
+    make_lock(lock, case["lock"], rows)
+    before = contents(target)
+    controller, terminal = os.openpty()
+    os.write(controller, answer.encode())
+    command = ["sync", str(lock), "--target", str(target), *HOST, "--no-verify", *flags]
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert main(command) == status
+    os.close(controller)
+    captured = capsys.readouterr()
+    assert ("Proceed? [y/N]" in captured.err) is asks
+    assert "to add" in (captured.err if "--json" in flags else captured.out)
+    assert (contents(target) == before) is (status != 0)
+
+
+# ---- the history ---------------------------------------------------------------------------------
+
+
+def history_of(target: Path) -> list[str]:
+    """Return the lines of the history, without the times."""
+    text = (target / "conda-meta" / "history").read_text()
+    return re.sub(r"==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d <==", "==>", text).splitlines()
+
+
+def test_the_history_has_what_was_requested(rows: Rows, tmp_path: Path) -> None:
+    target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
+    make_prefix(target, {"installed": ["openssl 3.0.7", "strict 1.0"], "history": ["strict"]}, rows)
+    before = history_of(target)
+    channel = rows["openssl 3.0.7"]["channel"]
+    more = ["--target", str(target), *HOST, "--no-verify"]
+    command = ["install", "--backend", "conda", "--channel", channel, "-o", str(lock), *more]
+    assert main([*command, "openssl>=3.5"]) == 0
+    first = [
+        "==>",
+        "# cmd: gpuenv sync",
+        f"-{channel}/linux-64::openssl-3.0.7-h0_0",
+        f"+{channel}/linux-64::openssl-3.5.0-h0_0",
+        "# update specs: ['openssl >=3.5']",
+    ]
+    assert history_of(target) == [*before, *first]
+    assert main(["sync", str(lock), *more]) == 0
+    assert history_of(target) == [*before, *first]
+    assert main(["sync", str(lock), *more, "--exact"]) == 0
+    second = ["==>", "# cmd: gpuenv sync", f"-{channel}/linux-64::strict-1.0-h0_0"]
+    assert history_of(target) == [*before, *first, *second, "# remove specs: ['strict']"]
+    assert requests_in(target) == {"openssl": "openssl >=3.5"}
+
+
+def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
+    target, channel = tmp_path / "prefix", rows["openssl 3.0.7"]["channel"]
+    command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
+    command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
+    assert main([*command, "curl"]) == 0
+    packages = [f"+{channel}/linux-64::{name}-h0_0" for name in ("curl-8.9.0", "openssl-3.5.0")]
+    head = ["==>", "# cmd: gpuenv sync"]
+    assert history_of(target) == [*head, *packages, "# update specs: ['curl']"]
+    assert main([*command, "libcudnn"]) == 0
+    assert requests_in(target) == {"curl": "curl", "libcudnn": "libcudnn"}
+
+
+def test_a_request_of_what_is_there_is_a_revision(rows: Rows, tmp_path: Path) -> None:
+    """conda takes a revision without packages for an empty environment, so it names them all."""
+    target, channel = tmp_path / "prefix", rows["openssl 3.0.7"]["channel"]
+    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    before = history_of(target)
+    command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
+    command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
+    head, package = ["==>", "# cmd: gpuenv sync"], f"+{channel}/linux-64::openssl-3.0.7-h0_0"
+    assert main([*command, "openssl"]) == 0
+    first = [*before, *head, package, "# update specs: ['openssl']"]
+    assert history_of(target) == first
+    assert main([*command, "libcudnn"]) == 0
+    package = f"+{channel}/linux-64::libcudnn-9.11.0-h0_0"
+    assert history_of(target) == [*first, *head, package, "# update specs: ['libcudnn']"]
+
+
+def test_the_channels_of_the_history_stay(tmp_path: Path) -> None:
+    """conda names channels as the user configured them."""
+    (tmp_path / "conda-meta").mkdir()
+    forge = {"subdir": "linux-64", "channel": "https://conda.anaconda.org/conda-forge/linux-64/"}
+    main_channel = {"subdir": "noarch", "channel": "https://example.org/pkgs/main/noarch"}
+    for name, channel in (("curl", main_channel), ("openssl", forge)):
+        record = {"name": name, "version": "8.1", "build": "0", **channel}
+        (tmp_path / "conda-meta" / f"{name}-8.1-0.json").write_text(json.dumps(record))
+    history = ["==> x <==", "+defaults/noarch::curl-8.1-0", "+defaults/noarch::zlib-1-0"]
+    (tmp_path / "conda-meta" / "history").write_text("\n".join(history) + "\n")
+    conda_history.record(str(tmp_path), ())
+    changes = ["-defaults/noarch::zlib-1-0", "+conda-forge/linux-64::openssl-8.1-0"]
+    assert history_of(tmp_path)[3:] == ["==>", "# cmd: gpuenv sync", *changes]
+
+
+HISTORIES: dict[str, tuple[str, dict[str, str]]] = {
+    "later requests replace earlier ones": (
+        "# update specs: ['curl=8.1', 'openssl']\n==> y <==\n# install specs: ['curl']\n",
+        {"curl": "curl", "openssl": "openssl"},
+    ),
+    "a removal takes a request back": (
+        "# update specs: ['curl=8.1', 'openssl']\n# remove specs: ['curl']\n",
+        {"openssl": "openssl"},
+    ),
+    "a neutered spec": (
+        "# update specs: ['curl=8.1']\n# neutered specs: [\"curl[version='>=8']\"]\n",
+        {"curl": "curl[version='>=8']"},
+    ),
+    "packages that are not there": ("# update specs: ['zlib']\n", {}),
+    "what is no list": ("# update specs: ['zlib'\n# other specs: ['curl']\n", {}),
+    "a channel": (
+        "# update specs: ['conda-forge::curl=8']\n",
+        {"curl": "conda-forge::curl=8"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_requests_are_read_from_the_history(name: str, tmp_path: Path) -> None:
+    text, specs = HISTORIES[name]
+    meta = tmp_path / "conda-meta"
+    meta.mkdir()
+    for package in ("curl", "openssl"):
+        record = {"name": package, "version": "8.1", "build": "0"}
+        (meta / f"{package}-8.1-0.json").write_text(json.dumps(record))
+    (meta / "history").write_text(f"==> x <==\n# cmd: conda install\n{text}")
+    assert requests_in(tmp_path) == specs
+
+
+def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> None:
+    (tmp_path / "conda-meta").mkdir()
+    record = {"name": "curl", "version": "8.1", "build": "0"}
+    for more in ({"requested_spec": "None"}, {"requested_specs": ["curl 8.*"]}):
+        path = tmp_path / "conda-meta" / "curl-8.1-0.json"
+        path.write_text(json.dumps({**record, **more}))
+        wanted = {"curl": "curl 8.*"} if "requested_specs" in more else {}
+        assert requests_in(tmp_path) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("numpy[version='>=1.26,<2']", ("numpy", ">=1.26,<2", "*")),
+        ('conda-forge::numpy[version="1.26.*", build=py312*]', ("numpy", "1.26.*", "py312*")),
+        ("numpy=1.26[build='py*']", ("numpy", "=1.26", "py*")),
+        ("conda-forge/linux-64::numpy==1.26.4=py312_0", ("numpy", "1.26.4", "py312_0")),
+    ],
+)
+def test_specs_as_conda_writes_them(text: str, parts: tuple[str, str, str]) -> None:
+    assert conda_versions.split(text) == parts
