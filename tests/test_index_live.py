@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
+from gpuenv.api import wheels
+from gpuenv.compat import data as matrix
 from gpuenv.errors import (
     GpuEnvError,
     InputError,
@@ -815,6 +817,24 @@ def test_dependencies_come_from_the_index_that_a_name_is_bound_to(combined: Any)
         index.dependencies(
             Wheel(name="nothing", version="1", filename="nothing-1.whl", url="", sha256=None)
         )
+
+
+def test_the_index_of_a_framework_supplies_its_own_packages_only(server: IndexServer) -> None:
+    with IndexServer() as default:
+        for name in ("torch", "numpy"):
+            server.add(name, "1.0")
+            default.add(name, "2.0")
+        options = IndexOptions(index_url=default.url, extra_index_urls=(server.url,))
+        folder = str(Path(__file__).parent.parent / "matrix_data")
+        _, index = open_indexes(options, folder, {server.url: {"torch"}})
+        assert (index.label("torch"), index.label("numpy")) == (server.url, default.url)
+
+
+def test_which_index_belongs_to_a_framework() -> None:
+    own, other = "https://download.pytorch.org/whl/cu126", "https://index.example/simple"
+    options = IndexOptions(extra_index_urls=(own, other))
+    [(url, packages)] = wheels._own_packages(options, matrix.load()).items()
+    assert url == own and "torch" in packages and "numpy" not in packages
 
 
 @pytest.mark.parametrize("status", ["401", "403", "500", "503"])

@@ -15,6 +15,7 @@ from .backend import Approve, Progress
 from .data import compatibility_data
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
+    from ..compat.data import CompatibilityData
     from ..index.multi_index import MultiIndex
     from ..index.protocol import Index
 
@@ -65,7 +66,7 @@ def solve_from(
     from ..resolve.requested import read_request
 
     data = compatibility_data()
-    snapshot, index = open_indexes(options, data.folder)
+    snapshot, index = open_indexes(options, data.folder, _own_packages(options, data))
     if wrap is None:
         target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
@@ -85,6 +86,21 @@ def solve_from(
     finally:
         index.stop_prefetch()
     return _with_sizes(plan, index)
+
+
+def _own_packages(
+    options: IndexOptions, data: CompatibilityData
+) -> dict[str, frozenset[str]]:
+    """Return the packages of the extra indexes that belong to a framework.
+
+    PyTorch's index has old releases of numpy and others, too. It supplies its own packages only.
+    """
+    found = {}
+    for url in options.extra_index_urls:
+        for framework in data.all_frameworks():
+            if any(url.startswith(own.partition("{")[0]) for own in framework.indexes):
+                found[url] = frozenset(framework.packages)
+    return found
 
 
 def _with_sizes(plan: Plan, index: MultiIndex) -> Plan:

@@ -6,6 +6,7 @@ Network code is imported when an index is first asked.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:  # loads `requests`
     from .http import Transport
 
 
-def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex]:
+def open_indexes(
+    options: IndexOptions, data: str, own_packages: Mapping[str, Collection[str]] | None = None
+) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
     The snapshot supplies packages only if the default index is pip's built-in one, since its file
@@ -31,6 +34,7 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
     Args:
         options: the user's options.
         data: the folder of the compatibility data, which contains the snapshot.
+        own_packages: {URL of an index: the only packages that it may supply}.
 
     Returns:
         The snapshot, whose compiled answers serve every solve, and the index to solve with.
@@ -55,7 +59,7 @@ def open_indexes(options: IndexOptions, data: str) -> tuple[Snapshot, MultiIndex
         default=default_source,
         find_links=opener.find_links() if options.find_links else None,
         snapshot=snapshot if uses_snapshot else None,
-        extra=[opener.index(url) for url in extra_urls],
+        extra=[opener.lazy(url, (own_packages or {}).get(url)) for url in extra_urls],
         direct=LazyIndex(DIRECT_URL, opener.direct_files),
         offline=options.offline,
     )
@@ -79,9 +83,9 @@ class _Opener:
 
         return Transport(cert=self._cert)
 
-    def lazy(self, url: str) -> Source:
-        """Return the index at a URL, which is opened on first use."""
-        return LazyIndex(_label(url), lambda: self.index(url))
+    def lazy(self, url: str, names: Collection[str] | None = None) -> Source:
+        """Return the index at a URL, which is opened on first use; see LazyIndex for `names`."""
+        return LazyIndex(_label(url), lambda: self.index(url), names)
 
     def index(self, url: str) -> Source:
         """Open the index at a URL of --index-url or --extra-index-url."""

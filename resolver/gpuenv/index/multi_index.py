@@ -8,7 +8,7 @@ with a framework's own builds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,14 @@ class LazyIndex(Source):
     Args:
         label: the index's name for messages, without credentials.
         opener: opens the index; it is called once.
+        names: the packages that the index may supply; None is any package.
     """
 
-    def __init__(self, label: str, opener: Callable[[], Index]) -> None:
+    def __init__(
+        self, label: str, opener: Callable[[], Index], names: Collection[str] | None = None
+    ) -> None:
         self.label = label
+        self._names = names
         self._opener = opener
         self._index: Index | None = None
         self._lock = threading.Lock()
@@ -47,6 +51,8 @@ class LazyIndex(Source):
 
     def has(self, name: str) -> bool:
         """Implement Index.has."""
+        if self._names is not None and name not in self._names:
+            return False
         return self._open().has(name)
 
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
