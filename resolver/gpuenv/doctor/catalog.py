@@ -87,10 +87,10 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 class FailureWords(Value):
-    """The words of failure_words.toml, whose head describes them."""
+    """The forms of failure_words.toml, whose head describes them."""
 
     failures: tuple[tuple[str, str], ...]
-    subjects: tuple[str, ...]
+    subjects: tuple[tuple[str, str], ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
 
@@ -104,9 +104,9 @@ def failure_words() -> FailureWords:
     """
     data = _read("doctor", "failure_words.toml")
     return FailureWords(
-        failures=tuple((text, form) for text, form in data["failures"]),
-        subjects=tuple(data["subjects"]),
-        alone=tuple((text, form) for text, form in data["alone"]),
+        failures=tuple((text, rest) for text, rest in data["failures"]),
+        subjects=tuple((text, rest) for text, rest in data["subjects"]),
+        alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
     )
 
