@@ -81,6 +81,8 @@ def run(arguments: Namespace) -> int:
     if arguments.probe and described:
         message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
         raise InputError(message)
+    if arguments.probe and arguments.origin == "elsewhere":
+        raise InputError("--probe makes tests on this machine: leave --elsewhere out")
     if arguments.origin == "here" and described:
         message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
         raise InputError(message)
