@@ -128,31 +128,28 @@ def examine(
     facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
     installed, difference = None, ""
     if target is not None and (is_evidence or target_is_named):
-        installed = probe_tests.survey(target, timeout=timeout)
-        if not target_is_named:
-            difference = other_packages(log_facts, installed.distributions)
-    if target is None or installed is None or difference:
-        target = installed = None
+        named_in_log = () if target_is_named else log_facts
+        installed, difference = _survey(target, named_in_log, timeout)
     checks: tuple[Check, ...] = ()
+    results: tuple[probe_tests.Shown, ...] = ()
     may_use_devices = is_evidence and not described
     if target is not None and installed is not None:
         device = may_use_devices and (probe or log is None)
         checks = stages.verify(target, host, device=device, timeout=timeout)
         of_environment = _facts_of_environment(installed, host, checks, stages.data)
         facts += [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
+        if probe and may_use_devices:
+            results = probe_tests.tests(installed, host, timeout=timeout)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
-    results: tuple[probe_tests.Shown, ...] = ()
-    if probe and installed is not None and may_use_devices:
-        results = probe_tests.tests(installed, host, timeout=timeout)
-        facts += check_facts.test_facts(
-            (result.test, result.device, result.status, result.evidence) for result in results
-        )
+    facts += check_facts.test_facts(
+        (result.test, result.device, result.status, result.evidence) for result in results
+    )
     diagnosis = diagnose(log_facts, facts)
     return Examination(
         diagnosis=diagnosis,
         host=host,
-        target=target,
+        target=None if installed is None else target,
         checks=checks,
         test_results=results,
         remedy=_remedy(diagnosis, installed, host, target, flags=flags, stages=stages),
@@ -160,6 +157,17 @@ def examine(
         origin=origin,
         other_environment=difference,
     )
+
+
+def _survey(
+    target: str, log_facts: Sequence[Fact], timeout: float
+) -> tuple[probe_tests.Installed | None, str]:
+    """Return what is installed, or None and how that differs from what the log names."""
+    installed = probe_tests.survey(target, timeout=timeout)
+    difference = other_packages(log_facts, installed.distributions)
+    if difference:
+        return None, difference
+    return installed, ""
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:

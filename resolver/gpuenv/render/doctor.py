@@ -201,7 +201,7 @@ def _gaps(examination: Examination) -> list[str]:
         lines += _origin_lines(origin, examination.host)
     if examination.other_environment:
         lines.append(f"The active environment was not used: {examination.other_environment}.")
-    if examination.target is None:
+    elif examination.target is None:
         lines.append("No environment was examined: name one with --target DIR.")
     if not (examination.host.gpus or _has_log(examination) or _named(examination.diagnosis)):
         lines.append("No GPU is visible here: no test ran on one. Describe one with --gpu.")
