@@ -109,8 +109,10 @@ def test_the_user_settles_where_a_log_is_from(machine: Host, stated: str) -> Non
 
 
 def test_a_described_machine_is_another_one() -> None:
-    origin = find_origin((), WITH_GPU, described=True)
-    assert (origin.place, origin.is_evidence, origin.stated) == ("elsewhere", False, True)
+    for host in (WITH_GPU, NO_GPU):
+        origin = find_origin((), host, described=True)
+        assert (origin.place, origin.is_evidence, origin.stated) == ("elsewhere", False, True)
+        assert not origin.without_gpu
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,14 @@ class Origin(Value):
         reason: why.
         is_evidence: whether facts of this machine may explain the log.
         stated: the user said so, by --here, by --elsewhere or by describing the machine.
+        without_gpu: the log was read on a machine without a GPU.
     """
 
     place: str
     reason: str
     is_evidence: bool
     stated: bool = False
+    without_gpu: bool = False
 
 
 def find_origin(
@@ -46,12 +48,21 @@ def find_origin(
         described: flags describe the machine of the log.
         folder_exists: whether a folder is on this machine.
     """
-    if stated:
-        is_here = stated == "here"
-        return Origin(place=stated, reason=f"--{stated}", is_evidence=is_here, stated=True)
     if described:
         reason = "flags describe its machine"
         return Origin(place="elsewhere", reason=reason, is_evidence=False, stated=True)
+    origin = _stated_origin(stated) if stated else _origin_by_facts(log_facts, host, folder_exists)
+    return origin.replace(without_gpu=has_no_gpu(host))
+
+
+def _stated_origin(place: str) -> Origin:
+    is_here = place == "here"
+    return Origin(place=place, reason=f"--{place}", is_evidence=is_here, stated=True)
+
+
+def _origin_by_facts(
+    log_facts: Sequence[Fact], host: Host, folder_exists: Callable[[str], bool]
+) -> Origin:
     contradiction = (
         _other_gpu(log_facts, host)
         or _other_driver(log_facts, host)

@@ -10,9 +10,9 @@ from typing import Any
 from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
 from ..doctor.model import PROBE_TESTS, Diagnosis, Verdict
-from ..doctor.origin import Origin, has_no_gpu
+from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
-from ..model import Check, Host
+from ..model import Check
 from .plans import check_lines, checks_json, ok
 from .values import choice_text
 
@@ -174,16 +174,16 @@ def _has_log(examination: Examination) -> bool:
     return examination.origin is not None
 
 
-def _origin_lines(origin: Origin, host: Host) -> list[str]:
+def _origin_lines(origin: Origin) -> list[str]:
     """Return whether this machine was used as evidence about the log, and how to change that."""
     lines = []
-    if has_no_gpu(host):
+    if origin.without_gpu:
         lines.append("The log was read on a machine without a GPU.")
     if origin.stated:
         return lines
     if origin.place == "elsewhere":
         lines.append(f"The log is from another machine: {origin.reason}.")
-    elif not (origin.is_evidence or has_no_gpu(host)):
+    elif not (origin.is_evidence or origin.without_gpu):
         lines.append(f"The log may be from another machine: {origin.reason}.")
     if not origin.is_evidence:
         lines += [
@@ -198,7 +198,7 @@ def _gaps(examination: Examination) -> list[str]:
     lines = []
     origin = examination.origin
     if origin is not None:
-        lines += _origin_lines(origin, examination.host)
+        lines += _origin_lines(origin)
     if examination.other_environment:
         lines.append(f"The active environment was not used: {examination.other_environment}.")
     elif examination.target is None:
