@@ -56,11 +56,11 @@ TARGETS = (
 TESTS = (
     "causes", "closure", "command_rules", "conda", "conda_environments", "conda_mixed",
     "conda_prefixes", "doctor_facts", "doctor_handles", "doctor_host", "doctor_logs",
-    "doctor_reading", "doctor_reports", "environment", "explain", "framework_names", "host_conditions", "hosts",
-    "installed", "lock_format", "matrix", "matrix_audit", "matrix_show", "messages",
-    "other_locks", "project", "provider", "refusals", "requirements", "resolution", "rule_cases",
-    "rules", "section7", "snapshot", "solve", "suggestions", "survival", "tables", "value",
-    "verification", "what_if", "widening",
+    "doctor_origin", "doctor_reading", "doctor_reports", "environment", "explain",
+    "framework_names", "host_conditions", "hosts", "installed", "lock_format", "matrix",
+    "matrix_audit", "matrix_show", "messages", "other_locks", "project", "provider", "refusals",
+    "requirements", "resolution", "rule_cases", "rules", "section7", "snapshot", "solve",
+    "suggestions", "survival", "tables", "value", "verification", "what_if", "widening",
 )  # fmt: skip
 # Tests that run the code in child processes, by the package of the mutant.
 CORPUS = "tests/test_corpus.py::test_a_sample_gives_the_recorded_results"

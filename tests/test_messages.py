@@ -19,7 +19,8 @@ from gpuenv.compat.audit import Audit
 from gpuenv.compat.catalog import Entry, Release, Variant
 from gpuenv.doctor.catalog import Cause
 from gpuenv.doctor.diagnosis import Examination
-from gpuenv.doctor.model import Diagnosis, Verdict
+from gpuenv.doctor.model import Diagnosis, Fact, Verdict
+from gpuenv.doctor.origin import find_origin
 from gpuenv.doctor.remedy import Remedy
 from gpuenv.errors import (
     Change,
@@ -102,6 +103,7 @@ HOST = Host(
     virtualization="container",
 )
 NO_GPU = Host(python=PYTHON)
+WITHOUT_GPU = NO_GPU.replace(problems=(Problem(code="no-gpu", detail="no GPU"),))
 UNKNOWN = Host(
     python=Python(version=(3, 14), free_threaded=True),
     gpus=(Gpu(name="Card", compute_capability=None, mig=True),),
@@ -426,8 +428,7 @@ def diagnosed(*verdicts: Verdict, name: str = "train.log", **changes: Any) -> li
         "test_results": (),
         "remedy": None,
         "shadows": (),
-        "has_log": bool(name),
-        "from_other_host": False,
+        "origin": find_origin((), HOST) if name else None,
     }
     return doctor.doctor_lines(Examination(**{**fields, **changes}), CAUSES, TESTS, name)
 
@@ -601,6 +602,7 @@ def doctor_messages() -> dict[str, list[str]]:
     unsettled = Diagnosis(
         abstained=True,
         verdicts=(verdict("cudnn_init_failed_unknown", "possible"),),
+        failures=verdict("cudnn_init_failed_unknown").evidence,
         next_tests=("nvml", "fresh-process"),
     )
     solved = Remedy(
@@ -624,7 +626,15 @@ def doctor_messages() -> dict[str, list[str]]:
         "doctor: program": diagnosed(verdict("program_error"), test_results=(result,)),
         "doctor: abstained": diagnosed(diagnosis=unsettled, test_results=()),
         "doctor: nothing in the log": diagnosed(checks=CHECKS),
-        "doctor: other host": diagnosed(host=NO_GPU, from_other_host=True, target=None),
+        "doctor: no GPU": diagnosed(
+            host=WITHOUT_GPU, origin=find_origin((), WITHOUT_GPU), target=None
+        ),
+        "doctor: other host": diagnosed(
+            origin=find_origin((Fact(kind="driver", value="470.57.02"),), HOST), target=None
+        ),
+        "doctor: other environment": diagnosed(
+            other_environment="the log names torch 2.1, and the environment has 2.9.0"
+        ),
         "doctor: a check failed": diagnosed(checks=FAILED),
         "doctor: no log": diagnosed(name="", checks=CHECKS, host=NO_GPU),
         "doctor: host only": diagnosed(name="", target=None),

@@ -242,7 +242,9 @@ def examine(
     host: Host,
     *,
     target: str | None = None,
+    target_is_named: bool = True,
     described: bool = False,
+    stated_origin: str = "",
     probe: bool = False,
     timeout: float = 300.0,
     root: str = "/",
@@ -254,7 +256,10 @@ def examine(
         log: what the program printed; None checks everything, on the devices too.
         host: the host.
         target: the environment: its folder or its interpreter; None leaves it out.
+        target_is_named: whether the user named the environment of the log. The active environment
+            is evidence only if the log may be from this machine.
         described: whether the host was described by flags; no device of this machine is used then.
+        stated_origin: "here" or "elsewhere" if the user said where the log is from.
         probe: whether to run the tests that tell causes apart.
         timeout: seconds for the checks, and for the tests.
         root: the folder that holds /dev.
@@ -280,7 +285,9 @@ def examine(
         host,
         stages,
         target=target,
+        target_is_named=target_is_named,
         described=described,
+        stated_origin=stated_origin,
         probe=probe,
         timeout=timeout,
         root=root,

@@ -42,6 +42,22 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="the environment (default: the active one, otherwise ./.venv)",
     )
+    origin = parser.add_mutually_exclusive_group()
+    origin.add_argument(
+        "--here",
+        dest="origin",
+        action="store_const",
+        const="here",
+        default="",
+        help="the log is from this machine: use the machine as evidence",
+    )
+    origin.add_argument(
+        "--elsewhere",
+        dest="origin",
+        action="store_const",
+        const="elsewhere",
+        help="the log is from another machine: do not use this one as evidence",
+    )
     parser.add_argument(
         "--probe",
         action="store_true",
@@ -65,7 +81,14 @@ def run(arguments: Namespace) -> int:
     if arguments.probe and described:
         message = "--probe makes tests on this machine: leave --gpu, --driver and --host out"
         raise InputError(message)
+    if arguments.probe and arguments.origin == "elsewhere":
+        raise InputError("--probe makes tests on this machine: leave --elsewhere out")
+    if arguments.origin == "here" and described:
+        message = "--here uses this machine as it is: leave --gpu, --driver and --host out"
+        raise InputError(message)
     with _open_log(arguments.log) as log:
+        if arguments.origin and log is None:
+            raise InputError(f"--{arguments.origin} says where a log is from: name the log")
         if target is not None:
             arguments.python = api.interpreter_of(target)
         host = read_host_flags(arguments, need_gpu=False)
@@ -74,7 +97,9 @@ def run(arguments: Namespace) -> int:
             log,
             host,
             target=target,
+            target_is_named=target in (arguments.target, arguments.python),
             described=described,
+            stated_origin=arguments.origin,
             probe=arguments.probe,
             timeout=arguments.timeout,
             flags=_described_host(arguments),

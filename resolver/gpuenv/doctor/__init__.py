@@ -3,6 +3,8 @@
 stream: cuts a log into blocks of whole lines.
 prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
+failure_words: finds a failure that no message explains.
+origin: says whether a log is from this machine.
 cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 host_facts: facts of detection, installed packages, compatibility rules and variables.
 check_facts: facts of the checks of `gpuenv verify` and of the probe tests.

@@ -86,6 +86,31 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
+class FailureWords(Value):
+    """The forms of failure_words.toml, whose head describes them."""
+
+    failures: tuple[tuple[str, str], ...]
+    subjects: tuple[tuple[str, str], ...]
+    alone: tuple[tuple[str, str], ...]
+    harmless: tuple[str, ...]
+
+
+@cache
+def failure_words() -> FailureWords:
+    """Return the words that show a failure.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    data = _read("doctor", "failure_words.toml")
+    return FailureWords(
+        failures=tuple((text, rest) for text, rest in data["failures"]),
+        subjects=tuple((text, rest) for text, rest in data["subjects"]),
+        alone=tuple((text, rest) for text, rest in data["alone"]),
+        harmless=tuple(data["harmless"]),
+    )
+
+
 @cache
 def causes() -> Mapping[str, Cause]:
     """Return the causes by id, in the order of the file.
@@ -227,7 +252,7 @@ def releases_before(
 
 def capability_of(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name in a log, or None for an unknown name."""
-    return _gpus().get(_plain_name(name))
+    return _gpus().get(plain_gpu_name(name))
 
 
 @cache
@@ -237,11 +262,11 @@ def _gpus() -> Mapping[str, tuple[int, int]]:
     for group in _read("gpus.toml")["group"]:
         major, minor = version_tuple(group["capability"])
         for name in group["names"]:
-            gpus[_plain_name(name)] = (major, minor)
+            gpus[plain_gpu_name(name)] = (major, minor)
     return gpus
 
 
-def _plain_name(name: str) -> str:
+def plain_gpu_name(name: str) -> str:
     """Return a GPU's name without the maker, the memory and the form factor."""
     return "".join(_NAME_NOISE.sub(" ", name).lower().split())
 

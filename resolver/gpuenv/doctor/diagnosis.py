@@ -23,6 +23,7 @@ from .catalog import causes
 from .facts import Case
 from .log_reader import read_log
 from .model import Diagnosis, Fact
+from .origin import Origin, find_origin, other_packages
 from .remedy import Remedy, Solve, find_remedy
 from .verdicts import diagnose
 
@@ -38,14 +39,6 @@ _UNEXPLAINED_PROBLEMS = frozenset(
         "nvml-error",
         "nvml-library-not-found",
     }
-)
-# Only a process that had a GPU can write a log with these kinds of facts.
-_KINDS_OF_GPU_LOG = frozenset(
-    {"gpu", "capability", "free-bytes", "total-bytes", "out-of-memory", "xid", "ecc"}
-)
-_KINDS_OF_DEVICES = frozenset({"pci-gpu", "module", "device-node", "driver", "driver-cuda"})
-_TESTS_OF_DEVICES = frozenset(
-    {"nvml", "libcuda", "device-open", "cuinit", "context", "driver-runtime"}
 )
 
 
@@ -75,9 +68,9 @@ class Examination(Value):
         test_results: the probe tests that were run.
         remedy: the result of a new solve, if the first verdict calls for one.
         shadows: entries of loader variables that shadow the environment's libraries.
-        has_log: whether a log was read.
-        from_other_host: the log is of a process that had a GPU, and this machine has none. Facts
-            about this machine's devices and driver were left out.
+        origin: where the log comes from, and so whether this machine was used as evidence; None
+            without a log.
+        other_environment: why the active environment is not the one of the log, or "".
     """
 
     diagnosis: Diagnosis
@@ -87,8 +80,8 @@ class Examination(Value):
     test_results: tuple[probe_tests.Shown, ...]
     remedy: Remedy | None
     shadows: tuple[Shadow, ...]
-    has_log: bool
-    from_other_host: bool
+    origin: Origin | None
+    other_environment: str = ""
 
 
 def examine(
@@ -97,7 +90,9 @@ def examine(
     stages: Stages,
     *,
     target: str | None = None,
+    target_is_named: bool = True,
     described: bool = False,
+    stated_origin: str = "",
     probe: bool = False,
     timeout: float = 300.0,
     root: str = "/",
@@ -106,11 +101,14 @@ def examine(
     """Find the cause of a failure from a log and from this host. Changes nothing.
 
     Without a log, everything is checked, on the devices too. With a log, devices are only used for
-    the probe tests.
+    the probe tests, and facts of this machine only if the log may be from it.
 
     Args:
         target: the folder or the interpreter of the environment; None leaves it out.
+        target_is_named: the user named the environment of the log. Otherwise it is the active one,
+            which is evidence only if the log may be from this machine.
         described: flags described the host, so that no device of this machine is used.
+        stated_origin: "here" or "elsewhere" if the user said where the log is from.
         probe: run the probe tests.
         timeout: seconds for the checks, and again for the probe tests.
         root: the folder that holds /dev.
@@ -120,49 +118,56 @@ def examine(
         InputError: there is no interpreter at `target`.
     """
     log_facts: tuple[Fact, ...] = ()
+    origin = None
     if log is not None:
-        log_facts = read_log(_chunks(log))
-    facts = _facts_of_host(host, root, described=described)
-    installed = None
+        log_facts = read_log(_chunks(log), with_failure=True)
+        origin = find_origin(log_facts, host, stated=stated_origin, described=described)
+    is_evidence = origin is None or origin.is_evidence
+    if not (is_evidence or described):
+        host = host.replace(gpus=(), driver=None, driver_cuda=None)
+    facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
+    installed, difference = None, ""
+    if target is not None and (is_evidence or target_is_named):
+        named_in_log = () if target_is_named else log_facts
+        installed, difference = _survey(target, named_in_log, timeout)
     checks: tuple[Check, ...] = ()
-    if target is not None:
-        installed = probe_tests.survey(target, timeout=timeout)
-        device = not described and (probe or log is None)
+    results: tuple[probe_tests.Shown, ...] = ()
+    may_use_devices = is_evidence and not described
+    if target is not None and installed is not None:
+        device = may_use_devices and (probe or log is None)
         checks = stages.verify(target, host, device=device, timeout=timeout)
-        facts += _facts_of_environment(installed, host, checks, stages.data)
-    from_other_host = not described and _is_from_other_host(log_facts, host)
-    if from_other_host:
-        facts = [fact for fact in facts if not _is_about_devices(fact)]
+        of_environment = _facts_of_environment(installed, host, checks, stages.data)
+        facts += [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
+        if probe and may_use_devices:
+            results = probe_tests.tests(installed, host, timeout=timeout)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
-    results: tuple[probe_tests.Shown, ...] = ()
-    if probe and installed is not None and not described:
-        results = probe_tests.tests(installed, host, timeout=timeout)
-        facts += check_facts.test_facts(
-            (result.test, result.device, result.status, result.evidence) for result in results
-        )
+    facts += check_facts.test_facts(
+        (result.test, result.device, result.status, result.evidence) for result in results
+    )
     diagnosis = diagnose(log_facts, facts)
-    remedy = None
-    if installed is not None and target is not None and _calls_for_solve(diagnosis, host):
-        remedy = find_remedy(
-            installed.distributions,
-            host,
-            target,
-            flags,
-            data=stages.data,
-            solve=stages.solve,
-        )
     return Examination(
         diagnosis=diagnosis,
         host=host,
-        target=target,
+        target=None if installed is None else target,
         checks=checks,
         test_results=results,
-        remedy=remedy,
-        shadows=_shadows(os.environ, installed),
-        has_log=log is not None,
-        from_other_host=from_other_host,
+        remedy=_remedy(diagnosis, installed, host, target, flags=flags, stages=stages),
+        shadows=_shadows(os.environ, installed) if is_evidence else (),
+        origin=origin,
+        other_environment=difference,
     )
+
+
+def _survey(
+    target: str, log_facts: Sequence[Fact], timeout: float
+) -> tuple[probe_tests.Installed | None, str]:
+    """Return what is installed, or None and how that differs from what the log names."""
+    installed = probe_tests.survey(target, timeout=timeout)
+    difference = other_packages(log_facts, installed.distributions)
+    if difference:
+        return None, difference
+    return installed, ""
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:
@@ -174,25 +179,46 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
         yield chunk
 
 
-def _calls_for_solve(diagnosis: Diagnosis, host: Host) -> bool:
-    """Whether a new solve for the host's GPUs may help against the first verdict."""
-    if not host.gpus or not diagnosis.verdicts:
-        return False
-    return causes()[diagnosis.verdicts[0].cause].solve
+def _remedy(
+    diagnosis: Diagnosis,
+    installed: probe_tests.Installed | None,
+    host: Host,
+    target: str | None,
+    *,
+    flags: Sequence[str],
+    stages: Stages,
+) -> Remedy | None:
+    """Return the new solve for the host's GPUs, if it may help against the first verdict."""
+    if installed is None or target is None or not host.gpus or not diagnosis.verdicts:
+        return None
+    if not causes()[diagnosis.verdicts[0].cause].solve:
+        return None
+    return find_remedy(
+        installed.distributions,
+        host,
+        target,
+        flags,
+        data=stages.data,
+        solve=stages.solve,
+    )
 
 
 # ---- facts of the host and the environment ------------------------------------------------------
 
 
-def _facts_of_host(host: Host, root: str, *, described: bool) -> list[Fact]:
-    """Return the facts of the host and of the environment variables.
+def _facts_of_machine(
+    host: Host, root: str, *, described: bool, is_evidence: bool
+) -> list[Fact]:
+    """Return the facts of the host and, if this machine is evidence, of its variables.
 
     If the driver did not answer, the facts of its device nodes are included.
     """
-    facts = [
-        *host_facts.host_facts(host, described=described),
-        *host_facts.variable_facts(os.environ),
-    ]
+    variables = list(host_facts.variable_facts(os.environ)) if is_evidence else []
+    if described:
+        return [*host_facts.host_facts(host, described=True), *variables]
+    if not is_evidence:
+        return []
+    facts = [*host_facts.host_facts(host), *variables]
     problems = {problem.code for problem in host.problems}
     has_nodes = host.virtualization not in ("wsl2", "tegra")
     if problems & _UNEXPLAINED_PROBLEMS and has_nodes:
@@ -228,8 +254,10 @@ def _facts_of_environment(
         *host_facts.package_facts(pins, installed.libraries, builds),
         *host_facts.reason_facts(reasons, host, builds, pins),
         *check_facts.check_facts(checks),
-        *host_facts.presence_facts(installed.libraries, probe_tests.system_cudnn(), pins),
     ]
+    presence = host_facts.presence_facts(installed.libraries, probe_tests.system_cudnn(), pins)
+    needs_cudnn = any(build.cuda is not None for build in builds)
+    facts += [fact for fact in presence if needs_cudnn or fact.kind != "test"]
     for check in checks:
         if check.subject == "import" and check.status == "fail":
             where = f"host: check {check.name} import"
@@ -248,20 +276,10 @@ def _shadows(
 # ---- facts of the host that say nothing about the log -------------------------------------------
 
 
-def _is_from_other_host(log_facts: Iterable[Fact], host: Host) -> bool:
-    """Whether the log is of a process that had a GPU, and this machine has no GPU at all."""
-    if host.gpus or [problem.code for problem in host.problems] != ["no-gpu"]:
-        return False
-    return any(
-        fact.kind in _KINDS_OF_GPU_LOG or (fact.kind, fact.subject) == ("status", "cudnn")
-        for fact in log_facts
-    )
-
-
-def _is_about_devices(fact: Fact) -> bool:
-    if fact.kind == "test":
-        return fact.subject in _TESTS_OF_DEVICES
-    return fact.kind in _KINDS_OF_DEVICES
+def _is_of_loader(fact: Fact) -> bool:
+    """Whether a fact of an environment depends on the loader of this machine."""
+    is_test = (fact.kind, fact.subject) == ("test", "loader-path")
+    return is_test or fact.where == host_facts.SYSTEM_LOADER
 
 
 def _without_doubtful(facts: Iterable[Fact], log_facts: Sequence[Fact]) -> list[Fact]:
@@ -272,7 +290,8 @@ def _without_doubtful(facts: Iterable[Fact], log_facts: Sequence[Fact]) -> list[
     nothing if the log shows no failure.
     """
     doubted_passes = _doubted_tests(log_facts)
-    log_shows_no_fault = not Case(log_facts, ()).faults()
+    log = Case(log_facts, ())
+    log_shows_no_fault = not (log.faults() or log.unexplained())
     kept = []
     for fact in facts:
         if fact.kind == "test":

@@ -12,9 +12,10 @@ _TEST_ORDER = {"fail": 0, "pass": 1, "unknown": 2}  # a failure on one device ou
 LEAST_FREE_BYTES = 600 << 20  # with less free memory, cuDNN's first allocations fail
 # CUDA libraries: a failure to load one of these is a fault. TensorRT and others are optional.
 _CUDA_LIBRARY = re.compile(r"(?:lib)?(?:cu(?!rl|ps|nit)|nv(?!infer|onnx)|nccl)")
-# Symptoms that explain a failure and are none by themselves.
+# Symptoms that no rule takes for a failure.
 _CONDITIONS = frozenset(
     {
+        "unexplained",
         "cuda-unavailable",
         "compat-path",
         "uvm-reloaded",
@@ -22,6 +23,27 @@ _CONDITIONS = frozenset(
         "growth",
         "cuda-asked",
         "took-cpu",
+    }
+)
+# Facts of the host about something that is not there: results of tests, and other facts.
+_TESTS_OF_PRESENCE = frozenset(
+    {
+        "nvml",
+        "libcuda",
+        "cuda-build",
+        "cudnn-present",
+        "cudnn-complete",
+        "libraries-resolve",
+        "environment",
+    }
+)
+_ABSENCES = frozenset(
+    {
+        ("pci-gpu", "0"),
+        ("module", "absent"),
+        ("module", "missing"),
+        ("device-node", "missing"),
+        ("cuda-built", "none"),
     }
 )
 _FAULT_KINDS = (
@@ -38,6 +60,15 @@ _FAULT_KINDS = (
     "cudnn-reason",
     "handle",
 )
+
+
+def is_absence(fact: Fact) -> bool:
+    """Whether a fact of the host says that something is not there: a driver, a GPU, a library."""
+    if fact.from_log:
+        return False
+    if fact.kind == "test":
+        return fact.value == "fail" and fact.subject in _TESTS_OF_PRESENCE
+    return fact.kind == "library-missing" or (fact.kind, fact.value) in _ABSENCES
 
 
 class Memory(Value):
@@ -129,6 +160,10 @@ class Case:
         faults = [fact for fact in self.of_kind(*_FAULT_KINDS, "symptom") if _is_fault(fact)]
         failed = [fact for fact in self.host if (fact.kind, fact.value) == ("test", "fail")]
         return faults + failed
+
+    def unexplained(self) -> list[Fact]:
+        """Return the lines of the log with signs of a failure from which no rule concludes."""
+        return self.symptoms("unexplained", "cuda-unavailable")
 
     def memory(self) -> list[Memory]:
         """Return the memory at the time of the failure (from the log), or else of the host now."""

@@ -18,6 +18,7 @@ from .model import Fact
 _MIB = 1 << 20
 _MAX_TEXT = 300  # characters
 _RULES = "host: rules of compatibility"
+SYSTEM_LOADER = "host: the loader's cache and path"
 # Variables that change which libraries load, which devices are visible, or how memory is used.
 _VARIABLES = re.compile(
     r"LD_(LIBRARY_PATH|PRELOAD)|CUDA_\w+|CUDNN_\w+|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|"
@@ -281,7 +282,7 @@ def presence_facts(
         system: paths of cuDNN's libraries that the system's loader finds.
         distributions: (name, version) of what is installed.
     """
-    where = "host: the loader's cache and path"
+    where = SYSTEM_LOADER
     facts = []
     for path in system:
         file_name = os.path.basename(path)

@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
+from .failure_words import FailureReader
 from .model import Fact
 from .prefilter import Prefilter
 from .stream import AFTER, AHEAD, BEFORE, blocks, find_all
@@ -47,7 +48,9 @@ _Idle = bytes | _Numbers  # a needle, or the messages of a line
 _prefilters: dict[bool, Prefilter] = {}
 
 
-def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
+def read_log(
+    stream: Iterable[bytes | str], *, with_failure: bool = False
+) -> tuple[Fact, ...]:
     """Return the facts of a log, each once, in the order of their first lines.
 
     The misuse of cuDNN handles comes last. At most MAX_FACTS facts are kept, the first ones.
@@ -55,12 +58,20 @@ def read_log(stream: Iterable[bytes | str]) -> tuple[Fact, ...]:
     Args:
         stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
             Invalid bytes are replaced.
+        with_failure: add the first line that has a failure word, whether a message explains it or
+            not.
     """
-    reader, handles = LogReader(), HandleTracker()
+    reader, handles, failures = LogReader(), HandleTracker(), FailureReader()
     for block, following, begin, end in blocks(stream):
-        handles.read(block[begin:end], reader.line)
+        part = block[begin:end]
+        handles.read(part, reader.line)
+        if with_failure:
+            failures.read(part, reader.line)
         reader.read(block, following, begin, end)
-    return (*reader.facts.values(), *handles.facts.values())
+    facts = (*reader.facts.values(), *handles.facts.values())
+    if failures.fact is None:
+        return facts
+    return (*facts, failures.fact)
 
 
 def _prefilter(*, exact: bool) -> Prefilter:

@@ -58,11 +58,13 @@ class Diagnosis(Value):
             start, `verdicts` holds the one verdict "cudnn_init_failed_unknown", which names no
             cause.
         verdicts: empty, with `abstained` false, if nothing failed.
+        failures: lines of evidence that something failed, if `abstained`.
     """
 
     abstained: bool = False
     verdicts: tuple[Verdict, ...] = ()
     next_tests: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
 
 def proved(cause: str, *facts: Fact | None) -> Finding:
@@ -99,6 +101,7 @@ KINDS: dict[str, str] = {
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
     "os": "value: 'windows'",
+    "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices
     "gpu": "subject: index or ''; value: the name",
     "capability": "subject: index, name or ''; value: compute capability, '12.0'",
@@ -127,8 +130,8 @@ KINDS: dict[str, str] = {
     "handle": "subject: null, destroyed, forked or raced, the misuse of a cuDNN handle; value: the "
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
-    "nccl), or a condition that may explain one (cuda-unavailable, cuda-asked, took-cpu, "
-    "compat-path, uvm-reloaded, suspended, growth); value: ''",
+    "nccl, unexplained), or a condition that may explain one (cuda-unavailable, cuda-asked, "
+    "took-cpu, compat-path, uvm-reloaded, suspended, growth); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",

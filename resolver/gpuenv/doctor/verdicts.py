@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .catalog import causes
-from .facts import Case
+from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Verdict
 from .rules import findings
 
@@ -110,26 +110,27 @@ REFUTED_BY_FAILURE = {
     "fork_after_cuda_init": "fresh-process",
     "cudnn_handle_misused": "fresh-process",
 }
-# A cause of WSL or of containers is ruled out on a host that is neither: the kind of the "no" fact.
-_REFUTED_BY_ABSENCE = {
-    "wsl_driver_or_toolkit": "wsl",
-    "container_gpu_access_lost": "container",
-    "container_gpu_not_injected": "container",
-}
 
 
 def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis:
     """Return the verdicts that follow from the facts of a log and of a host; either may be empty.
 
     A cause that the host rules out is no verdict. A status alone names no cause. Without facts of
-    a log, the host's health is judged; without facts of a host, the log decides.
+    a log, the host's health is judged; without facts of a host, the log decides. Beside a log,
+    what is absent on the host proves nothing, and comes after what the log says.
     """
     case = Case(log_facts, host_facts)
+    found = [*_stated(case), *findings(case)]
+    kept = [finding for finding in found if refutation(case, finding.cause) is None]
+    if case.log:
+        kept = _below_log(kept)
     merged: dict[str, Finding] = {}
-    for finding in (*_stated(case), *findings(case)):
-        if refutation(case, finding.cause) is None:
-            _merge(merged, finding)
-    verdicts = [_verdict(finding) for finding in _ordered(merged)]
+    for finding in kept:
+        _merge(merged, finding)
+    ordered = _ordered(merged)
+    if case.log:
+        ordered.sort(key=_absent_last)
+    verdicts = [_verdict(finding) for finding in ordered]
     if verdicts:
         return Diagnosis(verdicts=tuple(verdicts))
     return _abstention(case)
@@ -154,6 +155,36 @@ def _confidence_of_failure(cause: str) -> str:
     return "proved"
 
 
+def _below_log(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, with less confidence in those that rest on absence alone."""
+    shown = [finding for finding in found if not _rests_on_absence(finding)]
+    highest = "possible" if shown else "likely"
+    absent = [
+        finding.replace(confidence=_lower(finding.confidence, highest))
+        for finding in found
+        if _rests_on_absence(finding)
+    ]
+    return shown + absent
+
+
+def _lower(confidence: str, other: str) -> str:
+    """Return the lower one of two confidences."""
+    if _CONFIDENCE_ORDER[confidence] > _CONFIDENCE_ORDER[other]:
+        return confidence
+    return other
+
+
+def _absent_last(finding: Finding) -> tuple[int, bool]:
+    return _CONFIDENCE_ORDER[finding.confidence], _rests_on_absence(finding)
+
+
+def _rests_on_absence(finding: Finding) -> bool:
+    """Whether a finding is about something that is not on the host, and nothing else shows it."""
+    if any(fact.from_log for fact in finding.facts):
+        return False
+    return any(map(is_absence, finding.facts))
+
+
 # ---- what the host rules out --------------------------------------------------------------------
 
 
@@ -167,8 +198,6 @@ def refutation(case: Case, cause: str) -> Fact | None:
         return case.free_memory_fact()
     if cause in REFUTED_BY_FAILURE:
         return _refutation_of_program(case, cause)
-    if cause in _REFUTED_BY_ABSENCE:
-        return _host_fact(case, _REFUTED_BY_ABSENCE[cause], "", "no")
     if cause == "driver_not_loaded":
         return _loaded_driver(case)
     return None
@@ -276,12 +305,18 @@ def evidence_line(fact: Fact) -> str:
 
 def _abstention(case: Case) -> Diagnosis:
     """Return the tests to run if something failed, or an empty diagnosis if nothing did."""
-    faults = case.faults()
+    faults = case.faults() or case.unexplained()
     if not faults:
         return Diagnosis()
+    failures = tuple(dict.fromkeys(map(evidence_line, faults)))[:EVIDENCE_LINES]
     of_cudnn = [fact for fact in faults if fact.subject in ("cudnn", "cudnn-start", "cudnn-call")]
     if not of_cudnn:
-        return Diagnosis(abstained=True, next_tests=case.untested(_OTHER_TESTS))
-    unknown = Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn))
-    tests = case.untested(CUDNN_TESTS)
-    return Diagnosis(abstained=True, verdicts=(_verdict(unknown),), next_tests=tests)
+        tests = case.untested(_OTHER_TESTS)
+        return Diagnosis(abstained=True, next_tests=tests, failures=failures)
+    unknown = _verdict(Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn)))
+    return Diagnosis(
+        abstained=True,
+        verdicts=(unknown,),
+        next_tests=case.untested(CUDNN_TESTS),
+        failures=unknown.evidence,
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
 from ..doctor.model import PROBE_TESTS, Diagnosis, Verdict
+from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
 from .plans import check_lines, checks_json, ok
@@ -56,7 +57,7 @@ def well(examination: Examination) -> bool:
     diagnosis = examination.diagnosis
     if diagnosis.abstained or diagnosis.verdicts:
         return False
-    return examination.has_log or not examination.checks or ok(examination.checks)
+    return _has_log(examination) or not examination.checks or ok(examination.checks)
 
 
 def unsettled(verdict: Verdict) -> bool:
@@ -109,12 +110,9 @@ def _abstention_lines(
     examination: Examination, tests: Mapping[str, str], name: str
 ) -> list[str]:
     diagnosis = examination.diagnosis
-    failure = "something fails"
-    if name:
-        failure = f"{name} shows a failure"
-    lines = [f"The cause is unknown: {failure}, and no known fact tells its cause."]
-    for verdict in diagnosis.verdicts[:1]:
-        lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
+    place = f" in {name}" if name else ""
+    lines = [f"There is a failure{place}, and nothing shows its cause."]
+    lines += _cut(f"  {line}" for line in diagnosis.failures[:SHOWN])
     if diagnosis.next_tests:
         title = "run these tests next, in this order"
         if not examination.test_results:
@@ -157,7 +155,7 @@ def _test_lines(examination: Examination) -> list[str]:
 def _checks_section(examination: Examination) -> list[str]:
     """Return all checks, or with a log only those that failed."""
     checks = examination.checks
-    if not examination.has_log:
+    if not _has_log(examination):
         if checks:
             return check_lines(checks, hint=False)
         return []
@@ -172,18 +170,40 @@ def _failed_check_line(check: Check) -> str:
     return f"  {check.name} {check.subject}".rstrip() + f": {check.evidence}"
 
 
+def _has_log(examination: Examination) -> bool:
+    return examination.origin is not None
+
+
+def _origin_lines(origin: Origin) -> list[str]:
+    """Return whether this machine was used as evidence about the log, and how to change that."""
+    lines = []
+    if origin.without_gpu:
+        lines.append("The log was read on a machine without a GPU.")
+    if origin.stated:
+        return lines
+    if origin.place == "elsewhere":
+        lines.append(f"The log is from another machine: {origin.reason}.")
+    elif not (origin.is_evidence or origin.without_gpu):
+        lines.append(f"The log may be from another machine: {origin.reason}.")
+    if not origin.is_evidence:
+        lines += [
+            "Nothing of this machine was used as evidence.",
+            "--here says that the log is from this machine; --gpu and --driver describe another.",
+        ]
+    return lines
+
+
 def _gaps(examination: Examination) -> list[str]:
     """Return what was not examined, and how to have it examined."""
     lines = []
-    if examination.target is None:
+    origin = examination.origin
+    if origin is not None:
+        lines += _origin_lines(origin)
+    if examination.other_environment:
+        lines.append(f"The active environment was not used: {examination.other_environment}.")
+    elif examination.target is None:
         lines.append("No environment was examined: name one with --target DIR.")
-    if examination.from_other_host:
-        lines += [
-            "This machine has no GPU and the log is of one that has: nothing was concluded from "
-            "its driver.",
-            "Describe the other machine with --gpu and --driver.",
-        ]
-    elif not (examination.host.gpus or examination.has_log or _named(examination.diagnosis)):
+    if not (examination.host.gpus or _has_log(examination) or _named(examination.diagnosis)):
         lines.append("No GPU is visible here: no test ran on one. Describe one with --gpu.")
     return lines
 
@@ -287,11 +307,19 @@ def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
     return {
         "abstained": diagnosis.abstained,
         "verdicts": verdicts,
+        "failures": list(diagnosis.failures),
         "next_tests": list(diagnosis.next_tests),
+        "origin": _origin_json(examination.origin),
         "tests": _tests_json(examination),
         "checks": _checks_json(examination.checks),
         "remedy": remedy,
     }
+
+
+def _origin_json(origin: Origin | None) -> dict[str, object] | None:
+    if origin is None:
+        return None
+    return {"place": origin.place, "reason": origin.reason, "is_evidence": origin.is_evidence}
 
 
 def _tests_json(examination: Examination) -> list[dict[str, object]]:

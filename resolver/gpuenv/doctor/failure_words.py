@@ -1,0 +1,135 @@
+"""Finds a failure that no message explains.
+
+A line shows one if a failure word is near CUDA, a GPU, a loader or a resolver.
+matrix_data/doctor/failure_words.toml holds the words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from .catalog import DIGITS, failure_words
+from .model import Fact
+
+_MAX_APART = 120  # bytes between a failure word and its subject
+_CONTEXT = 240  # bytes of a line that are shown before and after a failure word
+_MAX_TEXT = 300  # characters of the fact's text
+_MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
+
+
+class _Search:
+    """Searches a text of small letters for forms: a plain text, and what has to follow it."""
+
+    def __init__(self, forms: Sequence[tuple[str, str]]) -> None:
+        from ahocorasick_rs import BytesAhoCorasick
+
+        automaton = BytesAhoCorasick([text.encode() for text, _rest in forms])
+        self._find = automaton.find_matches_as_indexes
+        self._rests = [re.compile(rest.encode()) if rest else None for _text, rest in forms]
+
+    def places(self, lowered: bytes) -> Iterator[tuple[int, int]]:
+        """Yield (number, begin) of the forms that match."""
+        for number, begin, end in self._find(lowered, overlapping=True):
+            rest = self._rests[number]
+            if rest is None or rest.match(lowered, end):
+                yield number, begin
+
+    def is_in(self, lowered: bytes) -> bool:
+        """Return whether a form matches in a text."""
+        return next(self.places(lowered), None) is not None
+
+
+class FailureReader:
+    """Reads the blocks of a log until it finds a failure.
+
+    Attributes:
+        fact: the first failure, or None.
+    """
+
+    def __init__(self) -> None:
+        """Start with a log's first block."""
+        self.fact: Fact | None = None
+        self._read_windows: set[int] = set()  # hashes of windows without digits
+
+    def read(self, block: bytes, first_line: int) -> None:
+        """Read a block, whose first line has the number."""
+        if self.fact is not None:
+            return
+        lowered = block.lower()
+        done = 0
+        for _number, place in _failures().places(lowered):
+            if place < done:
+                continue
+            start, end = _window(lowered, place)
+            done = end - _MAX_APART if end == place + _CONTEXT else end
+            if self._is_new(lowered[start:end]) and _shows_failure(lowered[start:end]):
+                line = first_line + block.count(b"\n", 0, place)
+                self.fact = _failure(block[start:end], line)
+                return
+
+    def _is_new(self, window: bytes) -> bool:
+        """Whether no window was read that differs in digits only."""
+        key = hash(window.translate(None, DIGITS))
+        if key in self._read_windows:
+            return False
+        if len(self._read_windows) >= _MAX_WINDOWS:
+            self._read_windows.clear()
+        self._read_windows.add(key)
+        return True
+
+
+def shows_failure(line: str) -> bool:
+    """Return whether a line says that something failed that concerns a GPU or a library."""
+    return _shows_failure(line.lower().encode("utf-8", "replace"))
+
+
+def _shows_failure(window: bytes) -> bool:
+    """Whether a part of a line in small letters shows a failure, without its harmless text."""
+    if not (_subjects().is_in(window) or _alone().is_in(window)):
+        return False
+    text = _harmless().sub(b" ", window)
+    if _alone().is_in(text):
+        return True
+    for number, place in _failures().places(text):
+        is_word = number < len(failure_words().failures)
+        near = text[max(0, place - _MAX_APART) : place + _MAX_APART]
+        if is_word and _subjects().is_in(near):
+            return True
+    return False
+
+
+def _failure(window: bytes, line: int) -> Fact:
+    text = " ".join(window.decode("utf-8", "replace").split())[:_MAX_TEXT]
+    return Fact(kind="symptom", subject="unexplained", where=f"log line {line}", text=text)
+
+
+def _window(text: bytes, place: int) -> tuple[int, int]:
+    """Return where the line around a place begins and ends; of a long line, a part."""
+    first, last = max(0, place - _CONTEXT), place + _CONTEXT
+    start = max(text.rfind(b"\n", first, place), text.rfind(b"\r", first, place)) + 1
+    ends = (text.find(b"\n", place, last), text.find(b"\r", place, last))
+    return start or first, min((end for end in ends if end >= 0), default=last)
+
+
+@cache
+def _failures() -> _Search:
+    """Return the search for all that may show a failure; the words come first."""
+    words = failure_words()
+    return _Search((*words.failures, *words.alone))
+
+
+@cache
+def _alone() -> _Search:
+    return _Search(failure_words().alone)
+
+
+@cache
+def _subjects() -> _Search:
+    return _Search(failure_words().subjects)
+
+
+@cache
+def _harmless() -> re.Pattern[bytes]:
+    return re.compile("|".join(failure_words().harmless).encode())

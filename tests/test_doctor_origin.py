@@ -1,0 +1,210 @@
+"""Where a log is from, and what this machine may say about it; failures that no message explains."""
+
+import io
+import tomllib
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+import planting
+from gpuenv import doctor
+from gpuenv.doctor.catalog import causes, failure_words
+from gpuenv.doctor.failure_words import FailureReader, shows_failure
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.model import Fact
+from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
+from gpuenv.doctor.verdicts import diagnose
+from gpuenv.model import Gpu, Host, Problem, Python
+from gpuenv.render import doctor as render
+from test_doctor_logs import ordinary
+from test_verification import site_of
+
+DATA = Path(__file__).parent / "data"
+CASES: list[dict[str, Any]] = tomllib.loads((DATA / "doctor_origin.toml").read_text())["case"]
+LINES = tomllib.loads((DATA / "doctor_failures.toml").read_text())
+LOGS = [case["log"] for case in tomllib.loads((DATA / "doctor" / "cases.toml").read_text())["case"]]
+
+# The GPU's memory is nearly full, which explains failures of cuDNN on this machine only.
+CARD = Gpu(
+    name="NVIDIA GeForce RTX 4090",
+    compute_capability=(8, 9),
+    memory_total=24 << 30,
+    memory_free=40 << 20,
+)
+NO_GPU = Host(
+    python=Python(version=(3, 11)),
+    glibc=(2, 36),
+    problems=(Problem(code="no-gpu", detail="this machine has no NVIDIA GPU"),),
+)
+WITH_GPU = NO_GPU.replace(gpus=(CARD,), driver="580.65.06", driver_cuda=(13, 0), problems=())
+MACHINES = {
+    "no-gpu": NO_GPU,
+    "no-gpu-container": NO_GPU.replace(virtualization="container"),
+    "gpu": WITH_GPU,
+    "container": WITH_GPU.replace(virtualization="container"),
+    "no-driver": NO_GPU.replace(
+        problems=(Problem(code="driver-not-installed", detail="a GPU without NVIDIA's driver"),)
+    ),
+}
+
+
+def environment(case: dict[str, Any], folder: Path) -> str | None:
+    """Return an environment with the metadata of the case's packages, or None."""
+    if "packages" not in case:
+        return None
+    target = folder / "env"
+    venv.create(target, symlinks=True)
+    for name, version in case["packages"].items():
+        planting.add(site_of(target), name, version, [])
+    return str(target)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Path) -> None:
+    log = io.BytesIO(case["log"].encode()) if "log" in case else None
+    found = gpuenv.examine(
+        log,
+        MACHINES[case["machine"]],
+        target=environment(case, tmp_path),
+        target_is_named=case.get("named", False),
+        stated_origin=case.get("stated", ""),
+        root=str(tmp_path),
+    )
+    name = "the log" if log else ""
+    text = "\n".join(render.doctor_lines(found, causes(), doctor.TESTS, name))
+    document = render.doctor_json(found, causes())
+    assert (document["origin"] or {"place": ""})["place"] == case["place"], text
+    verdicts = [
+        verdict
+        for verdict in document["verdicts"]
+        if verdict["cause"] != "cudnn_init_failed_unknown"
+    ]
+    first = verdicts[0] if verdicts else {"cause": "", "confidence": ""}
+    assert first["cause"] == case.get("first", ""), text
+    assert first["confidence"] == case.get("sure", first["confidence"]), text
+    assert document["abstained"] is case.get("abstained", False), text
+    assert bool(document["failures"]) is document["abstained"]
+    assert (0 if render.well(found) else 1) == case["status"], text
+    for part in case.get("says", ()):
+        assert part in text
+    for part in case.get("never", ()):
+        assert part not in text
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log[:40])
+def test_a_machine_without_a_gpu_changes_no_diagnosis(log: str) -> None:
+    found = gpuenv.examine(io.BytesIO(log.encode()), NO_GPU)
+    assert found.diagnosis == diagnose(read_log([log.encode()], with_failure=True), ())
+
+
+@pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+@pytest.mark.parametrize("stated", ["here", "elsewhere"])
+def test_the_user_settles_where_a_log_is_from(machine: Host, stated: str) -> None:
+    facts = read_log(["Driver Version: 470.57.02\nWindows 11\nTesla K80\n"])
+    origin = find_origin(facts, machine, stated=stated)
+    assert (origin.place, origin.is_evidence) == (stated, stated == "here")
+
+
+def test_a_described_machine_is_another_one() -> None:
+    for host in (WITH_GPU, NO_GPU):
+        origin = find_origin((), host, described=True)
+        assert (origin.place, origin.is_evidence, origin.stated) == ("elsewhere", False, True)
+        assert not origin.without_gpu
+
+
+@pytest.mark.parametrize(
+    ("names", "is_evidence"),
+    [
+        (["RTX 4090"], True),
+        (["NVIDIA A100", "GeForce RTX 4090"], True),
+        (["RTX 3090"], False),
+    ],
+)
+def test_one_gpu_of_this_machine_is_enough(names: list[str], is_evidence: bool) -> None:
+    facts = [Fact(kind="gpu", value=name, where="log line 1") for name in names]
+    assert find_origin(facts, WITH_GPU).is_evidence is is_evidence
+
+
+def test_one_folder_of_this_machine_is_enough(tmp_path: Path) -> None:
+    folders = [str(tmp_path / name / "lib" / "site-packages") for name in ("a", "b")]
+    log = "".join(f'File "{folder}/torch/nn.py", line 5\n' for folder in folders)
+    assert not find_origin(read_log([log]), WITH_GPU).is_evidence
+    Path(folders[1]).mkdir(parents=True)
+    assert find_origin(read_log([log]), WITH_GPU).is_evidence
+
+
+def test_only_the_detection_says_that_a_machine_has_no_gpu() -> None:
+    assert has_no_gpu(NO_GPU)
+    assert not has_no_gpu(NO_GPU.replace(problems=()))
+    assert not has_no_gpu(WITH_GPU)
+    assert not has_no_gpu(MACHINES["no-driver"])
+
+
+@pytest.mark.parametrize(
+    ("log", "installed", "differs"),
+    [
+        ("torch==2.1", [("torch", "2.1.0+cu121")], False),
+        ("torch==2.1", [("torch", "2.10.0")], True),
+        ("torch==2.1\ntorch==2.10\n", [("torch", "2.10.0")], False),
+        ("nvidia-cudnn-cu12==9.1.0.70", [("nvidia-cudnn-cu12", "9.10.2.21")], True),
+        ("torch==2.1", [("numpy", "2.1.0")], False),
+    ],
+)
+def test_an_environment_with_other_versions_is_another_one(
+    log: str, installed: list[tuple[str, str]], differs: bool
+) -> None:
+    assert bool(other_packages(read_log([log]), installed)) is differs
+
+
+# ---- failures that no message explains ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", LINES["failures"])
+def test_a_failure_is_found_by_its_words(line: str) -> None:
+    log = f"epoch 1\n{line}\nepoch 2\n"
+    found = diagnose(read_log([log], with_failure=True), ())
+    assert found.abstained and found.next_tests, line
+    assert found.failures[0] == f"log line 2: {line.strip()}"
+
+
+@pytest.mark.parametrize("line", LINES["ordinary"])
+def test_an_ordinary_line_shows_no_failure(line: str) -> None:
+    assert not shows_failure(line)
+
+
+@pytest.mark.parametrize("seed", range(540))
+def test_an_ordinary_log_shows_no_failure(seed: int) -> None:
+    found = diagnose(read_log([ordinary(seed)], with_failure=True), ())
+    assert (found.verdicts, found.abstained) == ((), False), ordinary(seed)
+
+
+def test_a_failure_is_found_in_a_long_line_and_after_many_lines() -> None:
+    noise = "GPU step 1 of 9, no errors; " * 5000
+    for log in (
+        noise + "the GPU is not responding",
+        "\n".join([*[noise[:300]] * 5000, "CUDA died: fatal"]),
+    ):
+        reader = FailureReader()
+        reader.read(log.encode(), 1)
+        assert reader.fact is not None
+        assert reader.fact.where == f"log line {log.count(chr(10)) + 1}"
+
+
+def test_a_failure_and_its_subject_are_in_one_line_and_near() -> None:
+    assert shows_failure("GPU" + " " * 50 + "failed")
+    assert not shows_failure("GPU" + " " * 150 + "failed")
+    reader = FailureReader()
+    reader.read(b"GPU\nfailed\rGPU\n", 1)
+    assert reader.fact is None
+
+
+def test_the_forms_are_in_small_letters_and_bounded() -> None:
+    words = failure_words()
+    for text, rest in (*words.failures, *words.subjects, *words.alone):
+        assert text == text.lower() and rest == rest.lower()
+        assert "*" not in rest and "+" not in rest
+    for form in words.harmless:
+        assert "*" not in form and "+" not in form
