@@ -123,51 +123,88 @@ def examine(
         log_facts = read_log(_chunks(log), with_failure=True)
         origin = find_origin(log_facts, host, stated=stated_origin, described=described)
     is_evidence = origin is None or origin.is_evidence
+    uses_devices = is_evidence and not described
     if not (is_evidence or described):
         host = host.replace(gpus=(), driver=None, driver_cuda=None)
     facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
-    installed, difference = None, ""
+    environment = _Environment()
     if target is not None and (is_evidence or target_is_named):
-        named_in_log = () if target_is_named else log_facts
-        installed, difference = _survey(target, named_in_log, timeout)
-    checks: tuple[Check, ...] = ()
-    results: tuple[probe_tests.Shown, ...] = ()
-    may_use_devices = is_evidence and not described
-    if target is not None and installed is not None:
-        device = may_use_devices and (probe or log is None)
-        checks = stages.verify(target, host, device=device, timeout=timeout)
-        of_environment = _facts_of_environment(installed, host, checks, stages.data)
-        facts += [fact for fact in of_environment if is_evidence or not _is_of_loader(fact)]
-        if probe and may_use_devices:
-            results = probe_tests.tests(installed, host, timeout=timeout)
+        environment = _examine_environment(
+            target,
+            host,
+            stages,
+            named_in_log=() if target_is_named else log_facts,
+            device=uses_devices and (probe or log is None),
+            probe=uses_devices and probe,
+            timeout=timeout,
+        )
+    facts += [fact for fact in environment.facts if is_evidence or not _is_of_loader(fact)]
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
     facts += check_facts.test_facts(
-        (result.test, result.device, result.status, result.evidence) for result in results
+        (result.test, result.device, result.status, result.evidence)
+        for result in environment.test_results
     )
     diagnosis = diagnose(log_facts, facts)
+    installed = environment.installed
     return Examination(
         diagnosis=diagnosis,
         host=host,
         target=None if installed is None else target,
-        checks=checks,
-        test_results=results,
+        checks=environment.checks,
+        test_results=environment.test_results,
         remedy=_remedy(diagnosis, installed, host, target, flags=flags, stages=stages),
         shadows=_shadows(os.environ, installed) if is_evidence else (),
         origin=origin,
-        other_environment=difference,
+        other_environment=environment.difference,
     )
 
 
-def _survey(
-    target: str, log_facts: Sequence[Fact], timeout: float
-) -> tuple[probe_tests.Installed | None, str]:
-    """Return what is installed, or None and how that differs from what the log names."""
+class _Environment(Value):
+    """What was found in an environment; by default it was not examined.
+
+    Attributes:
+        installed: what is installed; None if the environment is not the one of the log.
+        difference: how it differs from what the log names, or "".
+    """
+
+    installed: probe_tests.Installed | None = None
+    difference: str = ""
+    checks: tuple[Check, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    test_results: tuple[probe_tests.Shown, ...] = ()
+
+
+def _examine_environment(
+    target: str,
+    host: Host,
+    stages: Stages,
+    *,
+    named_in_log: Sequence[Fact],
+    device: bool,
+    probe: bool,
+    timeout: float,
+) -> _Environment:
+    """Check an environment, unless the facts named in a log are of another one.
+
+    Args:
+        device: whether the checks use the devices.
+        probe: whether the probe tests run.
+    """
     installed = probe_tests.survey(target, timeout=timeout)
-    difference = other_packages(log_facts, installed.distributions)
+    difference = other_packages(named_in_log, installed.distributions)
     if difference:
-        return None, difference
-    return installed, ""
+        return _Environment(difference=difference)
+    checks = stages.verify(target, host, device=device, timeout=timeout)
+    results: tuple[probe_tests.Shown, ...] = ()
+    if probe:
+        results = probe_tests.tests(installed, host, timeout=timeout)
+    return _Environment(
+        installed=installed,
+        checks=checks,
+        facts=tuple(_facts_of_environment(installed, host, checks, stages.data)),
+        test_results=results,
+    )
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_release_reasons
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
 from .selection import Constraints
@@ -241,8 +241,7 @@ def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) 
     others.discard(str(requirement))
     subject, need = _dependent(cause) or REQUEST, str(requirement)
     if not others:
-        have = "no release of it can be chosen"
-        return Reason(code="no-candidate", subject=subject, need=need, have=have)
+        return Reason(code="no-candidate", subject=subject, need=need, have=NO_CANDIDATE)
     return Reason(code="conflict", subject=subject, need=need, have=", ".join(sorted(others)))
 
 

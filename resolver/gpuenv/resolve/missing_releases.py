@@ -16,6 +16,7 @@ from .release_facts import python_text
 from .selection import admitted
 
 SHOWN = 6  # versions or tags in one reason
+NO_CANDIDATE = "no release of it can be chosen"  # what is known where no file is missing
 
 
 def missing_release_reasons(

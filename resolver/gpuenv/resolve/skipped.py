@@ -20,12 +20,10 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_release_reasons
 from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
-
-_NOTHING_KNOWN = "no release of it can be chosen"
 
 
 def reasons_against(
@@ -162,7 +160,7 @@ class Skipped:
             if not isinstance(cause.requirement, PackageRequirement):
                 continue
             reason = self._missing(release, cause.requirement, cause.parent)
-            if reason.have != _NOTHING_KNOWN:
+            if reason.have != NO_CANDIDATE:
                 yield reason
                 return
             first = first or reason
@@ -173,7 +171,7 @@ class Skipped:
         self, release: Release, requirement: PackageRequirement, parent: Node | None
     ) -> Reason:
         """Return that nothing can be chosen for a requirement, and why if the index tells."""
-        need, have = str(requirement), _NOTHING_KNOWN
+        need, have = str(requirement), NO_CANDIDATE
         for reason in missing_release_reasons(self._store, requirement):
             have = reason.have
         if isinstance(parent, Candidate) and parent.name != release.wheel.name:
