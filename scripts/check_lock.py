@@ -28,7 +28,9 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(1, os.path.join(os.path.dirname(sys.path[0]), "tests"))
 
+from linux_markers import linux_markers
 from registry import RangeFile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -152,22 +154,7 @@ def _requirement_faults(
 def _holds(required: Requirement, extra: str, python: str) -> bool:
     if required.marker is None:
         return True
-    return required.marker.evaluate(
-        {
-            "implementation_name": "cpython",
-            "implementation_version": f"{python}.0",
-            "os_name": "posix",
-            "platform_machine": "x86_64",
-            "platform_python_implementation": "CPython",
-            "platform_release": "",
-            "platform_system": "Linux",
-            "platform_version": "",
-            "python_full_version": f"{python}.0",
-            "python_version": python,
-            "sys_platform": "linux",
-            "extra": extra,
-        }
-    )
+    return required.marker.evaluate({**linux_markers(f"{python}.0"), "extra": extra})
 
 
 def _target_faults(release: Release, python: str) -> Iterator[str]:

@@ -16,22 +16,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from linux_markers import linux_markers
 from universe import Packages, Release
 
 PYTHON = "3.12.4"
-TARGET = {
-    "implementation_name": "cpython",
-    "implementation_version": PYTHON,
-    "os_name": "posix",
-    "platform_machine": "x86_64",
-    "platform_python_implementation": "CPython",
-    "platform_release": "",
-    "platform_system": "Linux",
-    "platform_version": "",
-    "python_full_version": PYTHON,
-    "python_version": "3.12",
-    "sys_platform": "linux",
-}
+TARGET = linux_markers(PYTHON)
 
 
 class UndecidedError(Exception):

@@ -21,6 +21,8 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from linux_markers import linux_markers
+
 DATA = Path(__file__).resolve().parent.parent / "matrix_data"
 PLATFORM = "linux-x86_64"
 Pair = tuple[int, int]
@@ -334,20 +336,7 @@ def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
 
 
 def environment(python: Pair) -> dict[str, str]:
-    short = f"{python[0]}.{python[1]}"
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": f"{short}.0",
-        "os_name": "posix",
-        "platform_machine": "x86_64",
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": f"{short}.0",
-        "python_version": short,
-        "sys_platform": "linux",
-    }
+    return linux_markers(f"{python[0]}.{python[1]}.0")
 
 
 @cache
