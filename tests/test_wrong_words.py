@@ -1,4 +1,4 @@
-"""Wrong words in commands: one line that says what is wrong, and what to type; and words that are accepted."""
+"""Wrong words in commands: one line says what is wrong and what to type. Other words are accepted."""
 
 from pathlib import Path
 
@@ -32,7 +32,10 @@ LOCAL = {
 
 @pytest.mark.parametrize("command", WRONG)
 def test_a_wrong_word(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), *HOST.split()]) == 2

@@ -213,6 +213,8 @@ def complete_installed_record(prefix: str, row: Record) -> None:
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(complete, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
