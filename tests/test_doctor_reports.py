@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpuenv.doctor.catalog import capability_of, causes, compilers, messages, releases_before
+from gpuenv.doctor.catalog import areas, capability_of, causes, compilers, messages, releases_before
 from gpuenv.doctor.log_reader import read_log
 from gpuenv.doctor.model import KINDS, TESTS, Fact
 from gpuenv.doctor.status_codes import CUDA_CAUSES, cuda_version, cudnn_version
 from gpuenv.doctor.verdicts import diagnose
 
+DATA = Path(__file__).parent / "data"
 CASES: list[dict[str, Any]] = tomllib.loads(
-    (Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text(encoding="utf-8")
+    (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
 )["case"]
+OUTSIDE = tomllib.loads((DATA / "doctor_outside.toml").read_text(encoding="utf-8"))
 
 
 def of_host(case: dict[str, Any]) -> tuple[Fact, ...]:
@@ -43,10 +45,30 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
         assert [line.partition(":")[0] for line in found.verdicts[0].evidence] == case["lines"]
     if "abstained" in case:
         assert found.abstained is case["abstained"]
-    assert bool(found.next_tests) is found.abstained
+    assert bool(found.next_tests) is (found.abstained and found.outside is None)
     for verdict in found.verdicts:
         assert verdict.evidence and verdict.fix
         assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
+
+
+@pytest.mark.parametrize("case", OUTSIDE["case"], ids=lambda case: case["log"][-50:])
+def test_a_failure_outside_the_environment_gets_no_verdict(case: dict[str, Any]) -> None:
+    found = diagnose(read_log([case["log"]], with_failure=True), ())
+    area = found.outside.area if found.outside else ""
+    assert area == case["area"], found
+    assert [verdict.cause for verdict in found.verdicts][:1] == [
+        cause for cause in [case.get("verdict")] if cause
+    ]
+    assert found.abstained is not bool(found.verdicts)
+    if found.outside:
+        assert found.failures == found.outside.evidence
+        assert found.outside.fix and not found.next_tests
+
+
+@pytest.mark.parametrize("log", OUTSIDE["ordinary"])
+def test_an_ordinary_line_names_no_area(log: str) -> None:
+    found = diagnose(read_log([log], with_failure=True), ())
+    assert (found.verdicts, found.abstained) == ((), False)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +122,8 @@ def test_the_data_speak_the_vocabulary() -> None:
             message.cause in known and message.sure in ("says", "hints", "maybe")
         )
         assert {kind for kind, _subject, _value in message.facts} <= set(KINDS), message.name
+        named = {subject for kind, subject, _value in message.facts if kind == "outside"}
+        assert named <= set(areas()), message.name
 
 
 def test_every_pattern_is_bounded() -> None:

@@ -54,6 +54,14 @@ class Cause(Value):
     log: str = ""
 
 
+class Area(Value):
+    """What failed if it is not the environment of an NVIDIA GPU."""
+
+    id: str
+    title: str
+    fix: str
+
+
 class Message(Value):
     """The general form of a message, and the cause or the facts that it states.
 
@@ -123,6 +131,16 @@ def causes() -> Mapping[str, Cause]:
         lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
         by_id[row["id"]] = Cause(**{**row, **lists})
     return by_id
+
+
+@cache
+def areas() -> Mapping[str, Area]:
+    """Return the areas by id, in the order in which they are looked for.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    return {row["id"]: Area(**row) for row in _read("doctor", "causes.toml")["area"]}
 
 
 @cache

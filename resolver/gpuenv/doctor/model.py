@@ -49,6 +49,19 @@ class Verdict(Value):
     fix: str
 
 
+class Outside(Value):
+    """A failure that is not one of an NVIDIA GPU's environment.
+
+    Attributes:
+        area: what failed: an id of `catalog.areas`.
+    """
+
+    area: str
+    title: str
+    evidence: tuple[str, ...]
+    fix: str
+
+
 class Diagnosis(Value):
     """The result: verdicts, the best first, or the tests that would settle an open question.
 
@@ -59,12 +72,14 @@ class Diagnosis(Value):
             cause.
         verdicts: empty, with `abstained` false, if nothing failed.
         failures: lines of evidence that something failed, if `abstained`.
+        outside: what failed instead of the GPU's environment, if the log shows it and `abstained`.
     """
 
     abstained: bool = False
     verdicts: tuple[Verdict, ...] = ()
     next_tests: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    outside: Outside | None = None
 
 
 def proved(cause: str, *facts: Fact | None) -> Finding:
@@ -154,6 +169,7 @@ KINDS: dict[str, str] = {
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
     "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
+    "outside": "subject: an area of causes.toml; a failure that is not of the GPU's environment",
     # tests on the host
     "test": "subject: a key of TESTS; value: pass, fail or unknown; text: the observation",
 }

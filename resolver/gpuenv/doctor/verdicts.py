@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from .catalog import causes
+from .catalog import areas, causes
 from .facts import Case, is_absence
-from .model import Diagnosis, Fact, Finding, Verdict
+from .model import Diagnosis, Fact, Finding, Outside, Verdict
 from .rules import findings
+from .status_codes import XID_PROGRAM
 
 EVIDENCE_LINES = 4  # of one verdict
 UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
@@ -82,6 +83,10 @@ FOLLOWS: dict[str, set[str]] = {
     "companion_binary_mismatch": {"lib_shadowing", "mixed_cuda_wheels"},
     "install_resolution_failure": {"host_libc_too_old", "cpu_only_build"},
 }
+# A cause that a failure outside the GPU's environment explains: the area of that failure.
+EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
+# Kinds of facts that show NVIDIA's driver or one of its GPUs.
+_NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
 # Tests to propose for a failure of cuDNN, and for another failure.
 CUDNN_TESTS = (
     "fresh-process",
@@ -124,15 +129,19 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     kept = [finding for finding in found if refutation(case, finding.cause) is None]
     if case.log:
         kept = _below_log(kept)
+    outside = _outside(case)
     merged: dict[str, Finding] = {}
     for finding in kept:
-        _merge(merged, finding)
+        if not _is_outside(finding, outside, case):
+            _merge(merged, finding)
     ordered = _ordered(merged)
     if case.log:
         ordered.sort(key=_absent_last)
     verdicts = [_verdict(finding) for finding in ordered]
     if verdicts:
         return Diagnosis(verdicts=tuple(verdicts))
+    if outside is not None:
+        return Diagnosis(abstained=True, failures=outside.evidence, outside=outside)
     return _abstention(case)
 
 
@@ -195,7 +204,7 @@ def refutation(case: Case, cause: str) -> Fact | None:
         if passed is not None and _passing_counts(case, cause):
             return passed
     if cause == "out_of_memory_masked":
-        return case.free_memory_fact()
+        return _free_memory(case)
     if cause in REFUTED_BY_FAILURE:
         return _refutation_of_program(case, cause)
     if cause == "driver_not_loaded":
@@ -204,8 +213,20 @@ def refutation(case: Case, cause: str) -> Fact | None:
 
 
 def _passing_counts(case: Case, cause: str) -> bool:
-    """Whether a passed test rules a cause out: memory that the log measured outweighs the test."""
-    return cause != "out_of_memory_masked" or case.free_memory_fact() is not None
+    """Whether a passed test rules a cause out: what the log says of memory outweighs the test."""
+    return cause != "out_of_memory_masked" or _free_memory(case) is not None
+
+
+def _free_memory(case: Case) -> Fact | None:
+    """Return the fact that memory was not what was short, or None.
+
+    If the log states that an allocation failed, memory that is free now shows nothing.
+    """
+    fact = case.free_memory_fact()
+    is_stated = any(failed.from_log for failed in case.of_kind("out-of-memory"))
+    if fact is not None and is_stated and not fact.from_log:
+        return None
+    return fact
 
 
 def _refutation_of_program(case: Case, cause: str) -> Fact | None:
@@ -301,6 +322,31 @@ def evidence_line(fact: Fact) -> str:
     """Return a fact as a line of evidence: where it was seen, and its text."""
     text = fact.text or " ".join(filter(None, (fact.kind, fact.subject, fact.value)))
     return f"{fact.where}: {text}"
+
+
+# ---- failures outside the GPU's environment -----------------------------------------------------
+
+
+def _outside(case: Case) -> Outside | None:
+    """Return the first area that the log shows to have failed, or None."""
+    stated = [fact for fact in case.of_kind("outside") if fact.from_log]
+    for area in areas().values():
+        facts = [fact for fact in stated if fact.subject == area.id]
+        if area.id == "program":
+            facts += [fact for fact in case.of_kind("xid") if fact.value in XID_PROGRAM]
+        if facts:
+            evidence = tuple(dict.fromkeys(map(evidence_line, facts)))[:EVIDENCE_LINES]
+            return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
+    return None
+
+
+def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
+    """Whether a failure outside the GPU's environment explains a finding."""
+    if outside is None:
+        return False
+    if outside.area == "other-gpu" and all(fact.from_log for fact in finding.facts):
+        return not case.of_kind(*_NVIDIA_KINDS)
+    return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
 
 
 def _abstention(case: Case) -> Diagnosis:

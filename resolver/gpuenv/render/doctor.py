@@ -9,7 +9,7 @@ from typing import Any
 
 from ..doctor.catalog import Cause
 from ..doctor.diagnosis import Examination
-from ..doctor.model import PROBE_TESTS, Diagnosis, Verdict
+from ..doctor.model import PROBE_TESTS, Diagnosis, Outside, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
@@ -110,6 +110,8 @@ def _abstention_lines(
     examination: Examination, tests: Mapping[str, str], name: str
 ) -> list[str]:
     diagnosis = examination.diagnosis
+    if diagnosis.outside is not None:
+        return _outside_lines(diagnosis.outside)
     place = f" in {name}" if name else ""
     lines = [f"There is a failure{place}, and nothing shows its cause."]
     lines += _cut(f"  {line}" for line in diagnosis.failures[:SHOWN])
@@ -124,6 +126,11 @@ def _abstention_lines(
             mark = "*"
         lines.append(f"  {number}. {mark} {tests[test]}")
     return lines
+
+
+def _outside_lines(outside: Outside) -> list[str]:
+    evidence = _cut(f"  {line}" for line in outside.evidence)
+    return [outside.title, "evidence:", *evidence, "what to do:", *_wrapped(outside.fix)]
 
 
 def _no_cause_line(examination: Examination, name: str) -> str:
@@ -309,6 +316,7 @@ def doctor_json(examination: Examination, causes: Causes) -> dict[str, Any]:
         "verdicts": verdicts,
         "failures": list(diagnosis.failures),
         "next_tests": list(diagnosis.next_tests),
+        "outside": _outside_json(diagnosis.outside),
         "origin": _origin_json(examination.origin),
         "tests": _tests_json(examination),
         "checks": _checks_json(examination.checks),
@@ -320,6 +328,12 @@ def _origin_json(origin: Origin | None) -> dict[str, object] | None:
     if origin is None:
         return None
     return {"place": origin.place, "reason": origin.reason, "is_evidence": origin.is_evidence}
+
+
+def _outside_json(outside: Outside | None) -> dict[str, object] | None:
+    if outside is None:
+        return None
+    return {"area": outside.area, "evidence": list(outside.evidence), "fix": outside.fix}
 
 
 def _tests_json(examination: Examination) -> list[dict[str, object]]:
