@@ -24,16 +24,13 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
+from gpuenv.binaries.device_code import code_of  # noqa: E402  - the path must be set first
+from gpuenv.binaries.fat_binaries import Images  # noqa: E402
 from gpuenv.compat.architectures import common_code, parse_target  # noqa: E402
 from gpuenv.model import Code, parse_pair, show_pair  # noqa: E402  - the path must be set first
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
 
-# Of libraries that are no collections of engines a target counts if at least this share of the fat binaries that the
-# commonest target is in has it: torch 2.15.0 has sm_75 in each of 476, sm_89 in one. ONNX Runtime 1.31 has sm_75 in 217
-# of 609: its attention kernels are for newer devices only. An architecture-specific target beside the plain one of that
-# device (sm_100a in 59 of torch's 476) adds nothing for it: it counts only where most have it.
-SOME, MOST = 0.1, 0.5
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "win-amd64")
 
 
@@ -56,18 +53,11 @@ def codes(
 
 
 def library_code(row: dict[str, Any], *, engine: bool, toolkits: dict[str, str]) -> Code:
-    """The targets of one library that count. PTX that only some fat binaries have gets no maker: it never serves."""
-    commonest = 0 if engine else max(row["sass"].values(), default=0)
-    needed = {
-        target: commonest * (MOST if parse_target(target)[1] else SOME) for target in row["sass"]
-    }
-    sass = tuple(target for target, count in row["sass"].items() if count >= needed[target])
-    ptx = sorted({target for target, _, _ in row["ptx"]}, key=parse_target)
-    whole = bool(ptx) and sum(count for _, _, count in row["ptx"]) >= MOST * row["binaries"]
-    makers = [toolkits.get(language) for _, language, _ in row["ptx"]]
-    known = [parse_pair(maker) for maker in makers if maker]
-    made_by = max(known) if whole and len(known) == len(makers) else None
-    return Code(sass=sass, ptx=tuple(ptx), made_by=made_by, evidence="scanned")
+    """The targets of one library that count, as gpuenv.binaries.device_code says."""
+    images = Images(
+        binaries=row["binaries"], sass=tuple(row["sass"].items()), ptx=tuple(map(tuple, row["ptx"]))
+    )
+    return code_of(images, toolkits, every_target=engine)
 
 
 @cache

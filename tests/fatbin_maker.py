@@ -1,4 +1,4 @@
-"""Fat binaries written byte by byte (the layout is told in scripts/device_code.py) and libraries that carry them."""
+"""Fat binaries written byte by byte (the layout is told in gpuenv/binaries/fat_binaries.py) and libraries that carry them."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuenv.binaries import elf
 from gpuenv.model import Check
-from gpuenv.verify import elf
 from gpuenv.verify.linkage import closure_check
 from gpuenv.verify.loader import Origins
 from native_build import build

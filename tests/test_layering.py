@@ -14,6 +14,7 @@ LAYERS = (
     {"loader_env", "requirements"},
     {"compat"},
     {"index", "detect"},
+    {"binaries"},
     {"resolve", "project"},
     {"lock"},
     {"install", "verify"},

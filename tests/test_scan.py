@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fatbin_maker import binary, content, library
+from gpuenv.binaries import fat_binaries
 
 ROOT = Path(__file__).parents[1]
 SCANNER = ROOT / "scripts" / "scan_wheel.py"
@@ -218,8 +219,8 @@ ENTRIES = st.one_of(
 
 def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
     if "sass" in image:
-        return device_code.SASS, image["sass"], ""
-    return device_code.PTX, image["ptx"], image["language"]
+        return fat_binaries.SASS, image["sass"], ""
+    return fat_binaries.PTX, image["ptx"], image["language"]
 
 
 @given(st.lists(st.lists(ENTRIES, min_size=1, max_size=4), max_size=4), st.integers(1, 3000))
@@ -231,7 +232,7 @@ def test_every_image_of_every_fat_binary_is_noted(
         [part for images in binaries for part in ({"binary": images}, {"text": "between"})]
     )
     file = io.BytesIO()
-    splitter = device_code.Splitter(file, len(data))
+    splitter = fat_binaries.Splitter(file, len(data))
     for at in range(0, len(data), size):
         splitter.feed(data[at : at + size])
     splitter.close()

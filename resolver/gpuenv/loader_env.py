@@ -100,7 +100,7 @@ def libraries(prefix: str) -> dict[str, str]:
     Extension modules are left out.
     """
     paths: dict[str, str] = {}
-    for site in _sites(prefix):
+    for site in sites(prefix):
         for info in _names(site):
             if not info.endswith(".dist-info"):
                 continue
@@ -132,7 +132,8 @@ def recorded(record: bytes) -> Iterator[str]:
         place = record.find(b".so", place + 3)
 
 
-def _sites(prefix: str) -> Iterator[str]:
+def sites(prefix: str) -> Iterator[str]:
+    """Return the folders in which the packages of an environment may be."""
     for lib in ("lib", "lib64", "local/lib"):
         for name in _names(os.path.join(prefix, lib)):
             if name.startswith("python3"):

@@ -489,7 +489,8 @@ class Check(Value):
     (path), foreign (path), symbol (file), crashed, none (no libcudnn at all), version (what loads).
     Of files and owners: twice (distribution), two-owners (path), no-record (distribution), glibc
     (distribution, version). Of a device: result (call, number), status (cuda or cudnn, name),
-    no-driver, memory.
+    no-driver, memory. Of device code: no-code (path, the compute capabilities that it has),
+    rebuild (distribution or path, what to do).
     """
 
     name: str

@@ -11,6 +11,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     projects       the profiles of a pyproject.toml and their locks
     hosts          detected and described hosts
     data           the compatibility data, loaded once
+    files          the device code of files
 
 A function imports the stages that it calls: importing gpuenv stays light, and a solve for wheels
 imports nothing of conda.
@@ -41,6 +42,7 @@ from .explanations import (
     read_own_lock,
     split_frameworks,
 )
+from .files import scan_files
 from .hosts import (
     apply_conda_overrides,
     describe,
@@ -97,6 +99,7 @@ __all__ = [
     "read_project",
     "reasons_against",
     "require_gpu",
+    "scan_files",
     "solve",
     "split_frameworks",
     "sync",

@@ -257,6 +257,7 @@ def _checks(
     only: Sequence[str],
     verbose: bool,
 ) -> tuple[Check, ...]:
+    from ..binaries.served import judge
     from ..verify import environment
 
     _require_frameworks(only)
@@ -272,6 +273,7 @@ def _checks(
         timeout=timeout,
         verbose=verbose,
         against=lambda pins: reasons_against(pins, host),
+        judge=lambda files: judge(files, host, compatibility_data()),
     )
 
 

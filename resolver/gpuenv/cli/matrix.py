@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from .. import api
+from ..render import code_files
 from ..render import matrix as render
+from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 
@@ -31,6 +34,14 @@ def add_arguments(parser: Parser) -> None:
     _add_platform_flag(show)
     add_common_flags(show)
 
+    text = "show the device code of a file, a wheel or an environment, and what cannot run here"
+    scan = commands.add_parser("scan", help=text, description=text)
+    scan.add_argument(
+        "path", metavar="PATH", help="a library, a cubin, a fat binary, a wheel or a folder"
+    )
+    add_host_flags(scan)
+    add_common_flags(scan)
+
     text = "check that the data is consistent, and show how much is known"
     check = commands.add_parser("check", help=text, description=text)
     add_common_flags(check)
@@ -44,11 +55,13 @@ def _add_platform_flag(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run `gpuenv matrix list`, `show` or `check`. Return 1 if the check fails."""
+    """Run a command of `gpuenv matrix`. Return 1 if a check fails or code is missing."""
     if arguments.matrix_command == "list":
         return _list(arguments)
     if arguments.matrix_command == "show":
         return _show(arguments)
+    if arguments.matrix_command == "scan":
+        return _scan(arguments)
     return _check(arguments)
 
 
@@ -81,6 +94,20 @@ def _show(arguments: Namespace) -> int:
     else:
         print_lines(render.entry_lines(entry, platform))
     return 0
+
+
+def _scan(arguments: Namespace) -> int:
+    host = read_host_flags(arguments, need_gpu=False)
+    scan = api.scan_files(arguments.path, host, progress=_print_progress)
+    if arguments.json:
+        print_json(code_files.scan_json(scan, host))
+    else:
+        print_lines(code_files.scan_lines(scan, host))
+    return 1 if any(one.fails for one in scan.files) else 0
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _check(arguments: Namespace) -> int:

@@ -193,6 +193,8 @@ class CompatibilityData:
         for cuda, targets in tables["compilers"].items():
             self.compilers[parse_pair(cuda)] = tuple(targets)
         self.toolkits: Mapping[str, Mapping[str, str]] = tables["toolkits"]
+        # The first toolkit that writes each version of the PTX language.
+        self.ptx_toolkits: Mapping[str, str] = tables["ptx_toolkits"]
         self._gpus: Mapping[str, Sequence[int]] = tables["gpus"]
         self._gpu_platforms: Mapping[str, str] = tables["gpu_platforms"]
         self._gpu_names = tuple(tables["gpu_names"])

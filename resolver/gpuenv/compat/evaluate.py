@@ -7,6 +7,7 @@ release on
   nodes of the resolver's graph.
 - `environment_findings`, `environment_reasons`: a whole environment on a host, from its parts
   (compat.parts). Locks, installed environments, conda closures and the doctor ask these.
+- `code_reasons`, `serves`: device code that was read from a file, on a host.
 - `needs_of_gpus`: what a plan needs of a host.
 """
 
@@ -148,6 +149,11 @@ def device_tier(code: Code, host: Host) -> int:
 def serves(code: Code, capability: tuple[int, int]) -> bool:
     """R2 without a driver: whether the code may run on a device; unknown code may."""
     return rules.serves(code, capability, None) is not None
+
+
+def code_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...]:
+    """R2 and R6 for the device code of a file. Codes: those of `rules.device_reasons`."""
+    return rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
 
 
 def is_doubt(reason: Reason) -> bool:

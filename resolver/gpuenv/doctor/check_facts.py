@@ -27,7 +27,7 @@ _TEST_OF_CHECK = {
     ("glibc", ""): "libc",
 }
 # Checks that state facts although their status is unknown.
-_STATED_WHEN_UNKNOWN = ("device", "cudnn")
+_STATED_WHEN_UNKNOWN = ("device", "cudnn", "device code")
 _TESTS_OF_CONTEXT = ("libcuda", "cuinit", "context", "fabric", "driver-versions")
 _TESTS_OF_CONVOLUTION = ("float32-convolution", "other-stream", "one-folder")
 # Tests that also fail if a variable or another package replaces the environment's libraries.
@@ -154,6 +154,8 @@ def _facts_of_check(check: Check, library_marks: Sequence[Mark]) -> Iterator[Fac
         yield from _file_facts(check)
     elif check.name == "device":
         yield from _context_facts(check)
+    elif check.name == "device code":
+        yield from _device_code_facts(check)
     elif check.name == "cudnn handle":
         yield from _status_facts(check)
         yield from _test_facts(check, [("fresh-process", check.status)])
@@ -237,6 +239,20 @@ def _closure_test(code: str, library: str) -> str | None:
         "broken": "environment",
     }
     return tests.get(code)
+
+
+def _device_code_facts(check: Check) -> Iterator[Fact]:
+    """Yield what files without code for a device have.
+
+    A file that its distribution may not need is no fault by itself: it explains one of the log.
+    """
+    name = check.subject.partition(" ")[0]
+    for code, _, capabilities in check.marks[:1]:
+        if code == "no-code" and capabilities:
+            yield fact("architectures", name, capabilities, _where(check), check.evidence)
+    if check.status == "fail":
+        yield fact("architecture-missing", name, check.evidence, _where(check), check.evidence)
+        yield from _test_facts(check, [("architecture", "fail")])
 
 
 def _file_facts(check: Check) -> Iterator[Fact]:

@@ -147,13 +147,16 @@ def examine(
     )
     diagnosis = diagnose(log_facts, facts)
     installed = environment.installed
+    remedy = None
+    if not _is_of_files(facts):
+        remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
     return Examination(
         diagnosis=diagnosis,
         host=host,
         target=None if installed is None else target,
         checks=environment.checks,
         test_results=environment.test_results,
-        remedy=_remedy(diagnosis, installed, host, target, flags=flags, stages=stages),
+        remedy=remedy,
         shadows=_shadows(os.environ, installed) if is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
@@ -300,6 +303,16 @@ def _facts_of_environment(
             where = f"host: check {check.name} import"
             facts += [fact.replace(where=where) for fact in read_log([check.evidence])]
     return facts
+
+
+def _is_of_files(facts: Iterable[Fact]) -> bool:
+    """Return whether files lack code for a device in an environment whose releases have it.
+
+    A new solve gives the same releases.
+    """
+    tests = [fact for fact in facts if fact.kind == "test" and fact.subject == "architecture"]
+    results = {fact.value for fact in tests}
+    return results >= {"pass", "fail"}
 
 
 def _shadows(

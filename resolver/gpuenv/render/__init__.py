@@ -8,6 +8,7 @@ Each module serves one command or one kind of value, and offers `..._lines` (tex
 - refusals: why there is no solution, and which changes help
 - locks: locks of a project's profiles, and what speaks against a lock on a host
 - matrix: tables of the compatibility data (`gpuenv matrix`)
+- code_files: files with device code (`gpuenv matrix scan`)
 - doctor: verdicts, evidence and fixes (`gpuenv doctor`)
 - pip: changes to an installed environment (`gpuenv pip install`)
 - run: changed loader variables (`gpuenv run`)

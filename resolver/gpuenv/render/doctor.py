@@ -23,6 +23,7 @@ SHOWN = 6  # lines of evidence, and further causes
 CHANGES_SHOWN = 2
 SHADOWS_SHOWN = 3
 LOADER_CAUSES = frozenset({"lib_shadowing", "compat_libcuda_misuse", "cudnn_sublibs_mixed"})
+BUILD_CAUSES = frozenset({"gpu_too_new_for_build", "gpu_too_old_for_build"})
 CONFIDENCE = {
     "proved": "proved",
     "likely": "likely, not proved",
@@ -253,6 +254,8 @@ def fix_text(
     remedy = examination.remedy
     if first and remedy is not None:
         parts.append(_remedy_text(remedy, examination))
+    if verdict.cause in BUILD_CAUSES:
+        parts += _rebuild_texts(examination)
     if verdict.cause in LOADER_CAUSES and examination.shadows:
         parts.append(_loader_text(examination))
     if not parts or verdict.cause == "driver_too_old":
@@ -279,6 +282,16 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
     shown = remedy.changes[:CHANGES_SHOWN]
     changes = "; ".join(f"{change} gives {gives}" for change, gives in shown)
     return f"No environment for {frameworks} fits {host}. What helps: {changes}."
+
+
+def _rebuild_texts(examination: Examination) -> list[str]:
+    """Return what to do about each file that has no code for a device."""
+    texts = []
+    for check in examination.checks:
+        for code, owner, hint in check.marks:
+            if code == "rebuild":
+                texts.append(f"{owner}: {hint}, or install a build of it for this GPU.")
+    return texts
 
 
 def _loader_text(examination: Examination) -> str:

@@ -19,6 +19,7 @@ from ..loader_env import interpreter
 from ..model import Check, Gpu, Host, Lock, Value
 from ..probes.answers import CudnnAnswer, SurveyAnswer
 from . import cudnn_log, devices, installed, loader
+from .device_code import Judge, device_code_checks
 from .devices import Logged
 from .frameworks import expected_cudnn, framework_checks
 from .linkage import closure_check
@@ -82,6 +83,7 @@ def verify(
     verbose: bool = False,
     probes: str = PROBES,
     against: Against | None = None,
+    judge: Judge | None = None,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
 
@@ -97,6 +99,7 @@ def verify(
         probes: the folder of the probes.
         against: returns what the compatibility rules say against (name, version) pairs; None skips
         the rules.
+        judge: applies the rules to files with device code; None skips this.
 
     Raises:
         InputError: there is no interpreter at `target`.
@@ -124,7 +127,7 @@ def verify(
         origins=loader.Origins(variables),
     )
     checks = installed.survey_checks(lock, survey)
-    threads = 3 + len(about.gpus) + len(about.frameworks)
+    threads = 4 + len(about.gpus) + len(about.frameworks)
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
     with ThreadPoolExecutor(threads) as pool, children:
@@ -133,11 +136,16 @@ def verify(
             run_probe = _in_turn(children.run)
         running = _start(about, pool, run_probe)
         closure = pool.submit(closure_check, survey, modules, about.origins, deadline)
+        code = None
+        if judge is not None:
+            code = pool.submit(device_code_checks, target, survey, host, judge, deadline)
         if against is not None:
             names = [name for name, _, _ in frameworks]
             checks += suitability_checks(lock, survey, host, against, names)
         checks += installed.file_checks(survey, running.files.result())
         checks.append(closure.result())
+        if code is not None:
+            checks += code.result()
         checks += _collect(about, running)
     return tuple(checks)
 

@@ -22,10 +22,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..binaries import elf
 from ..loader_env import is_driver_library
 from ..model import Check, Mark
 from ..probes.answers import SurveyAnswer
-from . import elf
 from .installed import SHOWN, first_texts
 from .loader import Origins
 

@@ -10,11 +10,11 @@ import re
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from ..binaries import elf
 from ..loader_env import is_driver_library, path_entries, preload_entries, same_file
 from ..model import Check, Mark, Value
 from ..probes._common import cudnn_release
 from ..probes.answers import CudnnAnswer
-from . import elf
 from .cudnn_log import log_text
 from .runner import Outcome
 

@@ -1,4 +1,4 @@
-"""Read from the file of a shared library which libraries it needs. Nothing is loaded.
+"""Read what the headers of an ELF file say: the libraries that it needs, and its sections.
 
 Format: the ELF specification (System V ABI, chapters 4 and 5), 64-bit, little-endian. No file is
 mapped into memory: a file that is truncated while it is read, or that is on a broken disk, gives an
@@ -22,6 +22,7 @@ TABLE = 64 << 20  # no dynamic section or string table is larger than this
 _NEEDED, _STRTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 5, 10, 14, 15, 29
 _SHARED = 3  # type of the file: ET_DYN
 _LOAD, _DYNAMIC = 1, 2  # program headers
+_NO_BITS = 8  # type of a section without content: SHT_NOBITS
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4  # flags of a section
 _FILE_NAME = re.compile(rb"\x00(lib[A-Za-z0-9_+.-]{1,100}\.so(?:\.[0-9]+)*)\x00")
 
@@ -71,12 +72,7 @@ def read(path: str, *, names: bool, deadline: float = float("inf")) -> Library:
 def _read(file: int, path: str, names: bool, deadline: float) -> Library:
     size = os.fstat(file).st_size
     head = os.pread(file, 64, 0)
-    if len(head) < 64 or head[:4] != b"\x7fELF":
-        if size == 0:
-            raise NotElfError("it is empty")
-        raise NotElfError("it is no ELF file")
-    if head[4:6] != b"\x02\x01":
-        raise NotElfError("it is no 64-bit little-endian ELF file")
+    _check_head(head, size)
     file_type, phoff, shoff = struct.unpack_from("<H14x2Q", head, 16)
     phsize, phnum, shsize, shnum, shstr = struct.unpack_from("<5H", head, 54)
     if file_type != _SHARED:
@@ -100,6 +96,57 @@ def _read(file: int, path: str, names: bool, deadline: float) -> Library:
         names=tuple(sorted(set(texts or ()))),
         whole=texts is not None,
     )
+
+
+class Section(Value):
+    """A section with content: where it is in the file."""
+
+    name: str
+    flags: int
+    offset: int
+    length: int
+
+
+class File(Value):
+    """An ELF file of any kind and machine: its sections, and what its header says of it."""
+
+    machine: int
+    abi: int
+    flags: int
+    sections: tuple[Section, ...]
+
+
+def read_sections(file: int) -> File:
+    """Read the header and the section table of an open file.
+
+    Raises:
+        NotElfError: the file is no 64-bit ELF file, or its section table is cut short.
+        OSError: the file cannot be read.
+    """
+    head, size = os.pread(file, 64, 0), os.fstat(file).st_size
+    _check_head(head, size)
+    (machine,) = struct.unpack_from("<H", head, 18)
+    flags, _, _, _, shsize, shnum, shstr = struct.unpack_from("<I6H", head, 48)
+    (shoff,) = struct.unpack_from("<Q", head, 40)
+    end = shoff + shsize * shnum
+    if end > size:
+        raise NotElfError(f"it is cut short: {size} bytes, and its section table ends at {end}")
+    table = _SectionTable(offset=shoff, row_size=shsize, count=shnum, names=shstr)
+    try:
+        sections = _sections(file, table)
+    except (struct.error, OverflowError):
+        raise NotElfError("its section table is damaged") from None
+    return File(machine=machine, abi=head[7], flags=flags, sections=tuple(sections))
+
+
+def _check_head(head: bytes, size: int) -> None:
+    """Raise NotElfError if the first bytes of a file are not those of a 64-bit ELF file."""
+    if len(head) < 64 or head[:4] != b"\x7fELF":
+        if size == 0:
+            raise NotElfError("it is empty")
+        raise NotElfError("it is no ELF file")
+    if head[4:6] != b"\x02\x01":
+        raise NotElfError("it is no 64-bit little-endian ELF file")
 
 
 class _SectionTable(Value):
@@ -186,6 +233,15 @@ def _read_only_sections(file: int, table: _SectionTable) -> list[tuple[int, int]
     Not .lrodata: it has large objects only (x86-64 psABI, medium code model), such as weights of
     heuristics.
     """
+    found = []
+    for section in _sections(file, table):
+        is_data = section.flags & _ALLOC and not section.flags & (_WRITE | _EXECUTE)
+        if section.name.startswith(".rodata") and is_data:
+            found.append((section.offset, section.length))
+    return found
+
+
+def _sections(file: int, table: _SectionTable) -> list[Section]:
     headers = os.pread(file, min(table.row_size * table.count, TABLE), table.offset)
     places = range(0, len(headers) - 63, max(table.row_size, 64))
     rows = [struct.unpack_from("<IIQQQQ", headers, place) for place in places]
@@ -194,11 +250,10 @@ def _read_only_sections(file: int, table: _SectionTable) -> list[tuple[int, int]
     _, _, _, _, names_start, names_length = rows[table.names]
     strings = os.pread(file, min(names_length, TABLE), names_start)
     sections = []
-    for name, _, flags, _, start, length in rows:
-        title = strings[name : strings.find(b"\0", name)]
-        is_data = flags & _ALLOC and not flags & (_WRITE | _EXECUTE)
-        if title.startswith(b".rodata") and is_data:
-            sections.append((start, length))
+    for name, kind, flags, _, start, length in rows:
+        title = strings[name : strings.find(b"\0", name)].decode(errors="replace")
+        if kind != _NO_BITS:
+            sections.append(Section(name=title, flags=flags, offset=start, length=length))
     return sections
 
 

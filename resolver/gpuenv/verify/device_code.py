@@ -1,0 +1,106 @@
+"""Check that every library, cubin and fat binary has code for every device. Reads, loads nothing.
+
+The compatibility rules judge known releases. This check reads the files, so that it also finds what
+no table knows: an extension that was built here, a cubin, a wheel of another source.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from ..binaries.environment import CodeFile, scan_environment
+from ..binaries.served import JudgedFile, rebuild_hint
+from ..compat.architectures import parse_target, show_code
+from ..model import Check, Code, Host, Mark, show_pair
+from ..probes.answers import SurveyAnswer
+from .installed import first_items
+
+NAME = "device code"
+Judge = Callable[[Iterable[CodeFile]], Sequence[JudgedFile]]
+
+
+def device_code_checks(
+    target: str, survey: SurveyAnswer, host: Host, judge: Judge, deadline: float
+) -> list[Check]:
+    """Return a check for each distribution with a file that cannot run on a device of the host.
+
+    Args:
+        target: the folder of the environment, or its interpreter.
+        survey: what is installed.
+        host: without a GPU there is nothing to check.
+        judge: applies the rules to files.
+        deadline: time.monotonic when reading stops.
+    """
+    if not host.gpus:
+        return []
+    begin = time.monotonic()
+    folders = sorted({str(row["folder"]) for row in survey["distributions"]})
+    contents = scan_environment(target, more=folders, deadline=deadline)
+    judged = judge(contents.files)
+    checks = [
+        _owner_check(owner, files, host) for owner, files in _by_owner(judged).items()
+    ]
+    if not contents.complete:
+        evidence = f"only {contents.read} files were read in time"
+        checks.append(Check(name=NAME, subject="", status="unknown", evidence=evidence))
+    elif not checks:
+        checks.append(Check(name=NAME, subject="", status="pass", evidence=_summary(judged, host)))
+    seconds = round(time.monotonic() - begin, 3)
+    return [checks[0].replace(seconds=seconds), *checks[1:]]
+
+
+def _by_owner(judged: Iterable[JudgedFile]) -> dict[str, list[JudgedFile]]:
+    """Return the files that fail or may fail, by their distribution or their path."""
+    groups: dict[str, list[JudgedFile]] = {}
+    for one in judged:
+        is_nvidia = one.file.owner.startswith("nvidia-")
+        if one.file.fault or (one.reasons and not is_nvidia):
+            groups.setdefault(one.file.owner or one.file.path, []).append(one)
+    return dict(sorted(groups.items()))
+
+
+def _owner_check(owner: str, files: Sequence[JudgedFile], host: Host) -> Check:
+    failing = [one for one in files if one.fails]
+    broken = [one for one in files if one.file.fault]
+    if broken:
+        evidence = f"{broken[0].file.path}: {broken[0].file.fault}"
+        return Check(name=NAME, subject=owner, status="unknown", evidence=evidence)
+    shown = failing or files
+    first = shown[0]
+    names = first_items([one.file.path for one in shown])
+    evidence = f"{names}: has {show_code(first.code)}; needs {first.reasons[0].need}"
+    if failing:
+        hint = rebuild_hint(first.file.path, first.code, host)
+        return Check(
+            name=NAME,
+            subject=owner,
+            status="fail",
+            evidence=f"{evidence}: {hint}",
+            marks=(*_marks(failing), ("rebuild", owner, hint)),
+        )
+    if first.optional:
+        evidence += f" ({first.optional})"
+    return Check(
+        name=NAME, subject=owner, status="unknown", evidence=evidence, marks=_marks(shown)
+    )
+
+
+def _marks(files: Iterable[JudgedFile]) -> tuple[Mark, ...]:
+    return tuple(("no-code", one.file.path, " ".join(_capabilities(one.code))) for one in files)
+
+
+def _capabilities(code: Code) -> list[str]:
+    """Return the compute capabilities of the SASS targets: 8.0 for sm_80."""
+    return [show_pair(parse_target(target)[0]) for target in code.sass or ()]
+
+
+def _summary(judged: Sequence[JudgedFile], host: Host) -> str:
+    gpus = ", ".join(sorted({gpu.name for gpu in host.gpus}))
+    text = f"{len(judged)} files with device code run on {gpus}"
+    without = [os.path.basename(one.file.path) for one in judged if one.reasons]
+    if without:
+        text = f"{len(judged) - len(without)} files with device code run on {gpus}"
+        text += f"; libraries of NVIDIA without code for it: {first_items(without)}"
+    return text

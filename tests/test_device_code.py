@@ -1,0 +1,308 @@
+"""The device code of files, wheels and environments: `matrix scan`, and what verify and doctor say of it."""
+
+import io
+import json
+import os
+import struct
+import sys
+import time
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from fatbin_maker import binary, library
+from gpuenv.binaries import environment
+from gpuenv.binaries.device_code import read_file, read_stream
+from gpuenv.binaries.fat_binaries import DamagedFileError
+from gpuenv.cli import main
+from gpuenv.model import Check
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.uname().machine != "x86_64", reason="gcc for x86_64"
+)
+SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+# As ptxas 12.9 (ABI 7 and 8) and 13.0 (ABI 8, attribute 9 of .nv.compat) write the header.
+CUBINS = {
+    "90": (51, 7, 0x5A055A, b""),
+    "90a": (51, 7, 0x5A0D5A, b""),
+    "103a": (65, 8, 0x600670A, b""),
+    "100": (65, 8, 0x6006402, bytes.fromhex("020900000202010004 0b0800 0900000000000000")),
+    "120a": (65, 8, 0x6007802, bytes.fromhex("040b0800 0209010000000000 02090100")),
+}
+
+
+def cubin(target: str) -> bytes:
+    """Return an ELF file with the header of a cubin and, if there is one, its section .nv.compat."""
+    abi, version, flags, compat = CUBINS[target]
+    names = b"\0.shstrtab\0.nv.compat\0"
+    sections = [
+        (0, 0, 0, 0),
+        (1, 3, 64, len(names)),
+        (11, 0x70000086, 64 + len(names), len(compat)),
+    ]
+    ident = b"\x7fELF" + bytes([2, 1, 1, abi, version]) + bytes(7)
+    start = 64 + len(names) + len(compat)
+    head = ident + struct.pack("<HHIQQQI6H", 2, 190, 1, 0, 0, start, flags, 64, 0, 0, 64, 3, 1)
+    rows = [
+        struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, 0, 0, 1, 0)
+        for name, kind, offset, size in sections
+    ]
+    return head + names + compat + b"".join(rows)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Libraries by the targets of their device code."""
+    folder = tmp_path_factory.mktemp("made")
+    images: dict[str, list[dict[str, Any]]] = {
+        "80": [{"sass": "80", "size": 300_000}],
+        "80 90": [{"sass": "80"}, {"sass": "90"}],
+        "75 ptx": [{"sass": "75"}, {"ptx": "80", "language": "7.4"}],
+    }
+    sections = {name: {".nv_fatbin": binary(several)} for name, several in images.items()}
+    return {
+        "none": library(folder / "none.so", {".rodata": b"x"}),
+        **{
+            name: library(folder / f"{number}.so", made)
+            for number, (name, made) in enumerate(sections.items())
+        },
+    }
+
+
+def put(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    status = main([str(argument) for argument in arguments])
+    return status, capsys.readouterr().out
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", CUBINS)
+def test_a_cubin_names_its_target(target: str, tmp_path: Path) -> None:
+    data = cubin(target)
+    found = read_file(str(put(tmp_path / "k.cubin", data)))
+    assert found is not None and found.sass == ((target, 1),) and not found.ptx
+    assert read_stream([data], len(data)) == found
+
+
+@pytest.mark.parametrize("name", ["80", "80 90", "75 ptx", "none"])
+def test_a_file_and_a_stream_say_the_same(
+    name: str, made: dict[str, bytes], tmp_path: Path
+) -> None:
+    data = made[name]
+    found = read_file(str(put(tmp_path / "x.so", data)))
+    chunks = [data[at : at + 7000] for at in range(0, len(data), 7000)]
+    assert read_stream(chunks, len(data)) == found
+    assert found is not None
+    expect = [target for target in name.split() if target.isdigit()]
+    assert [target for target, _ in found.sass] == expect
+
+
+def test_a_fat_binary_and_ptx_are_files_of_their_own(tmp_path: Path) -> None:
+    images = binary([{"sass": "90a"}, {"ptx": "90", "language": "8.0"}])
+    found = read_file(str(put(tmp_path / "x.fatbin", images)))
+    assert found is not None
+    assert (found.sass, found.ptx) == ((("90a", 1),), (("90", "8.0", 1),))
+    text = b"// made\n.version 8.5\n.target sm_90a, debug\n.address_size 64\n"
+    found = read_file(str(put(tmp_path / "x.ptx", text)))
+    assert found is not None and found.ptx == (("90a", "8.5", 1),)
+    assert read_file(str(put(tmp_path / "x.txt", b"a text"))) is None
+
+
+def test_a_library_that_is_cut_short_is_damaged(made: dict[str, bytes], tmp_path: Path) -> None:
+    path = put(tmp_path / "x.so", made["80"][:5000])
+    with pytest.raises(DamagedFileError):
+        read_file(str(path))
+
+
+# ---- matrix scan ---------------------------------------------------------------------------------
+
+
+def test_scan_marks_what_cannot_run(
+    made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(tmp_path / "spam.so", made["80"])
+    host = ("--gpu", "H200", "--driver", "580.65.06")
+    status, out = run(capsys, "matrix", "scan", path, *host)
+    assert status == 1 and f"{path} cannot run: rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in out
+    status, out = run(capsys, "matrix", "scan", path, "--gpu", "RTX 3090", *host[2:])
+    assert status == 0 and "runs" in out and "cannot run" not in out
+    two = ("--gpu", "RTX 3090", "--gpu", "B200", "--gpu", "H200")
+    status, out = run(capsys, "matrix", "scan", path, *two, *host[2:])
+    assert status == 1 and "TORCH_CUDA_ARCH_LIST=9.0;10.0" in out
+
+
+def test_ptx_serves_if_the_driver_is_new_enough(
+    made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(tmp_path / "spam.so", made["75 ptx"])  # its PTX is of CUDA 11.4
+    for driver, status in (("580.65.06", 0), ("525.60.13", 0)):
+        assert run(capsys, "matrix", "scan", path, "--gpu", "H100", "--driver", driver)[0] == status
+    new = binary([{"sass": "75"}, {"ptx": "80", "language": "9.0"}])
+    new_path = put(tmp_path / "new.fatbin", new)
+    status, out = run(capsys, "matrix", "scan", new_path, "--gpu", "A100", "--driver", "550.54.14")
+    assert status == 1 and "cannot run" in out
+
+
+def test_scan_of_a_cubin_names_the_option_of_nvcc(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = put(tmp_path / "kernel.cubin", cubin("90a"))
+    status, out = run(capsys, "matrix", "scan", path, "--gpu", "B200", "--driver", "580", "--json")
+    (found,) = json.loads(out)["files"]
+    assert status == 1
+    assert (found["sass"], found["runs"], found["fails"]) == (["90a"], False, True)
+    assert found["rebuild"] == "rebuild it with nvcc -arch=sm_100"
+
+
+def test_scan_of_a_wheel_reads_its_members(
+    made: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in (("spam/_C.so", made["80"]), ("spam/_D.so", made["80 90"])):
+            archive.writestr(name, data)
+        archive.writestr("spam/none.so", made["none"])
+    path = put(tmp_path / "spam-1.0-cp312-cp312-linux_x86_64.whl", buffer.getvalue())
+    status, out = run(capsys, "matrix", "scan", path, "--gpu", "H100", "--driver", "580", "--json")
+    document = json.loads(out)
+    assert status == 0 and (document["kind"], document["read"]) == ("wheel", 3)
+    first, second = document["files"]
+    assert (first["file"], first["distribution"], first["runs"]) == ("spam/_C.so", "spam 1.0", False)
+    assert first["optional"] == "other files of its distribution run"
+    assert second["runs"] is True
+    path.write_bytes(buffer.getvalue()[:-40])
+    assert run(capsys, "matrix", "scan", path, "--gpu", "H100")[0] == 2
+
+
+@pytest.mark.parametrize("name", ["gone.so", "text.so"])
+def test_what_cannot_be_scanned_is_bad_input(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(tmp_path / "text.so", b"INPUT(libx.so.1)")
+    assert run(capsys, "matrix", "scan", tmp_path / name, "--gpu", "H100")[0] == 2
+
+
+# ---- environments --------------------------------------------------------------------------------
+
+
+def distribution(site: Path, name: str, files: dict[str, bytes], **texts: str) -> None:
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    for path, data in files.items():
+        put(site / path, data)
+    put(info / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode())
+    for file, text in texts.items():
+        put(info / file.replace("_json", ".json"), text.encode())
+    put(info / "RECORD", "".join(f"{path},,\n" for path in files).encode())
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory, made: dict[str, bytes]) -> Iterator[Path]:
+    """An environment with extensions, a cubin, an editable project and libraries of NVIDIA."""
+    folder = tmp_path_factory.mktemp("env")
+    target, project = folder / "env", folder / "project"
+    venv.create(target, symlinks=True)
+    site = target / SITE
+    distribution(site, "spam-ext", {"spam/_C.so": made["80"]})
+    distribution(site, "eggs", {"eggs/_old.so": made["80"], "eggs/_new.so": made["80 90"]})
+    distribution(site, "nvidia-ham", {"nvidia/ham/lib/libham.so.1": made["80"]})
+    distribution(site, "fine", {"fine/_C.so": made["80 90"], "fine/tests/old.so": made["80"]})
+    put(project / "toy/_C.so", made["80"])
+    put(project / "build/lib/_C.so", made["80"])
+    direct = json.dumps({"url": f"file://{project}", "dir_info": {"editable": True}})
+    distribution(site, "toy", {}, direct_url_json=direct)
+    put(site / "kernels/scale.cubin", cubin("90a").replace(b"\x5a\x0d\x5a", b"\x50\x05\x50"))
+    yield target
+
+
+def device_checks(env: Path, gpu: str) -> dict[str, Check]:
+    host = gpuenv.describe(gpus=(gpu,), driver="580.65.06", platform="linux-x86_64")
+    checks = gpuenv.verify(None, str(env), host, device=False)
+    return {check.subject: check for check in checks if check.name == "device code"}
+
+
+def test_verify_names_each_library_that_cannot_run(env: Path) -> None:
+    checks = device_checks(env, "H200")
+    cubin_path = str(env / SITE / "kernels/scale.cubin")
+    assert {subject: check.status for subject, check in checks.items()} == {
+        "spam-ext 1.0": "fail",
+        "toy 1.0": "fail",
+        cubin_path: "fail",
+        "eggs 1.0": "unknown",
+    }
+    spam = checks["spam-ext 1.0"].evidence
+    assert spam.startswith(str(env / SITE / "spam/_C.so")) and "has sm_80;" in spam
+    assert "compute capability 9.0 (H200): rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in spam
+    assert "project/toy/_C.so" in checks["toy 1.0"].evidence
+    assert checks[cubin_path].evidence.endswith("rebuild it with nvcc -arch=sm_90")
+    assert "eggs/_old.so" in checks["eggs 1.0"].evidence
+
+
+def test_verify_passes_where_everything_runs(env: Path) -> None:
+    (check,) = device_checks(env, "A100").values()
+    assert (check.status, check.subject) == ("pass", "")
+    assert check.evidence == "7 files with device code run on A100"
+
+
+def test_doctor_names_the_file_behind_no_kernel_image(
+    env: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+    )
+    log = put(tmp_path / "log", text.encode())
+    host = ("--gpu", "H200", "--driver", "580.65.06", "--target", env)
+    status, out = run(capsys, "doctor", log, *host, "--json")
+    verdict = json.loads(out)["verdicts"][0]
+    assert (status, verdict["cause"]) == (1, "gpu_too_new_for_build")
+    evidence = "\n".join(verdict["evidence"])
+    assert "spam/_C.so" in evidence and "sm_80" in evidence and "9.0" in evidence
+    assert "spam-ext 1.0: rebuild it with TORCH_CUDA_ARCH_LIST=9.0" in verdict["fix"]
+    assert "nvcc -arch=sm_90" in verdict["fix"]
+
+
+def test_doctor_without_a_log_names_it_too(
+    env: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = ("--gpu", "H200", "--driver", "580.65.06", "--target", env)
+    status, out = run(capsys, "doctor", *host, "--json")
+    verdict = json.loads(out)["verdicts"][0]
+    assert (status, verdict["cause"]) == (1, "gpu_too_new_for_build")
+    assert "spam-ext 1.0: rebuild it" in verdict["fix"]
+
+
+def test_a_second_scan_reads_the_cache(
+    env: Path, monkeypatch: pytest.MonkeyPatch, made: dict[str, bytes], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
+    path = put(tmp_path / "site/x.so", made["80"])
+    first = environment.scan_environment(str(tmp_path / "site"))
+    read: list[str] = []
+
+    def counted(name: str) -> object:
+        read.append(name)
+        return read_file(name)
+
+    monkeypatch.setattr(environment, "read_file", counted)
+    assert environment.scan_environment(str(tmp_path / "site")) == first and read == []
+    time.sleep(0.01)
+    path.write_bytes(made["80 90"])
+    changed = environment.scan_environment(str(tmp_path / "site"))
+    assert read == [str(path)] and changed.files[0].images.sass == (("80", 1), ("90", 1))
+
+
+def test_a_scan_ends_at_the_deadline(env: Path) -> None:
+    contents = environment.scan_environment(str(env), deadline=time.monotonic() - 1)
+    assert not contents.complete and contents.files == ()
