@@ -52,8 +52,11 @@ def command_environment(folder: Path, changes: dict[str, str]) -> dict[str, str]
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX", "COLUMNS")
     base = {key: value for key, value in os.environ.items() if key not in dropped}
     root = Path(__file__).parent.parent / "resolver"
+    own = str(Path(sys.executable).parent)  # of a test environment that is active
+    path = [entry for entry in base.get("PATH", "").split(os.pathsep) if entry != own]
     return {
         **base,
+        "PATH": os.pathsep.join(path),
         "PYTHONPATH": str(root),
         "GPUENV_CACHE_DIR": str(folder.parent / "cache"),
         **changes,

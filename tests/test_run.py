@@ -187,6 +187,8 @@ def test_the_command_runs_in_the_environment_with_its_own_status(
 def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_path: Path) -> None:
     command = ["run", "--", "sh", "-c", "echo $VIRTUAL_ENV"]
     assert run(command, tmp_path, VIRTUAL_ENV=str(env_folder)).stdout == f"{env_folder}\n"
+    on_path = f"{env_folder / 'bin'}:{os.environ['PATH']}"
+    assert run(command, tmp_path, PATH=on_path).stdout == f"{env_folder}\n"
     env_folder.rename(tmp_path / ".venv")
     assert run(command, tmp_path).stdout == f"{tmp_path / '.venv'}\n"
 
@@ -194,6 +196,14 @@ def test_the_environment_that_is_meant_without_naming_it(env_folder: Path, tmp_p
 def test_what_follows_the_dashes_is_the_commands(env_folder: Path, tmp_path: Path) -> None:
     done = run(["run", "--target", "env", "--", "echo", "--", "--json", "-x"], tmp_path)
     assert (done.returncode, done.stdout) == (0, "-- --json -x\n")
+
+
+def test_the_flags_end_at_the_command(env_folder: Path, tmp_path: Path) -> None:
+    done = run(["run", "--target", "env", "echo", "--", "--json", "--target", "x"], tmp_path)
+    assert (done.returncode, done.stdout) == (0, "-- --json --target x\n")
+    (tmp_path / "x.py").write_text("import sys; print(sys.prefix, sys.argv[1:])")
+    done = run(["run", "--target", "env", "python", "x.py", "--flag"], tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{env_folder} ['--flag']\n")
 
 
 def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path: Path) -> None:
@@ -207,9 +217,9 @@ def test_signals_reach_the_command_as_they_reach_any(env_folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["run"], 2, "no command after --"),
-        (["run", "--target", "env", "--"], 2, "no command after --"),
-        (["run", "--target", "env", "python"], 2, "no command after --"),
+        (["run"], 2, "no command to run"),
+        (["run", "--target", "env", "--"], 2, "no command to run"),
+        (["run", "--targte", "env", "python"], 2, "--targte"),
         (["run", "--", "true"], 2, "--target"),
         (["run", "--target", "nowhere", "--", "true"], 2, "nowhere"),
         (["run", "--target", "empty", "--", "true"], 2, "no interpreter"),

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from .errors import InputError
 from .model import Value
-from .prefix import interpreter_of
+from .prefix import environment_on_path, interpreter_of, is_venv
 
 # A folder with one of these leads to the driver: its entry must stay, unless the loader searches
 # the folder anyway.
@@ -83,12 +83,12 @@ def interpreter(target: str) -> str:
 def active_environment(env: Mapping[str, str]) -> str | None:
     """Return the folder of the default environment; None if there is none.
 
-    It is the active environment, else ./.venv.
+    It is the active environment, else that of the python on PATH, else ./.venv.
     """
-    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX")
+    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX") or environment_on_path(env)
     if active:
         return active
-    return ".venv" if os.path.isfile(os.path.join(".venv", "pyvenv.cfg")) else None
+    return ".venv" if is_venv(".venv") else None
 
 
 # ---- what an environment owns -------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from .errors import InputError
 
@@ -27,6 +28,29 @@ def interpreter_of(prefix: str) -> str:
     return path
 
 
+def is_venv(prefix: str) -> bool:
+    """Return whether a folder is a virtual environment."""
+    return os.path.isfile(os.path.join(prefix, "pyvenv.cfg"))
+
+
 def is_conda(prefix: str) -> bool:
     """Return whether a folder is a conda environment."""
     return os.path.isdir(os.path.join(prefix, "conda-meta"))
+
+
+def environment_on_path(env: Mapping[str, str]) -> str | None:
+    """Return the virtual or conda environment of the first python on PATH.
+
+    None if there is no python, or if it belongs to no environment, as /usr/bin/python.
+    """
+    import shutil  # most solves do not need it
+
+    executable = shutil.which("python", path=env.get("PATH"))
+    if executable is None:
+        return None
+    folder = os.path.dirname(os.path.abspath(executable))
+    # POSIX and Windows keep the interpreter in a folder of the prefix; conda on Windows does not.
+    for prefix in (os.path.dirname(folder), folder):
+        if is_venv(prefix) or is_conda(prefix):
+            return prefix
+    return None

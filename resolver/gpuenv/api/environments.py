@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..prefix import is_venv
 from .backend import Approve, Backend, Progress
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -119,6 +120,35 @@ def check_target(
 ) -> None:
     """Raise InputError if `sync` could not install the lock into the target. Nothing is written."""
     _backend(conda=lock.conda).check_target(lock, target, python=python, installer=installer)
+
+
+def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None:
+    """Return the interpreter for a new environment; uv downloads it if there is none here.
+
+    Args:
+        lock: the lock, whose Python it must be.
+        target: the folder of the environment.
+        python: the version or the interpreter that the user wants.
+
+    Returns:
+        The interpreter; `python` if it is one, or if nothing has to be found.
+
+    Raises:
+        InputError: uv is not installed.
+        InstallError: uv cannot download it.
+    """
+    from ..install import interpreters, wheels
+
+    release = interpreters.required_release(lock)
+    if lock.conda or release is None or is_venv(target):
+        return python
+    if python is not None and not interpreters.is_version(python):
+        return python
+    uv = wheels.find_uv()
+    try:
+        return interpreters.find_base_interpreter(lock, python, uv)
+    except InputError:
+        return interpreters.download(interpreters.version_text(release), uv)
 
 
 def sync(
@@ -276,7 +306,7 @@ def active_environment() -> str | None:
 def active_conda_prefix(env: Mapping[str, str]) -> str | None:
     """Return the folder of the active conda environment; None if a venv is active in it."""
     venv, prefix = env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX")
-    if venv and os.path.isfile(os.path.join(venv, "pyvenv.cfg")):
+    if venv and is_venv(venv):
         return None
     if prefix and os.path.isdir(os.path.join(prefix, "conda-meta")):
         return prefix

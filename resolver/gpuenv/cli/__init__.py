@@ -84,18 +84,13 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     """Parse the arguments. `run` of the result is the function of the command.
 
     `unknown` has the arguments that the command does not know, for commands that report these
-    themselves. `command_line` has what comes after the first `--` of `gpuenv run`; argparse would
-    remove a second `--` from it.
+    themselves.
     """
-    known, command_line = list(argv), list[str]()
-    if known[:1] == ["run"] and "--" in known:
-        at = known.index("--")
-        known, command_line = known[:at], known[at + 1 :]
-    parser = _parser(known[0] if known else "")
-    arguments, unknown = parser.parse_known_args(known)
+    parser = _parser(argv[0] if argv else "")
+    arguments, unknown = parser.parse_known_args(argv)
     if unknown and not arguments.reports_unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    arguments.unknown, arguments.command_line = unknown, command_line
+    arguments.unknown = unknown
     return arguments
 
 

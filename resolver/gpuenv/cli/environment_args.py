@@ -35,6 +35,11 @@ def add_install_flags(parser: ArgumentParser) -> None:
         action="store_true",
         help="change an existing conda environment without a question",
     )
+    parser.add_argument(
+        "--python-downloads",
+        action="store_true",
+        help="let uv download a Python for a new environment if there is none here",
+    )
     add_installer_flags(parser)
 
 
@@ -64,6 +69,14 @@ def active_environment(hint: str) -> str:
     if target is None:
         raise InputError("no environment is active", hint=hint)
     return target
+
+
+def new_python(arguments: Namespace, lock: Lock) -> str | None:
+    """Return what --python names, or the interpreter that --python-downloads brings."""
+    python: str | None = arguments.python
+    if arguments.python_downloads:
+        return api.downloaded_python(lock, arguments.target, python)
+    return python
 
 
 def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:

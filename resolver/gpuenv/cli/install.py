@@ -9,7 +9,7 @@ from functools import partial
 from .. import api
 from ..errors import InputError
 from ..render import plans
-from .environment_args import add_install_flags, approve_changes, verify_installation
+from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
 from .output import print_lines, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> int:
         host=plan.host,
         path=path,
         form=form,
-        python=arguments.python,
+        python=new_python(arguments, lock),
         installer=arguments.installer,
         exact=arguments.exact,
         written=print_plan,

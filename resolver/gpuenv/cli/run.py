@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from argparse import SUPPRESS, Namespace
+from argparse import REMAINDER, Namespace
 
 from .. import api
 from ..errors import InputError
@@ -19,15 +19,17 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shell
 
 
 def add_arguments(parser: Parser) -> None:
-    """Add the flags of `gpuenv run`. The command after -- is in `arguments.command_line`."""
-    parser.usage = "gpuenv run [--target DIR] [--json] -- COMMAND ..."
+    """Add the flags of `gpuenv run`. They end at the first word that is not a flag, or at --."""
+    parser.usage = "gpuenv run [--target DIR] [--json] [--] COMMAND ..."
     parser.add_argument(
         "--target",
         metavar="DIR",
         help="the environment (default: the active one, otherwise ./.venv)",
     )
-    parser.add_argument("before_dashes", nargs="*", help=SUPPRESS)
     add_common_flags(parser)
+    parser.add_argument(
+        "command", metavar="COMMAND ...", nargs=REMAINDER, help="the command and its arguments"
+    )
 
 
 def run(arguments: Namespace) -> int:
@@ -35,10 +37,12 @@ def run(arguments: Namespace) -> int:
 
     Return an exit status only if the command cannot be started.
     """
-    command = arguments.command_line
-    if arguments.before_dashes or not command:
-        hint = "as in gpuenv run --target env -- python train.py"
-        raise InputError("no command after --", hint=hint)
+    command = arguments.command
+    if command[:1] == ["--"]:
+        command = command[1:]
+    if not command:
+        hint = "as in gpuenv run --target env python train.py"
+        raise InputError("no command to run", hint=hint)
     target = arguments.target or active_environment("name one: --target DIR")
     prefix, changed, shadows = api.command_environment(target)
     if arguments.json:

@@ -6,10 +6,10 @@ from argparse import Namespace
 from functools import partial
 
 from .. import api
-from ..errors import HostMismatchError
-from ..model import Host, Lock
+from ..errors import HostMismatchError, InputError
+from ..model import Host, Lock, show_pair
 from ..render import locks as render
-from .environment_args import add_install_flags, approve_changes, verify_installation
+from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
 from .host_args import add_host_flags, is_described, read_host_flags
 from .output import progress_printer
 from .parser import Parser, add_common_flags
@@ -39,7 +39,7 @@ def run(arguments: Namespace) -> int:
             lock,
             arguments.target,
             host=host,
-            python=arguments.python,
+            python=new_python(arguments, lock),
             installer=arguments.installer,
             exact=arguments.exact,
             approve=partial(approve_changes, arguments),
@@ -66,6 +66,19 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     else:
         lock = api.read_lock(arguments.lock or "pylock.toml")
         host = read_host_flags(arguments, need_gpu=False, keep_python=False)
-    if arguments.python is None:
-        host = api.with_python_of(host, lock)
-    return lock, host
+    return lock, _with_python(arguments, host, lock)
+
+
+def _with_python(arguments: Namespace, host: Host, lock: Lock) -> Host:
+    """Return the host with the Python of the lock. InputError if --python names another one."""
+    if arguments.python is not None and lock.needs.python is not None:
+        python, locked = api.describe(host, python=arguments.python).python, lock.host.python
+        wanted = (python.version, python.free_threaded)
+        if wanted != (locked.version, locked.free_threaded):
+            need = show_pair(locked.version)
+            if locked.free_threaded:
+                need += "t"
+            message = f"--python {arguments.python}: the lock is for Python {need}"
+            hint = "leave --python out, or make a lock with gpuenv solve --python"
+            raise InputError(message, hint=hint)
+    return api.with_python_of(host, lock)

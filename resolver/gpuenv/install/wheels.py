@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..atomic_write import write_whole
@@ -23,15 +23,12 @@ from ..errors import InputError, InstallError
 from ..model import Lock, Value, parse_pair, show_pair
 from ..prefix import find_interpreter, interpreter_of
 from ..requirements.versions import normalize_name
+from .interpreters import find_base_interpreter
 
 Progress = Callable[[str], None]
 MARK = "gpuenv.json"
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
-_VERSION_CODE = (
-    "import sys, sysconfig; "
-    "print(*sys.version_info[:2], int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))"
-)
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
@@ -121,7 +118,7 @@ def check(
         return tool, None
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError(f"--target {target}: the folder above it does not exist")
-    return tool, find_base_interpreter(lock, python, tool)
+    return tool, find_base_interpreter(lock, python, find_uv())
 
 
 def check_installer(name: str) -> None:
@@ -155,9 +152,6 @@ class Installer(Protocol):
     def extra_names(self, python: str, lock: Lock) -> list[str]:
         """Return what must be removed before an exact installation of the lock."""
 
-    def find_python(self, version: str) -> str | None:
-        """Return an interpreter that only the installer knows; None without one."""
-
 
 class Uv(Value):
     """uv, by the path of its executable."""
@@ -185,13 +179,6 @@ class Uv(Value):
     def extra_names(self, python: str, lock: Lock) -> list[str]:
         """As Installer."""
         return []
-
-    def find_python(self, version: str) -> str | None:
-        """As Installer."""
-        flags = ["--no-project", "--no-python-downloads", "--offline"]
-        command = [self.path, "python", "find", *flags, version]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
-        return process.stdout.strip() if process.returncode == 0 else None
 
 
 class Pip(Value):
@@ -231,15 +218,11 @@ class Pip(Value):
         locked = {pin.wheel.name for pin in lock.pins}
         return [name for name in names if normalize_name(name) not in locked]
 
-    def find_python(self, version: str) -> str | None:
-        """As Installer."""
-        return None
-
 
 def _find_installer(name: str) -> Installer:
     """Return the installer of that name; auto is uv, else pip. InputError without one."""
     if name != "pip":
-        path = _find_uv()
+        path = find_uv()
         if path is not None:
             return Uv(path=path)
         if name == "uv":
@@ -250,7 +233,8 @@ def _find_installer(name: str) -> Installer:
     return Pip()
 
 
-def _find_uv() -> str | None:
+def find_uv() -> str | None:
+    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
     try:
         from uv import find_uv_bin
 
@@ -270,59 +254,7 @@ def _index_flags(lock: Lock) -> list[str]:
     return []
 
 
-# ---- the interpreter and the target -------------------------------------------------------------
-
-
-def find_base_interpreter(lock: Lock, python: str | None, tool: Installer) -> str:
-    """Return an interpreter of the lock's Python.
-
-    It is the one of --python, this one, one on PATH, or one that the installer knows.
-    """
-    if lock.needs.python is None:
-        return sys.executable
-    free_threaded = lock.host.python.free_threaded
-    required = (*lock.needs.python, free_threaded)
-    version = _version_text(required)
-    for candidate in _candidate_interpreters(version, python, tool):
-        release = _release_of(candidate)
-        if release == required:
-            return candidate
-        if python is not None and candidate == python:
-            have = "cannot be run" if release is None else f"is Python {_version_text(release)}"
-            raise InputError(f"--python {python}: {have}; the lock is for Python {version}")
-    message = f"no Python {version} was found, which the lock is for"
-    raise InputError(message, hint="name one: --python EXE")
-
-
-def _version_text(release: tuple[int, int, bool]) -> str:
-    major, minor, free_threaded = release
-    return f"{major}.{minor}t" if free_threaded else f"{major}.{minor}"
-
-
-def _candidate_interpreters(version: str, python: str | None, tool: Installer) -> Iterator[str]:
-    if python is not None and not python.removesuffix("t").replace(".", "").isdigit():
-        yield python
-        return
-    yield sys.executable
-    on_path = shutil.which(f"python{version}")
-    if on_path:
-        yield on_path
-    known = tool.find_python(version)
-    if known:
-        yield known
-
-
-def _release_of(executable: str) -> tuple[int, int, bool] | None:
-    """Return (major, minor, free-threaded) of an interpreter; None if it cannot be run."""
-    command = [executable, "-I", "-c", _VERSION_CODE]
-    try:
-        process = subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=False
-        )
-        major, minor, free_threaded = process.stdout.split()
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-    return int(major), int(minor), free_threaded == "1"
+# ---- the target ----------------------------------------------------------------------------------
 
 
 def _check_existing(lock: Lock, target: str) -> None:
