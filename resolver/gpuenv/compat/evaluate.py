@@ -154,6 +154,7 @@ def variant_reasons(
     listed: Mapping[str, Mapping[str, Sequence[str]]],
     host: Host,
     data: CompatibilityData,
+    *,
     scanned: Code | None = None,
 ) -> tuple[Reason, ...]:
     """R1, R2, R6, R7 and R9 for the properties of a variant wheel.

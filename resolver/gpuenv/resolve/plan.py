@@ -278,9 +278,7 @@ def _toolkits(solution: Solution) -> list[CudaVersion]:
             toolkits.append(library.cuda)
         if library is not None:
             majors.append((library.cuda_major, 0))
-    for claims in _variant_claims(solution):
-        if claims.lower:
-            toolkits.append(min(claims.lower))
+    toolkits += [min(claims.lower) for claims in _variant_claims(solution) if claims.lower]
     return toolkits or majors
 
 
@@ -292,9 +290,7 @@ def _codes(solution: Solution) -> list[Code]:
             codes.append(candidate.build.code)
         if candidate.library is not None:
             codes.append(candidate.library.code)
-    for claims in _variant_claims(solution):
-        if claims.code is not None:
-            codes.append(claims.code)
+    codes += [claims.code for claims in _variant_claims(solution) if claims.code is not None]
     return codes
 
 

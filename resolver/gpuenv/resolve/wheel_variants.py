@@ -92,7 +92,8 @@ class VariantChooser:
                 have=have,
                 source=_SOURCE,
             )
-            return JudgedVariant(variant=WheelVariant(name=wheel.name, label=label), reasons=(reason,))
+            unknown = WheelVariant(name=wheel.name, label=label)
+            return JudgedVariant(variant=unknown, reasons=(reason,))
         subject = f"{wheel.name} {wheel.version} ({label})"
         reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
         return JudgedVariant(
@@ -104,24 +105,16 @@ class VariantChooser:
 
     def order_reason(self, wheel: Wheel, better: Wheel) -> Reason:
         """Return the first difference in the order of two variants that suit the host."""
-        own, others = self._ranked(wheel), self._ranked(better)
-        need, have = "a place before it in the order of the variants", "one that comes later"
-        for own_property, other in zip((*own, None), (*others, None), strict=False):
-            if own_property != other:
-                need = " ".join(other) if other else "fewer properties"
-                have = " ".join(own_property) if own_property else "fewer properties"
-                break
-        label = split_label(wheel.filename)[1]
-        subject = f"{wheel.name} {wheel.version}"
-        if label:
+        label, best = split_label(wheel.filename)[1], split_label(better.filename)[1]
+        judged, other = self._judged.get(wheel.url), self._judged.get(better.url)
+        subject, have = f"{wheel.name} {wheel.version}", "variants come before other wheels"
+        if judged is not None and other is not None:
             subject += f" ({label})"
+            have = _first_difference(judged.ranked, other.ranked)
+        need = f"a place before {best} in the order of the variants"
         return Reason(
             code="variant-order", subject=subject, need=need, have=have, source=_SOURCE
         )
-
-    def _ranked(self, wheel: Wheel) -> tuple[tuple[str, str, str], ...]:
-        judged = self._judged.get(wheel.url)
-        return judged.ranked if judged is not None else ()
 
     def applicable(
         self, wheel: Wheel, dependencies: Sequence[Requirement]
@@ -140,17 +133,18 @@ class VariantChooser:
         def decide(variable: str, operator: str, text: str) -> bool:
             return variants.clause_holds(variable, operator, text, label, supported)
 
-        kept = []
+        applicable = []
         for dependency in dependencies:
             marker = dependency.marker
-            if marker is not None and variants.names_variant(marker):
-                try:
-                    marker = variants.replace_clauses(marker, decide)
-                except ValueError as error:
-                    raise _bad_marker(wheel, dependency, str(error)) from None
-                dependency = dependency.replace(marker=marker)
-            kept.append(dependency)
-        return kept
+            if marker is None or not variants.names_variant(marker):
+                applicable.append(dependency)
+                continue
+            try:
+                marker = variants.replace_clauses(marker, decide)
+            except ValueError as error:
+                raise _bad_marker(wheel, dependency, str(error)) from None
+            applicable.append(dependency.replace(marker=marker))
+        return applicable
 
 
 class _Order:
@@ -232,6 +226,18 @@ def _group(judged: JudgedVariant) -> int:
     if not judged.reasons:
         return 0
     return 2 if all(map(evaluate.is_doubt, judged.reasons)) else 3
+
+
+def _first_difference(
+    later: Sequence[tuple[str, str, str]], earlier: Sequence[tuple[str, str, str]]
+) -> str:
+    """Return why one list of best properties comes after another, as a clause."""
+    for own, other in zip(later, earlier, strict=False):
+        if own != other:
+            return f"{' '.join(other)} comes before {' '.join(own)}"
+    if len(earlier) > len(later):
+        return "the variant with more properties comes first"
+    return "variants with the same properties are ordered by their labels"
 
 
 def _unusable(wheel: Wheel, label: str, error: UnusableFileError | OfflineError) -> JudgedVariant:
