@@ -184,6 +184,7 @@ class Host(Value):
     virtualization: str | None = None  # wsl2 | container | tegra
     problems: tuple[Problem, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
+    cpu: tuple[str, ...] = ()  # the features of the CPU that variant wheels ask for; () is unknown
 
     @property
     def platform(self) -> str:
@@ -229,6 +230,18 @@ class Wheel(Value):
     upload_time: str | None = None
     index: str = ""
     metadata: Any = None  # private to the index: how it finds the dependencies
+
+
+class WheelVariant(Value):
+    """The variant of a wheel (PEP 825): which hosts the wheel was built for.
+
+    `properties` are (namespace, feature, values), sorted. A host suits the variant if it suits one
+    value of each feature. The label "null" has no properties.
+    """
+
+    name: str  # the distribution
+    label: str
+    properties: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 # ---- compatibility facts -------------------------------------------------------------------------
@@ -430,6 +443,7 @@ class Plan(Value):
     warnings: tuple[Any, ...] = ()
     data: str = ""  # the version of the compatibility data and of the snapshot
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
+    variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
     wheels: Plan | None = None  # of the wheels beside conda packages
 
 
@@ -453,6 +467,7 @@ class Lock(Value):
     digest: str = ""
     inputs: tuple[tuple[str, Any], ...] = ()
     warnings: tuple[Any, ...] = ()
+    variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
 

@@ -81,6 +81,7 @@ def host_from_plain(data: object) -> Host:
         problems.append(Problem(**_fields(item, Problem, f"host.problems[{number}]")))
     fields["problems"] = tuple(problems)
     fields["sources"] = tuple((fact, source) for fact, source in fields.get("sources", []))
+    fields["cpu"] = tuple(fields.get("cpu", []))
     host = Host(**_with_tuples(fields, "glibc", "driver_cuda"))
     if host.driver is not None:
         parse_release(host.driver)
@@ -153,6 +154,10 @@ def _is_text_pair(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 def _are_sources(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text_pair, value))
 
@@ -174,6 +179,7 @@ _HOST: FieldTests = {
     "driver_cuda": _PAIR_OR_NULL,
     "virtualization": _TEXT_OR_NULL,
     "sources": (_are_sources, "a list of pairs of texts"),
+    "cpu": (_are_texts, "a list of texts"),
 }
 _PYTHON: FieldTests = {
     "version": _PAIR,

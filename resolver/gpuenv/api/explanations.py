@@ -9,7 +9,7 @@ from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, T
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request, Value
 from . import environments
 from .data import compatibility_data
-from .wheels import reasons_against
+from .wheels import lock_reasons, reasons_against
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..compat.what_if import ChangedHost
@@ -152,7 +152,6 @@ def check_lock(path: str, host: Host) -> LockReport:
     Raises:
         InputError: the file is not a lock.
     """
-    from ..lock.host_fit import fit
     from ..lock.other_tools import read_any_lock
 
     lock = read_any_lock(path, host)
@@ -164,7 +163,7 @@ def check_lock(path: str, host: Host) -> LockReport:
         except TamperedError:
             reasons.append(_EDITED)
         else:
-            reasons += fit(own, host)
+            reasons += lock_reasons(own, host)
             if own.needs.driver is None:
                 rule_reasons = [_as_intended(reason) for reason in rule_reasons]
     if any(reason.code == "no-gpu" for reason in reasons):

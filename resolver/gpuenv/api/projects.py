@@ -11,6 +11,7 @@ from ..model import Host, IndexOptions, Lock, Plan, Request, Value
 from . import environments
 from .data import compatibility_data, data_version, matrix_catalog
 from .hosts import describe, with_python_of
+from .wheels import lock_reasons
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..project.init import Beginning
@@ -324,7 +325,6 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
         HostMismatchError: the lock of no profile fits; the error has the facts against each of
         them.
     """
-    from ..lock.host_fit import fit
     from ..project.profiles import choose
 
     project = read_project(folder)
@@ -338,7 +338,7 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
             continue
         lock = environments.read_lock(state.path)
         locks[profile.name] = lock
-        candidates.append((profile, lock, fit(lock, with_python_of(host, lock))))
+        candidates.append((profile, lock, lock_reasons(lock, with_python_of(host, lock))))
     fitting, others = choose(candidates, host)
     if not fitting:
         raise HostMismatchError(

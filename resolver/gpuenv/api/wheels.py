@@ -189,15 +189,24 @@ def sync(
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
     del exact, approve
     from ..install import wheels
-    from ..lock.host_fit import fit
 
     if lock.inputs:
         _require_no_conda_lock(lock)
-    reasons = fit(lock, host)
+    reasons = lock_reasons(lock, host)
     if reasons:
         message = "the lock does not fit this host; nothing was installed"
         raise HostMismatchError(message, reasons)
     return wheels.sync(lock, target, installer=installer, python=python, progress=progress)
+
+
+def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:
+    """Return what a lock needs of a host and does not find; () if it fits."""
+    from ..lock.host_fit import fit, variant_fit
+
+    reasons = fit(lock, host)
+    if not lock.variants or any(reason.code == "no-gpu" for reason in reasons):
+        return reasons
+    return reasons + variant_fit(lock, host, compatibility_data())
 
 
 def _require_no_conda_lock(lock: Lock) -> None:
@@ -332,9 +341,7 @@ def host_checks(
         device: False leaves out what concerns the GPU and the driver.
         more: further reasons against the lock.
     """
-    from ..lock.host_fit import fit
-
-    reasons = list(dict.fromkeys((*fit(lock, host), *more)))
+    reasons = list(dict.fromkeys((*lock_reasons(lock, host), *more)))
     if not device:
         reasons = [reason for reason in reasons if reason.code in WITHOUT_DEVICE]
     if reasons:

@@ -5,6 +5,7 @@ release on
   a host. The resolver asks these of every candidate. Answers are complete, never just the first
   reason, and are keyed by the host fact that they are about: "__driver", "__sm" and "__data" are
   nodes of the resolver's graph.
+- `variant_reasons`: the properties of a variant wheel on a host.
 - `environment_findings`, `environment_reasons`: a whole environment on a host, from its parts
   (compat.parts). Locks, installed environments, conda closures and the doctor ask these.
 - `code_reasons`, `serves`: device code that was read from a file, on a host.
@@ -13,14 +14,28 @@ release on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import Reason
-from ..model import Build, Code, CudaVersion, Host, Library, Needs, Value, parse_release
+from ..model import (
+    Build,
+    Code,
+    CudaVersion,
+    Host,
+    Library,
+    Needs,
+    Value,
+    WheelVariant,
+    parse_release,
+)
 from . import rules
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, BuiltFor, release_of
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from .variants import NvidiaClaims
 
 Facts = dict[str, tuple[Reason, ...]]
 
@@ -132,6 +147,83 @@ def known_bad_reasons(
     capabilities = (gpu.compute_capability for gpu in host.gpus if gpu.compute_capability)
     verdict = data.bad(distribution, version, capabilities)
     return rules.bad_release_reasons(subject or f"{distribution} {version}", verdict)
+
+
+def variant_reasons(
+    subject: str,
+    variant: WheelVariant,
+    listed: Mapping[str, Mapping[str, Sequence[str]]],
+    host: Host,
+    data: CompatibilityData,
+    *,
+    scanned: Code | None = None,
+) -> tuple[Reason, ...]:
+    """R1, R2, R6, R7 and R9 for the properties of a variant wheel.
+
+    Args:
+        subject: how the reasons name the wheel.
+        variant: its label and properties.
+        listed: namespace -> feature -> values, where the metadata lists what suits every host.
+        host: the host.
+        data: the compatibility data.
+        scanned: the device code that was read from the wheel. It counts instead of what the
+            properties say.
+
+    Returns:
+        Codes: those of the rules, needs-gpu, variant-namespace, variant-property, cpu-feature,
+        cpu-unknown.
+    """
+    from . import variants  # few packages have variant wheels
+
+    reasons: list[Reason] = []
+    claims = variants.nvidia_claims(variant)
+    if claims is not None and variants.NVIDIA not in listed:
+        reasons += _nvidia_reasons(subject, claims, host, data, scanned)
+    for namespace, feature, values in variant.properties:
+        need = f"{namespace} {feature} {' or '.join(values)}"
+        if namespace in listed:
+            if not set(values) & set(listed[namespace].get(feature, ())):
+                have = "none of these values in the list of its provider"
+                reasons.append(_variant_reason("variant-property", subject, need, have))
+        elif namespace not in variants.FEATURES:
+            need, have = f"a provider of the namespace {namespace}", "no known provider"
+            reasons.append(_variant_reason("variant-namespace", subject, need, have))
+        elif namespace != variants.NVIDIA:
+            suitable = variants.suitable_values(namespace, feature, values, host)
+            if not suitable:
+                reasons.append(_variant_reason("cpu-feature", subject, need, "a CPU without it"))
+            elif not any(variants.is_cpu_known(namespace, one, host) for one in suitable):
+                have = "a CPU whose features are not known"
+                reasons.append(_variant_reason("cpu-unknown", subject, need, have))
+    return tuple(dict.fromkeys(reasons))
+
+
+def _nvidia_reasons(
+    subject: str,
+    claims: NvidiaClaims,
+    host: Host,
+    data: CompatibilityData,
+    scanned: Code | None,
+) -> Iterator[Reason]:
+    for text in claims.unreadable:
+        yield _variant_reason("variant-property", subject, f"nvidia {text}", "no known meaning")
+    if not host.gpus:
+        yield _variant_reason("needs-gpu", subject, "a GPU", "a host without one")
+        return
+    for reason in host_reasons(host, data):
+        if not is_doubt(reason):
+            yield reason
+    bounds = rules.cuda_bound_reasons(subject, claims.lower, claims.upper, host.driver_cuda)
+    yield from bounds
+    if claims.lower and not bounds:
+        yield from driver_reasons(subject, min(claims.lower), host, data)
+    code = scanned or claims.code
+    if code is not None:
+        yield from rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
+
+
+def _variant_reason(code: str, subject: str, need: str, have: str) -> Reason:
+    return Reason(code=code, subject=subject, need=need, have=have, source=rules.VARIANT_SOURCE)
 
 
 def device_tier(code: Code, host: Host) -> int:

@@ -47,6 +47,7 @@ EXTENSION_SOURCE = (
     "the name of the extension; Dao-AILab/flash-attention#457, #1644, #1783: with another build of"
     " torch its symbols are undefined"
 )
+VARIANT_SOURCE = "PEP 825, variant properties of the wheel"
 OWNER_SOURCE = "RECORD of the wheels: both install the same files"
 
 # The answers of `serves`, worst first.
@@ -209,6 +210,37 @@ def _driver_cuda_reasons(
     need, have = f"a driver for CUDA {cuda[0]}", f"a driver for CUDA {show_pair(driver_cuda)}"
     source = floor[1] if floor is not None else ""
     return (Reason(code="driver-cuda", subject=subject, need=need, have=have, source=source),)
+
+
+def cuda_bound_reasons(
+    subject: str,
+    lower: Sequence[CudaVersion] | None,
+    upper: Sequence[CudaVersion] | None,
+    driver_cuda: CudaVersion | None,
+) -> tuple[Reason, ...]:
+    """R1 for a variant wheel: the driver's CUDA is within the bounds that its publisher names.
+
+    Args:
+        subject: what the reasons are about.
+        lower: the driver's CUDA is at least one of these; None is no bound.
+        upper: the driver's CUDA is older than one of these; None is no bound.
+        driver_cuda: the newest CUDA that the driver supports; None is unknown.
+
+    Returns:
+        Codes: driver-cuda, driver-cuda-unknown.
+    """
+    needs = []
+    if lower and (driver_cuda is None or driver_cuda < min(lower)):
+        needs.append(f"a driver for CUDA {show_pair(min(lower))} or newer")
+    if upper and (driver_cuda is None or driver_cuda >= max(upper)):
+        needs.append(f"a driver older than that for CUDA {show_pair(max(upper))}")
+    code, have = "driver-cuda", f"a driver for CUDA {show_pair(driver_cuda)}"
+    if driver_cuda is None:
+        code, have = "driver-cuda-unknown", "a driver whose CUDA is not known"
+    return tuple(
+        Reason(code=code, subject=subject, need=need, have=have, source=VARIANT_SOURCE)
+        for need in needs
+    )
 
 
 def first_branch_reasons(

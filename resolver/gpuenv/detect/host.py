@@ -83,6 +83,7 @@ def detect(
         driver_cuda=reading.driver_cuda,
         virtualization=platform.virtualization,
         problems=problems,
+        cpu=system.cpu_features(root, platform.machine),
         sources=(
             *platform.sources,
             ("python", target.source),

@@ -63,6 +63,21 @@ def read_text(root: str, path: str) -> str:
         return ""
 
 
+def cpu_features(root: str, machine: str) -> tuple[str, ...]:
+    """Return the features of the CPU that variant wheels ask for; () if they are not known."""
+    from ..compat.variants import CPU_FEATURES
+
+    key = "flags" if machine == "x86_64" else "Features"
+    for line in read_text(root, "proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            features = set(value.split())
+            if "pni" in features:  # Linux's name
+                features.add("sse3")
+            return tuple(sorted(features & CPU_FEATURES))
+    return ()
+
+
 def exists(root: str, path: str) -> bool:
     """Return whether a path below `root` exists."""
     return os.path.exists(os.path.join(root, path))

@@ -23,6 +23,7 @@ from ..errors import PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from ..requirements.versions import normalize_name
 from .filenames import is_sdist, parse_requires_python, repair_specifiers
+from .variants import split_variant_marker
 
 MAX_METADATA_BYTES = 64 << 20  # protects against zip bombs
 
@@ -66,22 +67,30 @@ def read_local_metadata(path: str) -> bytes:
         raise PackageIndexError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def read_wheel_metadata(file: BinaryIO | RawIOBase, filename: str) -> bytes:
-    """Return NAME-VERSION.dist-info/METADATA of an open wheel; `filename` is for messages.
+def read_wheel_metadata(
+    file: BinaryIO | RawIOBase, filename: str, member: str = "METADATA"
+) -> bytes:
+    """Return NAME-VERSION.dist-info/METADATA of an open wheel, or another file of that folder.
+
+    Args:
+        file: the wheel.
+        filename: its name, for messages.
+        member: the name of the file in the folder.
 
     Raises:
-        PackageIndexError: it is no wheel.
+        PackageIndexError: it is no wheel, or it does not have the file once.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            members = [info for info in archive.infolist() if _is_wheel_metadata(info.filename)]
+            infos = archive.infolist()
+            members = [info for info in infos if _is_wheel_metadata(info.filename, member)]
             if len(members) != 1:
                 raise PackageIndexError(
-                    f"{filename}: it has {len(members)} METADATA files; a wheel has exactly one"
+                    f"{filename}: it has {len(members)} {member} files; a wheel has exactly one"
                 )
             if members[0].file_size > MAX_METADATA_BYTES:
                 raise PackageIndexError(
-                    f"{filename}: its METADATA is larger than {MAX_METADATA_BYTES >> 20} MiB"
+                    f"{filename}: its {member} is larger than {MAX_METADATA_BYTES >> 20} MiB"
                 )
             return archive.read(members[0])
     except _DAMAGED_WHEEL as error:
@@ -127,9 +136,9 @@ def _read_tar_sdist(file: BinaryIO) -> bytes | None:
     return None
 
 
-def _is_wheel_metadata(member: str) -> bool:
-    folder, _, name = member.partition("/")
-    return name == "METADATA" and folder.endswith(".dist-info")
+def _is_wheel_metadata(path: str, member: str) -> bool:
+    folder, _, name = path.partition("/")
+    return name == member and folder.endswith(".dist-info")
 
 
 def _is_sdist_metadata(member: str) -> bool:
@@ -227,6 +236,8 @@ def parse_python_requirement(fields: Message) -> str | None:
 
 
 def _parse_dependency(text: str, filename: str) -> Requirement:
+    # packaging does not know the markers about the variant of a wheel (PEP 825).
+    text, variant_marker = split_variant_marker(text)
     try:
         parsed = _parse_requirement(text)
     except InvalidRequirement:
@@ -243,7 +254,7 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
         name=normalize_name(parsed.name),
         extras=tuple(sorted(map(normalize_name, parsed.extras))),
         specifier=str(parsed.specifier),
-        marker=str(parsed.marker) if parsed.marker else None,
+        marker=variant_marker or (str(parsed.marker) if parsed.marker else None),
         url=parsed.url,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 
 from ..errors import InputError, OfflineError, PackageIndexError
 from ..model import Requirement, Wheel
@@ -16,6 +17,7 @@ from .page_fetcher import OFFLINE_HINT
 from .protocol import DIRECT_URL, Index
 from .simple_api import parse_link, to_wheel
 from .urls import file_url_to_path, redact_url
+from .variants import ReleaseVariants
 
 
 class DirectFiles(Index):
@@ -58,6 +60,10 @@ class DirectFiles(Index):
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies."""
         return self._metadata.dependencies(wheel)
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants, by the metadata in the wheels."""
+        return self._metadata.variants(wheels)
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Implement Index.requires_python."""

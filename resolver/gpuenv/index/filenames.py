@@ -11,6 +11,7 @@ import re
 from functools import cache
 
 from ..errors import InputError
+from ..requirements.target import split_label
 from ..requirements.versions import contains, normalize_name
 
 SDIST_SUFFIXES = (".tar.gz", ".zip")
@@ -34,10 +35,16 @@ _STARRED = re.compile(r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*")
 
 
 def identify(filename: str) -> tuple[str, str] | None:
-    """Return the normalized (name, version) of a wheel or sdist, None for any other file name."""
+    """Return the normalized (name, version) of a wheel or sdist, None for any other file name.
+
+    The name of a variant wheel ends in a label (PEP 825).
+    """
     match = _WHEEL.fullmatch(filename) or _SDIST.fullmatch(filename)
     if match is not None:
         return normalize_name(match[1]), match[2]
+    ordinary, label = split_label(filename)
+    if label:  # packaging knows no variant wheels
+        return identify(ordinary)
     return _identify_with_packaging(filename)
 
 

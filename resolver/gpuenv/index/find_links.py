@@ -14,10 +14,11 @@ from .core_metadata import parse_fields, parse_python_requirement, read_local_me
 from .filenames import SDIST_SUFFIXES, identify, is_sdist
 from .http import Transport
 from .metadata import MetadataReader
-from .page_fetcher import PageFetcher
+from .page_fetcher import CachedPage, PageFetcher
 from .protocol import Source
 from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_entries, to_wheel
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url
+from .variants import ReleaseVariants, index_file_name
 
 _CACHE_KIND = "files"
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES)
@@ -65,6 +66,7 @@ class FindLinks(Source):
         self.label = redact_url(index) or "find-links"
         self._fetcher = PageFetcher(transport, self._cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, self._cache, offline=offline)
+        self._pages: list[CachedPage] = []
         self._listings: dict[str, list[FileEntry]] = {}  # by location
         self._wheels: dict[str, Wheel] = {}  # by file name
 
@@ -94,6 +96,21 @@ class FindLinks(Source):
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies."""
         return self._metadata.dependencies(wheel)
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants, by the file beside the wheels or on a page."""
+        return self._metadata.variants(wheels, self._variants_file(wheels[0]))
+
+    def _variants_file(self, wheel: Wheel) -> tuple[str, str | None] | None:
+        name = index_file_name(wheel.filename)
+        if wheel.url.startswith("file:"):
+            path = os.path.join(os.path.dirname(file_url_to_path(wheel.url)), name)
+            return (path_to_file_url(path), None) if os.path.isfile(path) else None
+        for page in self._pages:
+            link = page.find_link(name)
+            if link is not None:
+                return link
+        return None
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Implement Index.requires_python."""
@@ -130,6 +147,7 @@ class FindLinks(Source):
         page = self._fetcher.fetch(url, "--find-links")
         if page is None:
             raise InputError(f"--find-links {redact_url(url)} does not exist or lists no file")
+        self._pages.append(page)
         return page.entries()
 
     def _wheel(self, entry: FileEntry) -> Wheel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -18,6 +18,7 @@ from .page_fetcher import CachedPage, PageFetcher
 from .protocol import Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
+from .variants import ReleaseVariants, index_file_name
 
 _CACHE_KIND = "sizes"
 _DATE_LENGTH = len("2026-01-31")
@@ -97,6 +98,14 @@ class SimpleIndex(Source):
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies; a file with the wrong hash is a PackageIndexError."""
         return self._metadata.dependencies(wheel)
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants, by the file that the package's page lists."""
+        page = self._page(wheels[0].name)
+        listed = None
+        if page is not None:
+            listed = page.find_link(index_file_name(wheels[0].filename))
+        return self._metadata.variants(wheels, listed)
 
     def requires_python(self, wheel: Wheel) -> str | None:
         """Implement Index.requires_python."""

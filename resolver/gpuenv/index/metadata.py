@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
+from ..requirements.target import split_label
 from ..serialize import to_plain
 from .cache import Cache
 from .filenames import is_sdist
@@ -25,10 +26,13 @@ from .http import GONE, OK, PARTIAL, Transport
 from .keyed_memo import KeyedMemo
 from .page_fetcher import OFFLINE_HINT
 from .urls import file_url_to_path, redact_url
+from .variants import WHEEL_FILE, ReleaseVariants, combine, parse
 
 BLOCK = 1 << 16  # the least bytes of a range request
 
 _CACHE_KIND = "metadata"
+_VARIANTS_KIND = "variants"
+MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -59,6 +63,86 @@ class MetadataReader:
     def size(self, wheel: Wheel) -> int | None:
         """Return the bytes of a file if reading its dependencies revealed them."""
         return self._sizes.get(wheel.url)
+
+    def variants(
+        self, wheels: Sequence[Wheel], listed: tuple[str, str | None] | None = None
+    ) -> ReleaseVariants:
+        """Return the metadata of the variants of a release.
+
+        Args:
+            wheels: the variant wheels of the release.
+            listed: (URL, sha256) of the file that describes all of them; None if there is none.
+                Then one wheel of each label is read.
+
+        Raises:
+            PackageIndexError, OfflineError: as `dependencies`.
+            UnusableFileError: the metadata does not follow PEP 825.
+        """
+        name = wheels[0].name
+        if listed is not None:
+            url, sha256 = listed
+            filename = url.rpartition("/")[2]
+            return _parse_variants(self._read_variants_file(url, sha256, wheels[0]), name, filename)
+        by_label = {split_label(wheel.filename)[1]: wheel for wheel in reversed(wheels)}
+        parts = []
+        for wheel in by_label.values():
+            content = self._read_variant_of_wheel(wheel)
+            parts.append(_parse_variants(content, name, wheel.filename))
+        try:
+            return combine(parts)
+        except ValueError as error:
+            raise _bad_variants(f"{name} {wheels[0].version}", error) from None
+
+    def _read_variants_file(self, url: str, sha256: str | None, wheel: Wheel) -> bytes:
+        """Return the file at a URL. A release may get more variants, so a hash decides its age."""
+        if url.startswith("file:"):
+            with open(file_url_to_path(url), "rb") as file:
+                return file.read(MAX_VARIANT_BYTES)
+        cached = self._cache.get(_VARIANTS_KIND, url)
+        is_same = cached is not None and sha256 is not None and cached.text("sha256") == sha256
+        if cached is not None and (is_same or self._offline):
+            return cached.body
+        filename = url.rpartition("/")[2]
+        if self._offline:
+            raise OfflineError(
+                f"{filename} is not in the cache and --offline is on", hint=OFFLINE_HINT
+            )
+        reply = self._transport.get(url, filename)
+        if reply.status != OK:
+            raise PackageIndexError(
+                f"{filename}: {redact_url(url)} answered with status {reply.status}"
+            )
+        digest = hashlib.sha256(reply.body).hexdigest()
+        if sha256 is not None:
+            _check_hash(filename, sha256, digest, wheel)
+        self._cache.put(_VARIANTS_KIND, url, {"sha256": digest}, reply.body)
+        return reply.body
+
+    def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
+        from .core_metadata import read_wheel_metadata
+
+        if wheel.url.startswith("file:"):
+            with open(file_url_to_path(wheel.url), "rb") as file:
+                return read_wheel_metadata(file, wheel.filename, WHEEL_FILE)
+        cached = None
+        if wheel.sha256 is not None:
+            cached = self._cache.get(_VARIANTS_KIND, wheel.sha256)
+        if cached is not None:
+            return cached.body
+        if self._offline:
+            raise OfflineError(
+                f"the variant of {wheel.filename} is not in the cache and --offline is on",
+                hint=OFFLINE_HINT,
+            )
+        try:
+            content = read_wheel_metadata(
+                _RemoteFile(self._transport, wheel), wheel.filename, WHEEL_FILE
+            )
+        except _NoRangesError:
+            content = self._download(wheel, WHEEL_FILE)
+        if wheel.sha256 is not None:
+            self._cache.put(_VARIANTS_KIND, wheel.sha256, {}, content)
+        return content
 
     def _find(self, wheel: Wheel) -> tuple[Requirement, ...]:
         cached = self._load(wheel)
@@ -162,8 +246,8 @@ class MetadataReader:
             _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
         return reply.body
 
-    def _download(self, wheel: Wheel) -> bytes:
-        """Download the whole file and read its metadata."""
+    def _download(self, wheel: Wheel, member: str = "METADATA") -> bytes:
+        """Download the whole file and read its metadata, or another file beside it."""
         from .core_metadata import read_sdist_metadata, read_wheel_metadata
 
         with tempfile.TemporaryFile() as file:
@@ -176,7 +260,26 @@ class MetadataReader:
                 _check_hash(wheel.filename, wheel.sha256, digest, wheel)
             if is_sdist(wheel.filename):
                 return read_sdist_metadata(file, wheel.filename)
-            return read_wheel_metadata(file, wheel.filename)
+            return read_wheel_metadata(file, wheel.filename, member)
+
+
+def _parse_variants(content: bytes, name: str, filename: str) -> ReleaseVariants:
+    try:
+        return parse(content, name)
+    except ValueError as error:
+        raise _bad_variants(filename, error) from None
+
+
+def _bad_variants(subject: str, error: ValueError) -> UnusableFileError:
+    return UnusableFileError(
+        Reason(
+            code="bad-metadata",
+            subject=subject,
+            need="variant metadata as PEP 825 defines it",
+            have=f"metadata of which {error}",
+            source="PEP 825",
+        )
+    )
 
 
 def _metadata_url(url: str) -> str:

@@ -19,6 +19,7 @@ from .protocol import DIRECT_URL, Index, Source
 
 if TYPE_CHECKING:  # a solve from the snapshot starts no threads
     from .prefetch import Prefetcher
+    from .variants import ReleaseVariants
 
 MAX_THREADS = 32
 SNAPSHOT = "snapshot"  # the label of names that the snapshot supplies
@@ -62,6 +63,10 @@ class LazyIndex(Source):
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Implement Index.dependencies."""
         return self._open().dependencies(wheel)
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants."""
+        return self._open().variants(wheels)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         """Implement Index.sdists."""
@@ -208,6 +213,11 @@ class MultiIndex(Index):
         """Implement Index.wheels."""
         index = self._bind(name)[1]
         return index.wheels(name, environment) if index is not None else ()
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants."""
+        index = self._index_of(wheels[0])
+        return index.variants(wheels) if index is not None else super().variants(wheels)
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         """Implement Index.sdists; the snapshot has none."""

@@ -13,7 +13,7 @@ from ..errors import OfflineError, PackageIndexError
 from ..requirements.target import wheel_tags
 from .cache import Cache
 from .http import FORBIDDEN, GONE, NOT_MODIFIED, OK, UNAUTHORIZED, Reply, Transport
-from .simple_api import ACCEPT, FileEntry, FileRow, newest_first, parse_page, to_entries
+from .simple_api import ACCEPT, FileEntry, FileRow, newest_first, parse_page, to_entries, to_link
 from .urls import redact_url
 
 DEFAULT_FRESH = 600.0  # seconds that a page is used without asking again, by default
@@ -64,6 +64,19 @@ class CachedPage:
         Raises:
             ValueError, TypeError: the text is no page.
         """
+        rows, url = self._rows(accepts)
+        return newest_first(to_entries(rows, url))
+
+    def find_link(self, filename: str) -> tuple[str, str | None] | None:
+        """Return the (URL, sha256) of a file that is no wheel; None if the page lacks it."""
+        rows, url = self._rows(lambda tags: not tags)
+        for row in rows:
+            if row.filename == filename:
+                return to_link(row, url)
+        return None
+
+    def _rows(self, accepts: Callable[[str], bool] | None) -> tuple[list[FileRow], str]:
+        """Return the rows with accepted tags, and the URL of the page."""
         text = self.text()
         url, start = _line(text, 0)
         accepted = []  # JSON without the brackets of the list
@@ -74,7 +87,7 @@ class CachedPage:
                 accepted.append(text[files_start:end])
             start = end + 1
         rows = json.loads(f"[{','.join(accepted)}]")
-        return newest_first(to_entries((FileRow(*row) for row in rows), json.loads(url)))
+        return [FileRow(*row) for row in rows], json.loads(url)
 
 
 def _line(text: str, start: int) -> tuple[str, int]:

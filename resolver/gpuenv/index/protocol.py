@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from .variants import ReleaseVariants
 
 DIRECT_URL = "url"  # Wheel.index of a file that a requirement names by its URL
 
@@ -53,6 +57,21 @@ class Index(ABC):
             PackageIndexError: the index failed.
             UnusableFileError: the file cannot be chosen; another release may do.
         """
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Return what the variants of a release are. Default: none is known.
+
+        Args:
+            wheels: the variant wheels of the release, at least one.
+
+        Raises:
+            PackageIndexError: the index failed.
+            UnusableFileError: the metadata cannot be used.
+        """
+        from .variants import ReleaseVariants
+
+        del wheels
+        return ReleaseVariants()
 
     def sdists(self, name: str) -> Sequence[Wheel]:
         """List the source distributions of a package, ordered like `wheels`. Default: none."""

@@ -140,6 +140,12 @@ def to_entry(row: FileRow, page_url: str) -> FileEntry | None:
     )
 
 
+def to_link(row: FileRow, page_url: str) -> tuple[str, str | None] | None:
+    """Return the (URL, sha256) of any file of a page; None if the page may not have the link."""
+    url = _bare_url(row.url, page_url)
+    return None if url is None else (url, _parse_sha256(row.sha256))
+
+
 def to_entries(rows: Iterable[FileRow], page_url: str) -> list[FileEntry]:
     """Return the rows that are wheels or sdists, as entries."""
     entries = [to_entry(row, page_url) for row in rows]

@@ -24,6 +24,7 @@ from ..model import Lock, Value, parse_pair, show_pair
 from ..prefix import find_interpreter, interpreter_of
 from ..requirements.versions import normalize_name
 from .interpreters import find_base_interpreter
+from .variant_files import with_ordinary_names
 
 Progress = Callable[[str], None]
 MARK = "gpuenv.json"
@@ -286,6 +287,7 @@ def _install(lock: Lock, tool: Installer, python: str, *, exact: bool) -> None:
             what = "removing what the lock does not name"
             _run(tool.remove_command(python, extra), what)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+        lock = with_ordinary_names(lock, folder)
         path = os.path.join(folder, "requirements.txt")
         with open(path, "w", encoding="utf-8") as file:
             for pin in lock.pins:

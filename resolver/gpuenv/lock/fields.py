@@ -4,7 +4,8 @@ Both formats write and read by this table. They differ in the form of pairs and 
 TOML has "13.2" and leaves unknown values out, the JSON of conda locks has [13, 2] and null.
 
 To add a field: add it to model.Lock, to FIELDS and, if a plan has it, to `plan_fields`. Raise the
-numbers of the formats that have it, and add a migration to each.
+numbers of the formats that have it, and add a migration to each. A lock has the oldest number that
+has its fields: an optional field that is left out raises nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import Reason
-from ..model import Choice, Host, Lock, Needs, Plan, Value, parse_pair, parse_release
+from ..model import (
+    Choice,
+    Host,
+    Lock,
+    Needs,
+    Plan,
+    Value,
+    WheelVariant,
+    parse_pair,
+    parse_release,
+)
 from ..serialize import host_from_plain, to_plain
-from .format import LockFormat
+from .format import Document, LockFormat
 
 Pair = tuple[int, int]
 ReadPair = Callable[[object, str], Pair]  # from (the value in the file, its place for messages)
@@ -32,6 +43,7 @@ class LockField(Value):
     table: bool = False  # holds tables, which stand behind all texts and lists in TOML
     optional: bool = False  # not written where it is empty
     in_conda: bool = True  # False: only a pylock.toml has it
+    since: int = 1  # the first number of PYLOCK that has it
 
     @property
     def key(self) -> str:
@@ -124,6 +136,33 @@ def _read_warnings(value: object, where: str, _: ReadPair) -> tuple[Reason, ...]
     return tuple(warnings)
 
 
+def _read_variants(value: object, where: str, _: ReadPair) -> tuple[WheelVariant, ...]:
+    variants = []
+    for item in _read_list(value, where):
+        fields = read_table(item, where)
+        unknown = sorted(set(fields) - set(WheelVariant._fields))
+        if unknown:
+            raise ValueError(f"{where}.{unknown[0]} is not a field that this gpuenv knows")
+        rows = []
+        properties = read_table(fields.get("properties", {}), f"{where}.properties")
+        for namespace, features in sorted(properties.items()):
+            place = f"{where}.properties.{namespace}"
+            for feature, values in sorted(read_table(features, place).items()):
+                rows.append((namespace, feature, _strict_texts(values, f"{place}.{feature}")))
+        name = _read_text(fields.get("name"), f"{where}.name", _)
+        label = _read_text(fields.get("label"), f"{where}.label", _)
+        variants.append(WheelVariant(name=name, label=label, properties=tuple(rows)))
+    return tuple(variants)
+
+
+def _plain_variant(variant: WheelVariant) -> dict[str, object]:
+    """Return a variant with its properties as variant.json has them."""
+    properties: dict[str, dict[str, list[str]]] = {}
+    for namespace, feature, values in variant.properties:
+        properties.setdefault(namespace, {})[feature] = list(values)
+    return {"name": variant.name, "label": variant.label, "properties": properties}
+
+
 _PAIRS = {"cuda", "glibc", "python"}
 _LISTS_OF_TEXTS = {"sass", "ptx"}
 _TEXTS = {
@@ -192,6 +231,11 @@ def _gpu_fields(gpu: object, where: str, read_pair: ReadPair) -> dict[str, objec
     return {**unknown, **_with_pair_lists(read_table(gpu, where), where, read_pair)}
 
 
+def _as_it_is(document: Document) -> Document:
+    """Migrate a document that lacks only optional fields."""
+    return document
+
+
 # ---- the table ----------------------------------------------------------------------------------
 
 FIELDS = (
@@ -206,11 +250,16 @@ FIELDS = (
     LockField(name="needs", read=_read_needs, table=True),
     LockField(name="choices", read=_read_choices, table=True),
     LockField(name="warnings", read=_read_warnings, table=True, optional=True, in_conda=False),
+    LockField(
+        name="variants", read=_read_variants, table=True, optional=True, in_conda=False, since=2
+    ),
     LockField(name="host", read=_read_host, table=True),
 )
 
 # `format` under [tool.gpuenv] of a pylock.toml.
-PYLOCK = LockFormat(current=1, migrations={})
+PYLOCK = LockFormat(current=2, migrations={1: _as_it_is})
+# The oldest release of gpuenv that reads each number but the first.
+OLDEST_READERS = {2: "0.1.0"}
 # `format` in the JSON document that a conda lock carries.
 CONDA = LockFormat(current=1, migrations={})
 
@@ -226,6 +275,7 @@ def plan_fields(plan: Plan, fields: tuple[LockField, ...]) -> dict[str, Any]:
         "allow_sdist": plan.request.allow_sdist,
         "data": plan.data,
         "digest": plan.digest,
+        "variants": plan.variants,
     }
     names = {field.name for field in fields}
     return {name: value for name, value in values.items() if name in names}
@@ -238,9 +288,16 @@ def plain_fields(lock: Lock, fields: tuple[LockField, ...]) -> dict[str, object]
         value = getattr(lock, field.name)
         if field.name == "inputs":
             value = dict(value)
+        if field.name == "variants":
+            value = tuple(map(_plain_variant, value))
         if value or not field.optional:
             table[field.key] = to_plain(value)
     return table
+
+
+def oldest_number(lock: Lock) -> int:
+    """Return the oldest number of PYLOCK that has all fields of a lock."""
+    return max(field.since for field in FIELDS if getattr(lock, field.name) or not field.optional)
 
 
 def read_fields(

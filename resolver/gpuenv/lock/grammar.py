@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from ..errors import InputError
 from ..model import Wheel
-from ..requirements.versions import version_key
+from ..requirements.target import split_label, version_key
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")  # PEP 503, normalized
 _CONDA_NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*")
@@ -63,7 +63,9 @@ def _check_file(wheel: Wheel) -> None:
         raise ValueError(f"{what} {wheel.url!r} is no URL (RFC 3986)") from None
     if parts.scheme not in _SCHEMES:
         raise ValueError(f"{what} {wheel.url} has the scheme {parts.scheme!r}; locks have https")
-    if unquote(parts.path.rpartition("/")[2]) != wheel.filename:
+    # A lock has a variant wheel under its ordinary name, without the label.
+    last_part = unquote(parts.path.rpartition("/")[2])
+    if wheel.filename not in (last_part, split_label(last_part)[0]):
         raise ValueError(f"{what} its file is {wheel.filename}, and its url is {wheel.url}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..compat.architectures import reaches_floor
+from ..compat.data import CompatibilityData
 from ..errors import Reason
 from ..model import CudaVersion, Gpu, Host, Lock, Needs, show_pair
 
@@ -21,6 +22,25 @@ def fit(lock: Lock, host: Host) -> tuple[Reason, ...]:
         for gpu in host.gpus:
             reasons += _gpu_reasons(needs, gpu)
     return tuple(reasons)
+
+
+def variant_fit(lock: Lock, host: Host, data: CompatibilityData) -> tuple[Reason, ...]:
+    """Return what speaks against the variant wheels of a lock on a host."""
+    if not lock.variants:
+        return ()
+    from ..compat import evaluate
+    from ..compat.variants import FEATURES
+
+    versions = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    reasons: list[Reason] = []
+    for variant in lock.variants:
+        # The properties of other namespaces suit every host: the publisher lists what suits.
+        known = tuple(row for row in variant.properties if row[0] in FEATURES)
+        subject = f"{variant.name} {versions.get(variant.name, '')} ({variant.label})"
+        reasons += evaluate.variant_reasons(
+            subject, variant.replace(properties=known), {}, host, data
+        )
+    return tuple(dict.fromkeys(reasons))
 
 
 def _reason(code: str, need: str, have: str) -> Reason:

@@ -15,13 +15,23 @@ from typing import Any
 from ..atomic_write import write_whole
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
+from ..requirements.target import split_label
 from ..serialize import canonical_json
 from . import grammar
-from .fields import FIELDS, PYLOCK, plain_fields, plan_fields, read_fields, toml_pair
+from .fields import (
+    FIELDS,
+    OLDEST_READERS,
+    PYLOCK,
+    oldest_number,
+    plain_fields,
+    plan_fields,
+    read_fields,
+    toml_pair,
+)
 from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
-_KEYS = {"format", "content", *(field.key for field in FIELDS)}
+_KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
 _KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused"})
@@ -33,6 +43,8 @@ def lock(plan: Plan) -> Lock:
     pins = []
     for pin in plan.pins:
         kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
+        # Tools that do not know variant wheels take one under the ordinary name of its file.
+        kept["filename"] = split_label(pin.wheel.filename)[0]
         pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
     return Lock(
         pins=tuple(pins),
@@ -57,7 +69,7 @@ def host_to_lock(host: Host) -> Host:
         for gpu in host.gpus
     ]
     python = host.python.replace(executable=None)
-    return host.replace(gpus=tuple(gpus), sources=(), problems=(), python=python)
+    return host.replace(gpus=tuple(gpus), sources=(), problems=(), python=python, cpu=())
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -94,8 +106,12 @@ def _tool_table(lock: Lock) -> dict[str, object]:
     """Return [tool.gpuenv]; `dumps` fills in `content`."""
     texts = tuple(field for field in FIELDS if not field.table)
     tables = tuple(field for field in FIELDS if field.table)
+    number = oldest_number(lock)
+    table: dict[str, object] = {"format": number}
+    if number in OLDEST_READERS:
+        table["oldest-reader"] = OLDEST_READERS[number]
     return {
-        "format": PYLOCK.current,
+        **table,
         **plain_fields(lock, texts),
         "content": "",
         **{key: _toml_form(value) for key, value in plain_fields(lock, tables).items()},
@@ -156,6 +172,10 @@ def requirements_text(lock: Lock) -> str:
     Packages of an index other than the default are named by URL, so that no other index can
     supply them.
     """
+    if lock.variants:
+        name = lock.variants[0].name
+        message = f"requirements cannot name the variant wheel of {name}"
+        raise InputError(message, hint="write a lock: --format pylock")
     python, driver = show_pair(lock.needs.python), lock.needs.driver or "none"
     lines = [f"# gpuenv {lock.digest[:16]}: Python {python}, driver >= {driver}"]
     default = _most_used_index(lock)

@@ -165,6 +165,7 @@ class Distribution(TypedDict):
     installer: str
     requires: list[str]  # names, of NVIDIA's distributions only
     glibc: list[int] | None
+    variant: str | None  # the label of a variant wheel
 
 
 class SurveyAnswer(TypedDict):

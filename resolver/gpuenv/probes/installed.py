@@ -12,6 +12,7 @@ Not compared: bytecode, which has no hash in RECORD; files outside of the packag
 configuration), which users and installers rewrite; distributions of conda and of Debian, which
 change files when they build or install and keep their own records. "requires" leaves out extras.
 "glibc" is that of the interpreter's process, or the oldest that a distribution's wheel is for.
+"variant" is the label of a variant wheel (PEP 825).
 "conda" is what conda-meta of the prefix records; the CUDA libraries of those packages are in
 "libraries", too.
 
@@ -86,6 +87,7 @@ class Installed(NamedTuple):
     requires: list[str]
     glibc: list[int] | None
     of_wheel: bool
+    variant: str | None
 
 
 class Job(NamedTuple):
@@ -147,6 +149,7 @@ def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: 
         requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
         glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
         of_wheel=str(getattr(dist, "_path", "")).endswith(".dist-info"),
+        variant=variant_label(dist.read_text("variant.json")),
     )
 
 
@@ -203,6 +206,15 @@ def wheel_glibc(wheel: str) -> list[int] | None:
             versions.append([int(major or 0), int(minor or 0)])
     oldest = min(versions, default=LONG_AGO)
     return oldest if oldest > LONG_AGO else None
+
+
+def variant_label(metadata: str | None) -> str | None:
+    """Return the label in the variant.json of a variant wheel (PEP 825); None without one."""
+    try:
+        variants = json.loads(metadata or "{}")["variants"]
+        return next(iter(variants)) if len(variants) == 1 else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def own_glibc() -> list[int] | None:
@@ -268,6 +280,7 @@ def as_row(installed: Installed) -> Distribution:
         "installer": installed.installer,
         "requires": installed.requires,
         "glibc": installed.glibc,
+        "variant": installed.variant,
     }
 
 

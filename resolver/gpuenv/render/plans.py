@@ -130,12 +130,18 @@ def plan_lines(plan: Plan, path: str) -> list[str]:
     if plan.needs.driver is not None:
         lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
     lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
-    if plan.skipped:
+    skipped = [one for one in plan.skipped if not _is_only_later(one)]
+    if skipped:
         lines.append("passed over:")
-        lines += [f"  {line}" for line in skipped_lines(plan.skipped)]
+        lines += [f"  {line}" for line in skipped_lines(skipped)]
     count = quantity_text(len(plan.pins), "package")
     lines.append(f"wrote {path}: {count}, {download_text(plan)}")
     return lines
+
+
+def _is_only_later(rejection: Rejection) -> bool:
+    """Return whether a variant suits the host, and only comes later in the order."""
+    return all(reason.code == "variant-order" for reason in rejection.reasons)
 
 
 def _older_than_newest(plan: Plan) -> list[str]:
@@ -145,7 +151,12 @@ def _older_than_newest(plan: Plan) -> list[str]:
     passed_over = {rejection.name for rejection in plan.skipped}
     wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in passed_over]
     frameworks = {choice.framework for choice in plan.choices}
-    return [f"{wheel.name} {wheel.version}" for wheel in wheels if wheel.name not in frameworks]
+    labels = {variant.name: f" ({variant.label})" for variant in plan.variants}
+    return [
+        f"{wheel.name} {wheel.version}{labels.get(wheel.name, '')}"
+        for wheel in wheels
+        if wheel.name not in frameworks
+    ]
 
 
 def _driver_need_line(need: str, driver: str | None) -> str:

@@ -42,6 +42,9 @@ _FOUND = {
     "gpu-needs-newer-driver": _OF_HOST,
     "lock-python": _OF_HOST,
     "no-gpu": _OF_HOST,
+    "cpu-feature": _OF_HOST,
+    "cpu-unknown": _OF_HOST,
+    "driver-cuda-unknown": _OF_HOST,
     "ptx-needs-newer-driver": _OF_HOST,
     "python": _OF_HOST,
     "requires-python": _OF_HOST,
@@ -69,6 +72,8 @@ _FOUND = {
 _SUBJECTS = {"lock": "the lock", "driver": "this host"}
 _NO_GPU = frozenset({"cuda-build", "needs-gpu"})
 _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
+# What comes before the found text of reasons whose need is plain.
+_STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not first"}
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
 _STATED = frozenset({*_CPU_BUILD, "not-in-index"})
@@ -169,8 +174,8 @@ def fact_text(reason: Reason) -> str:
 
 def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
     """Return what a sentence says about its subject."""
-    if code == "two-owners":
-        return f"has more than one owner: {have}"
+    if code in _STATEMENTS:
+        return f"{_STATEMENTS[code]}: {have}"
     if code in _CPU_BUILD:
         return f"{have}; {_CPU_BUILD[code]} {need}"
     if code == "not-in-index":

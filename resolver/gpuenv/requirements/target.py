@@ -42,6 +42,7 @@ __all__ = [
     "normalize_name",
     "parse_requirement",
     "parse_stored_requirement",
+    "split_label",
     "tag_orders",
     "version_key",
     "wheel_tags",
@@ -68,6 +69,9 @@ _OLDEST_GLIBC_ELSEWHERE = 17
 _LAST_MINOR = 99  # ranks have room for glibc 2.0 to 2.99
 _PLATFORM_SLOTS = 1000  # more than the platforms of one interpreter and ABI
 _BUILD_SLOTS = 1000  # ranks have room for build numbers up to 999
+
+_LEAST_VARIANT_DASHES = 5  # name-version-python-abi-platform-label
+_LABEL_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz_.")
 
 Fit = tuple[int, int]  # (the least glibc 2.N, the rank of the tag); a smaller rank is better
 TagOrders = tuple[dict[str, int], dict[str, int]]
@@ -257,7 +261,27 @@ def wheel_tags(filename: str) -> str:
     """Return the tags of a wheel, as "cp312-cp312-linux_x86_64"; "" for any other file."""
     if not filename.endswith(".whl"):
         return ""
-    return "-".join(filename.removesuffix(".whl").rsplit("-", 3)[1:])
+    ordinary = split_label(filename)[0]
+    return "-".join(ordinary.removesuffix(".whl").rsplit("-", 3)[1:])
+
+
+def split_label(filename: str) -> tuple[str, str]:
+    """Split the variant label off the file name of a wheel (PEP 825).
+
+    The third part of the name is a build tag if it starts with a digit, otherwise the Python tag.
+
+    Returns:
+        The file name without the label, and the label; "" for a file that is no variant wheel.
+    """
+    if filename.count("-") < _LEAST_VARIANT_DASHES or not filename.endswith(".whl"):
+        return filename, ""
+    stem = filename.removesuffix(".whl")
+    head, _, label = stem.rpartition("-")
+    parts = head.split("-")
+    has_build = parts[2][:1].isdigit()
+    if len(parts) != 5 + has_build or not label or not _LABEL_CHARACTERS.issuperset(label):
+        return filename, ""
+    return f"{head}.whl", label
 
 
 # ---- the target ---------------------------------------------------------------------------------
@@ -286,6 +310,7 @@ class TargetEnvironment:
         The order is that of packaging for the tags, then the greater build number (PEP 427). The
         name of a file that is not a wheel fits nothing.
         """
+        filename = split_label(filename)[0]
         head, *triple = filename.rsplit("-", 3)
         dashes = head.count("-")
         if len(triple) != 3 or dashes not in (1, 2) or not filename.endswith(".whl"):

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
+from ..errors import Reason
 from ..index.protocol import Index
-from ..model import Build, CudaVersion, Framework, Host, Library, Request, Wheel
-from ..requirements.target import TargetEnvironment, parse_requirement, version_key
+from ..model import (
+    Build,
+    Code,
+    CudaVersion,
+    Framework,
+    Host,
+    Library,
+    Request,
+    Requirement,
+    Wheel,
+    WheelVariant,
+)
+from ..requirements.target import (
+    TargetEnvironment,
+    parse_requirement,
+    split_label,
+    version_key,
+)
 from ..requirements.versions import Versions
 from .graph import Candidate, Release, Variant
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from .wheel_variants import VariantChooser
 
 _SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
 
@@ -27,6 +48,9 @@ class CandidateStore:
     5. The toolkit closest to the CUDA version of the driver.
     6. A scanned build before a documented one, the default index before others.
     7. The order of the index.
+
+    The variant wheels of a release (PEP 825) are candidates of their own, in the order of the PEP
+    (`VariantChooser.sort`).
 
     Only files that fit the target's interpreter and platform become candidates.
     """
@@ -48,6 +72,7 @@ class CandidateStore:
         self._versions: dict[str, Versions] = {}
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
+        self._chooser: VariantChooser | None = None
         self._preferred_versions = dict(request.preferences)
         self._allowed_hashes = {name: frozenset(hashes) for name, hashes in request.hashes}
         self._framework_of = _frameworks_by_distribution(data)
@@ -127,7 +152,7 @@ class CandidateStore:
         if name in self.request.allow_sdist:
             sdists = self.index.sdists(name)
         wheels = self.index.wheels(name, self.environment)
-        best = self._best_files(name, (*wheels, *sdists))
+        best = self._with_sorted_variants(self._best_files(name, (*wheels, *sdists)))
         candidates = [self._candidate(wheel) for wheel in best]
         if sdists:  # they do not stand at the place of their version yet
             candidates.sort(key=lambda candidate: version_key(candidate.version), reverse=True)
@@ -140,17 +165,17 @@ class CandidateStore:
     def _best_files(self, name: str, files: Iterable[Wheel]) -> list[Wheel]:
         """Return the best fitting file of each release on each index, in the order of the index.
 
-        A yanked file comes after all other files of its release.
+        That is one file of each variant. A yanked file comes after all other files of its release.
         """
         excluded = self._excluded_indexes(name)
-        best: dict[tuple[str, str], tuple[tuple[bool, int], Wheel]] = {}
+        best: dict[tuple[str, str, str], tuple[tuple[bool, int], Wheel]] = {}
         for wheel in files:
             if excluded and wheel.index.startswith(excluded):
                 continue
             rank = self._rank(wheel)
             if rank is None:
                 continue
-            release = (wheel.version, wheel.index)
+            release = (wheel.version, wheel.index, split_label(wheel.filename)[1])
             order = (wheel.yanked is not None, rank)
             if release not in best or order < best[release][0]:
                 best[release] = (order, wheel)
@@ -177,10 +202,60 @@ class CandidateStore:
         return None
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        build = None
+        build, variant = None, None
+        if split_label(wheel.filename)[1]:
+            judged = self._variant_chooser().judged(wheel)
+            variant = judged.variant if judged is not None else None
         if wheel.name in self._framework_of:
-            build = self.data.build(wheel.name, wheel.version, self.host.platform)
-        return Candidate(wheel, build, self._library)
+            if variant is None:
+                build = self.data.build(wheel.name, wheel.version, self.host.platform)
+            else:
+                build = _build_of_variant(wheel, variant, self.host.platform)
+        return Candidate(wheel, build, self._library, variant=variant)
+
+    # ---- variant wheels
+
+    def variant_reasons(self, candidate: Candidate) -> tuple[Reason, ...]:
+        """Return what speaks against the variant of a candidate on this host."""
+        if candidate.variant is None:
+            return ()
+        judged = self._variant_chooser().judged(candidate.wheel)
+        return judged.reasons if judged is not None else ()
+
+    def variant_order_reason(self, candidate: Candidate, better: Candidate) -> Reason:
+        """Return why another variant of a release comes before a candidate."""
+        return self._variant_chooser().order_reason(candidate.wheel, better.wheel)
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """Return the requirements of a file; markers about its variant are evaluated.
+
+        Raises:
+            PackageIndexError: see Index.dependencies.
+        """
+        dependencies = self.index.dependencies(wheel)
+        for dependency in dependencies:
+            if dependency.marker is not None and "variant_" in dependency.marker:
+                return self._variant_chooser().applicable(wheel, dependencies)
+        return dependencies
+
+    def _variant_chooser(self) -> VariantChooser:
+        if self._chooser is None:
+            from .wheel_variants import VariantChooser
+
+            self._chooser = VariantChooser(self.host, self.data, self.index)
+        return self._chooser
+
+    def _with_sorted_variants(self, files: list[Wheel]) -> list[Wheel]:
+        """Sort the files of each release that has variant wheels."""
+        if not any(split_label(file.filename)[1] for file in files):
+            return files
+        releases: dict[tuple[str, str], list[Wheel]] = {}
+        for file in files:
+            releases.setdefault((file.version, file.index), []).append(file)
+        ordered: list[Wheel] = []
+        for release in releases.values():
+            ordered += self._variant_chooser().sort(release)
+        return ordered
 
     def _library(self, name: str, version: str) -> Library | None:
         """Return the row of a CUDA library on the path; None for any other distribution."""
@@ -245,6 +320,8 @@ class CandidateStore:
 
     def _build_order(self, candidate: Candidate, place: int) -> tuple[object, ...]:
         build = candidate.build
+        if candidate.variant is not None:
+            return (0, place, 0, (-1, 0), (False, False))  # PEP 825 orders them
         if build is None:
             return (0, place, 3, (0, 0), (True, True))
         evidence = (build.code.evidence != "scanned", build.index != "default")
@@ -277,6 +354,27 @@ def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]
         for name in (framework.distribution, *framework.companions):
             frameworks[name] = framework
     return frameworks
+
+
+def _build_of_variant(wheel: Wheel, variant: WheelVariant, platform: str) -> Build:
+    """Return the build of a framework that a variant wheel is, by its properties."""
+    from ..compat.variants import nvidia_claims
+
+    claims = nvidia_claims(variant)
+    cuda, code = None, Code(sass=())
+    if claims is not None:
+        cuda = min(claims.lower) if claims.lower else None
+        code = claims.code or Code(sass=None)
+    return Build(
+        name=wheel.name,
+        version=wheel.version,
+        local=wheel.version,
+        variant=variant.label,
+        index=wheel.index,
+        platform=platform,
+        cuda=cuda,
+        code=code,
+    )
 
 
 def _public(version: str) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import Reason
-from ..model import Build, Framework, Library, Way, Wheel
+from ..model import Build, Framework, Library, Way, Wheel, WheelVariant
 
 # ---- identifiers --------------------------------------------------------------------------------
 
@@ -246,9 +246,19 @@ class Candidate:
         build: what the compatibility data has about a framework's or companion's build.
         library: what the compatibility data has about a CUDA library. Read when first used:
             a solve looks at one of fifty cuDNN releases.
+        variant: the variant of a variant wheel; None for any other file.
     """
 
-    __slots__ = ("_read_library", "build", "extras", "identifier", "name", "version", "wheel")
+    __slots__ = (
+        "_read_library",
+        "build",
+        "extras",
+        "identifier",
+        "name",
+        "variant",
+        "version",
+        "wheel",
+    )
 
     def __init__(
         self,
@@ -256,6 +266,7 @@ class Candidate:
         build: Build | None,
         read_library: Callable[[str, str], Library | None],
         extras: tuple[str, ...] = (),
+        variant: WheelVariant | None = None,
     ) -> None:
         self.identifier = PackageId.of(wheel.name, extras)
         self.name = wheel.name
@@ -263,6 +274,7 @@ class Candidate:
         self.wheel = wheel
         self.build = build
         self.extras = extras
+        self.variant = variant
         self._read_library = read_library
 
     @property
@@ -277,14 +289,16 @@ class Candidate:
 
     @property
     def local_version(self) -> str:
-        """The version as the build's index writes it."""
+        """The version as the build's index writes it, with the label of a variant wheel."""
+        if self.variant is not None:
+            return f"{self.version} ({self.variant.label})"
         if self.build is None:
             return self.version
         return self.build.local
 
     def with_extras(self, extras: tuple[str, ...]) -> Candidate:
         """Return the node of the same file with extras."""
-        return Candidate(self.wheel, self.build, self._read_library, extras)
+        return Candidate(self.wheel, self.build, self._read_library, extras, self.variant)
 
     def __repr__(self) -> str:
         return f"{self.identifier} {self.version}"

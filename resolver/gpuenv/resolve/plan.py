@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..compat.evaluate import is_doubt, needs_of_gpus
 from ..errors import Reason
@@ -21,6 +22,7 @@ from ..model import (
     Rejection,
     Request,
     Way,
+    WheelVariant,
 )
 from ..requirements.target import normalize_name, parse_requirement
 from ..serialize import canonical_json
@@ -39,6 +41,9 @@ from .graph import (
 from .provider import Provider
 from .release_facts import extra_markers
 from .skipped import Skipped
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from ..compat.variants import NvidiaClaims
 
 # The fields of Request that `digest` has in another place, and those that do not count.
 _NOT_OTHERS = frozenset({
@@ -87,6 +92,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         skipped=_skipped(solution),
         warnings=(*_warnings(solution), *_cpu_warnings(solution, pins)),
         data=data_version,
+        variants=_variants(solution),
     )
     return plan.replace(digest=digest(plan))
 
@@ -147,6 +153,11 @@ def _pins(solution: Solution) -> tuple[Pin, ...]:
     for name, candidate in solution.pinned.items():
         pins.append(Pin(wheel=candidate.wheel, dependencies=tuple(sorted(dependencies[name]))))
     return tuple(pins)
+
+
+def _variants(solution: Solution) -> tuple[WheelVariant, ...]:
+    variants = (candidate.variant for candidate in solution.pinned.values())
+    return tuple(variant for variant in variants if variant is not None)
 
 
 # ---- choices ------------------------------------------------------------------------------------
@@ -267,6 +278,7 @@ def _toolkits(solution: Solution) -> list[CudaVersion]:
             toolkits.append(library.cuda)
         if library is not None:
             majors.append((library.cuda_major, 0))
+    toolkits += [min(claims.lower) for claims in _variant_claims(solution) if claims.lower]
     return toolkits or majors
 
 
@@ -278,7 +290,23 @@ def _codes(solution: Solution) -> list[Code]:
             codes.append(candidate.build.code)
         if candidate.library is not None:
             codes.append(candidate.library.code)
+    codes += [claims.code for claims in _variant_claims(solution) if claims.code is not None]
     return codes
+
+
+def _variant_claims(solution: Solution) -> Iterator[NvidiaClaims]:
+    """Yield what the variant wheels need of the driver and the devices.
+
+    The build of a framework has that of its own variant.
+    """
+    for candidate in solution.pinned.values():
+        if candidate.variant is None or candidate.build is not None:
+            continue
+        from ..compat.variants import nvidia_claims
+
+        claims = nvidia_claims(candidate.variant)
+        if claims is not None:
+            yield claims
 
 
 # ---- what was skipped, and warnings -------------------------------------------------------------
@@ -294,6 +322,9 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
             skipped += finder.of_framework(root, solution.variants[root.identifier])
         elif isinstance(root, PackageRequirement):
             skipped += finder.of_package(root, solution.pinned[root.name])
+    for candidate in solution.pinned.values():
+        if candidate.variant is not None:
+            skipped += finder.of_variant(candidate)
     return tuple(dict.fromkeys(skipped))
 
 

@@ -483,7 +483,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 if self.is_blocked(requirement):
                     return
         try:
-            dependencies = self.store.index.dependencies(candidate.wheel)
+            dependencies = self.store.dependencies(candidate.wheel)
         except UnusableFileError as error:
             yield HostRequirement(FILE_FACT, (error.reason,))
             return

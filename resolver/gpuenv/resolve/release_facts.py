@@ -67,12 +67,17 @@ class ReleaseFacts:
         if isinstance(release, Variant):
             return self._variant_facts(release)
         facts = self._candidate_facts(release)
+        variant_reasons = self._store.variant_reasons(release)
+        if variant_reasons:
+            facts = facts | {"__variant": variant_reasons}
         bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
         if not bad:
             return facts
         return facts | {"__data": facts.get("__data", ()) + bad}
 
     def _candidate_facts(self, candidate: Candidate) -> Facts:
+        if candidate.variant is not None and candidate.build is not None and candidate.build.cuda:
+            return {}  # the properties of the variant say what it needs
         if candidate.build is not None:
             return self._build_facts(candidate.build)
         name, store = candidate.name, self._store
@@ -216,7 +221,7 @@ class ReleaseFacts:
 
 def extra_markers(store: CandidateStore, release: Release) -> list[str]:
     """Return the markers of a release's dependencies that name an extra."""
-    markers = [one.marker for one in store.index.dependencies(release.wheel)]
+    markers = [one.marker for one in store.dependencies(release.wheel)]
     return [marker for marker in markers if marker and "extra" in marker]
 
 

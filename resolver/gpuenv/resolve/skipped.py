@@ -32,7 +32,7 @@ def reasons_against(
     """Return every reason against a release and against the CUDA libraries that it pins."""
     reasons = facts.reasons(release)
     try:
-        dependencies = store.index.dependencies(release.wheel)
+        dependencies = store.dependencies(release.wheel)
     except UnusableFileError as error:
         return (*reasons, error.reason)
     except OfflineError:
@@ -116,6 +116,23 @@ class Skipped:
             if store.environment.contains(root.specifier, variant.version, False):
                 reasons = reasons_against(store, self._facts, variant)
                 yield self._rejection(variant, root.framework.name, reasons)
+
+    def of_variant(self, chosen: Candidate) -> Iterator[Rejection]:
+        """Yield the other variants of a release that was chosen as a variant wheel.
+
+        The reason against a variant that suits the host is its place in the order (variant-order).
+        """
+        for candidate in self._store.candidates(chosen.name):
+            same_release = candidate.version == chosen.version
+            same_index = candidate.wheel.index == chosen.wheel.index
+            if not (same_release and same_index) or candidate.wheel is chosen.wheel:
+                continue
+            reasons = self._facts.reasons(candidate)
+            if not reasons:
+                reasons = [self._store.variant_order_reason(candidate, chosen)]
+            yield Rejection(
+                name=chosen.name, version=candidate.local_version, reasons=tuple(reasons)
+            )
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         found = tuple(reasons) or tuple(self._conflicts(release))

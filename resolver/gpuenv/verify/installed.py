@@ -36,14 +36,17 @@ def first_texts(texts: Sequence[str], shown: int = SHOWN) -> str:
 
 
 def survey_checks(lock: Lock | None, survey: SurveyAnswer) -> list[Check]:
-    """Return the checks "interpreter", "versions" and "glibc".
+    """Return the checks "interpreter", "versions", "variants" and "glibc".
 
-    "versions" needs a lock, and "glibc" a wheel that needs one.
+    "versions" needs a lock, "variants" one with variant wheels, and "glibc" a wheel that needs one.
     """
     checks = [_interpreter_check(lock, survey)]
     if lock is not None:
         installed = {row["name"]: row["version"] for row in survey["distributions"]}
         checks.append(_version_check(lock, installed))
+        if lock.variants:
+            labels = {row["name"]: row.get("variant") for row in survey["distributions"]}
+            checks.append(_variant_check(lock, labels))
     glibc = _glibc_check(survey)
     if glibc is not None:
         checks.append(glibc)
@@ -116,6 +119,20 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
         return Check(name="versions", subject="", status="fail", evidence=evidence)
     evidence = f"{len(lock.pins)} as locked{more}"
     return Check(name="versions", subject="", status="pass", evidence=evidence)
+
+
+def _variant_check(lock: Lock, labels: Mapping[str, str | None]) -> Check:
+    """Check that each variant wheel of the lock is installed as that variant (PEP 825)."""
+    wrong = []
+    for variant in lock.variants:
+        label = labels.get(variant.name)
+        if label != variant.label:
+            have = label or "no variant"
+            wrong.append(f"{variant.name} is {have}, the lock says {variant.label}")
+    if wrong:
+        return Check(name="variants", subject="", status="fail", evidence=first_texts(wrong))
+    evidence = f"{len(lock.variants)} as locked"
+    return Check(name="variants", subject="", status="pass", evidence=evidence)
 
 
 def _same_version(first: str, second: str) -> bool:

@@ -1,0 +1,265 @@
+"""The variant wheels of a release on a host: which suit it, and in which order (PEP 825)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..compat import evaluate
+from ..compat.data import CompatibilityData
+from ..compat.variants import FEATURES, suitable_values
+from ..errors import OfflineError, Reason, UnusableFileError
+from ..index import variants
+from ..index.protocol import Index
+from ..index.variants import ReleaseVariants
+from ..model import Host, Requirement, Value, Wheel, WheelVariant
+from ..requirements.target import split_label
+
+Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
+SortKey = tuple[tuple[float, ...], ...]
+
+_UNUSABLE = "bad-metadata"
+_SOURCE = "PEP 825"
+
+
+class JudgedVariant(Value):
+    """A variant wheel on a host: its variant, and what speaks against it."""
+
+    variant: WheelVariant
+    reasons: tuple[Reason, ...] = ()
+    supported: tuple[tuple[str, str, str], ...] = ()  # the properties that suit the host
+    ranked: tuple[tuple[str, str, str], ...] = ()  # the best property of each feature, in order
+
+
+class VariantChooser:
+    """Judges and orders variant wheels on one host. Every answer is remembered."""
+
+    def __init__(self, host: Host, data: CompatibilityData, index: Index) -> None:
+        self._host, self._data, self._index = host, data, index
+        self._judged: dict[str, JudgedVariant] = {}  # by URL
+
+    def judged(self, wheel: Wheel) -> JudgedVariant | None:
+        """Return what is known about a variant wheel; None for a wheel that is no variant."""
+        if wheel.url not in self._judged and split_label(wheel.filename)[1]:
+            self.sort([wheel])
+        return self._judged.get(wheel.url)
+
+    def sort(self, wheels: Sequence[Wheel]) -> list[Wheel]:
+        """Sort the wheels of one release on one index, the best one first.
+
+        Order: variants that suit the host, as PEP 825 orders them; wheels that are no variants;
+        variants with doubts; variants that do not suit the host.
+        """
+        labels = {wheel.url: split_label(wheel.filename)[1] for wheel in wheels}
+        variant_wheels = [wheel for wheel in wheels if labels[wheel.url]]
+        if not variant_wheels:
+            return list(wheels)
+        try:
+            release = self._index.variants(variant_wheels)
+        except (UnusableFileError, OfflineError) as error:
+            for wheel in variant_wheels:
+                self._judged[wheel.url] = _unusable(wheel, labels[wheel.url], error)
+            release = ReleaseVariants()
+        listed = {namespace: dict(features) for namespace, features in release.static}
+        order = _Order(release, listed, self._host)
+        keys: dict[str, tuple[int, SortKey, str]] = {}
+        for wheel in wheels:
+            label = labels[wheel.url]
+            if not label:
+                keys[wheel.url] = (1, (), "")
+                continue
+            if wheel.url not in self._judged:
+                self._judged[wheel.url] = self._judge(wheel, label, release, listed, order)
+            judged = self._judged[wheel.url]
+            keys[wheel.url] = (_group(judged), order.key(judged.variant), label)
+        return sorted(wheels, key=lambda wheel: keys[wheel.url])
+
+    def _judge(
+        self,
+        wheel: Wheel,
+        label: str,
+        release: ReleaseVariants,
+        listed: Listed,
+        order: _Order,
+    ) -> JudgedVariant:
+        variant = release.find(label)
+        if variant is None:
+            have = "the labels " + (" ".join(one.label for one in release.variants) or "of none")
+            reason = Reason(
+                code=_UNUSABLE,
+                subject=wheel.filename,
+                need=f"the variant {label} in its metadata",
+                have=have,
+                source=_SOURCE,
+            )
+            unknown = WheelVariant(name=wheel.name, label=label)
+            return JudgedVariant(variant=unknown, reasons=(reason,))
+        subject = f"{wheel.name} {wheel.version} ({label})"
+        reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
+        return JudgedVariant(
+            variant=variant,
+            reasons=reasons,
+            supported=tuple(_supported(variant, listed, self._host)),
+            ranked=order.best_properties(variant),
+        )
+
+    def order_reason(self, wheel: Wheel, better: Wheel) -> Reason:
+        """Return the first difference in the order of two variants that suit the host."""
+        label, best = split_label(wheel.filename)[1], split_label(better.filename)[1]
+        judged, other = self._judged.get(wheel.url), self._judged.get(better.url)
+        subject, have = f"{wheel.name} {wheel.version}", "variants come before other wheels"
+        if judged is not None and other is not None:
+            subject += f" ({label})"
+            have = _first_difference(judged.ranked, other.ranked)
+        need = f"a place before {best} in the order of the variants"
+        return Reason(
+            code="variant-order", subject=subject, need=need, have=have, source=_SOURCE
+        )
+
+    def applicable(
+        self, wheel: Wheel, dependencies: Sequence[Requirement]
+    ) -> list[Requirement]:
+        """Return the dependencies of a wheel without the markers about its variant.
+
+        Raises:
+            UnusableFileError: a marker cannot be evaluated.
+        """
+        judged = self.judged(wheel)
+        label = ""
+        supported: tuple[tuple[str, str, str], ...] = ()
+        if judged is not None:
+            label, supported = judged.variant.label, judged.supported
+
+        def decide(variable: str, operator: str, text: str) -> bool:
+            return variants.clause_holds(variable, operator, text, label, supported)
+
+        applicable = []
+        for dependency in dependencies:
+            marker = dependency.marker
+            if marker is None or not variants.names_variant(marker):
+                applicable.append(dependency)
+                continue
+            try:
+                marker = variants.replace_clauses(marker, decide)
+            except ValueError as error:
+                raise _bad_marker(wheel, dependency, str(error)) from None
+            applicable.append(dependency.replace(marker=marker))
+        return applicable
+
+
+class _Order:
+    """The order of PEP 825 among the variants of a release.
+
+    Namespaces are ordered by the metadata, features by their provider, and values by how well they
+    suit the host.
+    """
+
+    def __init__(self, release: ReleaseVariants, listed: Listed, host: Host) -> None:
+        self._namespaces, self._listed = release.namespaces, listed
+        values: dict[tuple[str, str], dict[str, None]] = {}
+        for variant in release.variants:
+            for namespace, feature, names in variant.properties:
+                values.setdefault((namespace, feature), {}).update(dict.fromkeys(names))
+        self._values: dict[tuple[str, str], tuple[str, ...]] = {}
+        for (namespace, feature), named in values.items():
+            suitable = _suitable(namespace, feature, tuple(named), listed, host)
+            self._values[namespace, feature] = suitable
+
+    def key(self, variant: WheelVariant) -> SortKey:
+        """Return the sort key of a variant; the smallest is the best.
+
+        The keys of the best value of each feature are sorted. At the first difference the smaller
+        one wins; if all keys of one variant begin the other's, the variant with more wins.
+        """
+        keys = [self._property_key(row) for row in variant.properties]
+        return (*sorted(keys), (math.inf,))
+
+    def best_properties(self, variant: WheelVariant) -> tuple[tuple[str, str, str], ...]:
+        """Return the best property of each feature that suits the host, in the order of keys."""
+        best = []
+        for row in sorted(variant.properties, key=self._property_key):
+            namespace, feature, names = row
+            for name in self._values[namespace, feature]:
+                if name in names:
+                    best.append((namespace, feature, name))
+                    break
+        return tuple(best)
+
+    def _property_key(self, row: tuple[str, str, tuple[str, ...]]) -> tuple[float, ...]:
+        namespace, feature, names = row
+        suitable = self._values[namespace, feature]
+        places = [suitable.index(name) for name in names if name in suitable]
+        return (
+            self._namespaces.index(namespace),
+            self._feature_place(namespace, feature),
+            min(places, default=math.inf),
+        )
+
+    def _feature_place(self, namespace: str, feature: str) -> float:
+        features: Sequence[str] = FEATURES.get(namespace, ())
+        if namespace in self._listed:
+            features = tuple(self._listed[namespace])
+        return features.index(feature) if feature in features else math.inf
+
+
+def _suitable(
+    namespace: str, feature: str, names: Sequence[str], listed: Listed, host: Host
+) -> tuple[str, ...]:
+    """Return the values of a feature that suit the host, the best one first."""
+    if namespace in listed:
+        return tuple(name for name in listed[namespace].get(feature, ()) if name in names)
+    if namespace not in FEATURES:
+        return ()
+    return suitable_values(namespace, feature, names, host)
+
+
+def _supported(
+    variant: WheelVariant, listed: Listed, host: Host
+) -> Iterator[tuple[str, str, str]]:
+    for namespace, feature, names in variant.properties:
+        for name in _suitable(namespace, feature, names, listed, host):
+            yield namespace, feature, name
+
+
+def _group(judged: JudgedVariant) -> int:
+    """Return the place of a variant among the groups of `sort`."""
+    if not judged.reasons:
+        return 0
+    return 2 if all(map(evaluate.is_doubt, judged.reasons)) else 3
+
+
+def _first_difference(
+    later: Sequence[tuple[str, str, str]], earlier: Sequence[tuple[str, str, str]]
+) -> str:
+    """Return why one list of best properties comes after another, as a clause."""
+    for own, other in zip(later, earlier, strict=False):
+        if own != other:
+            return f"{' '.join(other)} comes before {' '.join(own)}"
+    if len(earlier) > len(later):
+        return "the variant with more properties comes first"
+    return "variants with the same properties are ordered by their labels"
+
+
+def _unusable(wheel: Wheel, label: str, error: UnusableFileError | OfflineError) -> JudgedVariant:
+    variant = WheelVariant(name=wheel.name, label=label)
+    if isinstance(error, UnusableFileError):
+        return JudgedVariant(variant=variant, reasons=(error.reason,))
+    reason = Reason(
+        code="not-cached",
+        subject=wheel.filename,
+        need="the metadata of its variants",
+        have="not in the cache, and --offline is on",
+    )
+    return JudgedVariant(variant=variant, reasons=(reason,))
+
+
+def _bad_marker(wheel: Wheel, dependency: Requirement, detail: str) -> UnusableFileError:
+    return UnusableFileError(
+        Reason(
+            code=_UNUSABLE,
+            subject=wheel.filename,
+            need="readable requirements",
+            have=f"the requirement {str(dependency)!r}: {detail}",
+            source=_SOURCE,
+        )
+    )
