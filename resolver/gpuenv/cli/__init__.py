@@ -39,6 +39,7 @@ COMMANDS = (
     "run",
     "explain",
     "matrix",
+    "fleet",
 )
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
@@ -84,11 +85,11 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     """Parse the arguments. `run` of the result is the function of the command.
 
     `unknown` has the arguments that the command does not know, for commands that report these
-    themselves. `command_line` has what comes after the first `--` of `gpuenv run`; argparse would
-    remove a second `--` from it.
+    themselves. `command_line` has what comes after the first `--` of `gpuenv run` and
+    `gpuenv fleet`; argparse would remove a second `--` from it.
     """
     known, command_line = list(argv), list[str]()
-    if known[:1] == ["run"] and "--" in known:
+    if known[:1] in (["run"], ["fleet"]) and "--" in known:
         at = known.index("--")
         known, command_line = known[:at], known[at + 1 :]
     parser = _parser(known[0] if known else "")
