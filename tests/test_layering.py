@@ -21,6 +21,7 @@ LAYERS = (
     {"doctor"},
     {"render"},
     {"api"},
+    {"fleet"},
     {"cli", "conda_plugin"},
     {"__main__", "__init__"},
 )

@@ -39,6 +39,7 @@ COMMANDS = (
     "run",
     "explain",
     "matrix",
+    "fleet",
 )
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
@@ -84,13 +85,18 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     """Parse the arguments. `run` of the result is the function of the command.
 
     `unknown` has the arguments that the command does not know, for commands that report these
-    themselves.
+    themselves. `command_line` has what comes after the first `--` of `gpuenv fleet`; argparse
+    would remove a second `--` from it.
     """
-    parser = _parser(argv[0] if argv else "")
-    arguments, unknown = parser.parse_known_args(argv)
+    known, command_line = list(argv), list[str]()
+    if known[:1] == ["fleet"] and "--" in known:
+        at = known.index("--")
+        known, command_line = known[:at], known[at + 1 :]
+    parser = _parser(known[0] if known else "")
+    arguments, unknown = parser.parse_known_args(known)
     if unknown and not arguments.reports_unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    arguments.unknown = unknown
+    arguments.unknown, arguments.command_line = unknown, command_line
     return arguments
 
 

@@ -12,6 +12,7 @@ Each module serves one command or one kind of value, and offers `..._lines` (tex
 - doctor: verdicts, evidence and fixes (`gpuenv doctor`)
 - pip: changes to an installed environment (`gpuenv pip install`)
 - run: changed loader variables (`gpuenv run`)
+- fleet: classes, locks and outliers of many hosts (`gpuenv fleet`)
 - hook: the one line of `gpuenv verify --hook`
 - redact: reports without names of persons, machines and secrets (`gpuenv verify --bundle`)
 """

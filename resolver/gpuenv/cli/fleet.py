@@ -1,0 +1,146 @@
+"""`gpuenv fleet`: detect, solve and verify on many nodes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+
+from ..errors import InputError
+from ..fleet import classes, collect, documents, launchers, report
+from ..fleet.documents import Answer, Collection
+from ..render import fleet as render
+from .output import print_json, print_lines
+from .parser import Parser, add_common_flags, seconds
+
+HELP = "detect, solve and verify on many nodes"
+LIMIT = 600.0  # seconds to wait for all nodes
+_SHOWN = 8  # nodes that a line of progress names
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the commands of `gpuenv fleet`."""
+    commands = parser.add_subparsers(
+        dest="fleet_command", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    text = "describe the nodes, grouped into classes"
+    detect = commands.add_parser("detect", help=text, description=text)
+    _add_collection_flags(detect)
+    add_common_flags(detect)
+
+
+def _add_collection_flags(parser: Parser) -> None:
+    """Add the flags that say where the documents of the nodes come from."""
+    group = parser.add_argument_group("nodes (arguments after -- are for the launcher)")
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--from",
+        dest="source",
+        metavar="DIR|FILE|-",
+        help="read documents: a folder of NODE.json, a file of NDJSON, or stdin",
+    )
+    source.add_argument(
+        "--launcher",
+        choices=sorted(launchers.LAUNCHERS),
+        help="run gpuenv on the nodes, one process on each",
+    )
+    group.add_argument(
+        "--nodes",
+        metavar="LIST",
+        help="the nodes, such as gpu[01-16],gpu20 (default: those of the job)",
+    )
+    group.add_argument(
+        "--command",
+        metavar="TEXT",
+        default="gpuenv",
+        help="the command of gpuenv on the nodes (default: gpuenv)",
+    )
+    group.add_argument(
+        "--limit",
+        metavar="S",
+        type=seconds,
+        default=LIMIT,
+        help=f"wait at most S seconds for all nodes (default: {LIMIT:g})",
+    )
+    group.add_argument(
+        "-o", "--output", metavar="DIR", help="write each document to DIR/NODE.json as it comes"
+    )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="do not ask the nodes again whose documents are in the folder of -o",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """Run `gpuenv fleet detect`. Return 1 if a node gave no answer."""
+    return _detect(arguments)
+
+
+def _detect(arguments: Namespace) -> int:
+    collection = _collect(arguments, ["detect", "--json"])
+    document = report.detect_json(collection, classes.classify(collection.answers))
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines(render.detect_lines(document))
+    return 1 if document["silent"] else 0
+
+
+# ---- the documents of the nodes ------------------------------------------------------------------
+
+
+def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
+    """Read or collect the documents of the nodes.
+
+    Args:
+        arguments: the parsed flags.
+        command: the arguments of gpuenv on the nodes.
+    """
+    _check_flags(arguments)
+    if arguments.source:
+        answers = tuple(documents.read_documents(arguments.source))
+        if not answers:
+            raise InputError(f"--from {arguments.source}: has no document of a node")
+        return Collection(answers=answers)
+    earlier: dict[str, Answer] = {}
+    if arguments.output:
+        documents.open_folder(arguments.output)
+        if arguments.resume:
+            known = documents.read_documents(arguments.output)
+            earlier = {answer.node: answer for answer in known}
+    launch = launchers.plan_launch(
+        arguments.launcher,
+        arguments.nodes,
+        [*shlex.split(arguments.command), *command],
+        arguments.command_line,
+        without=frozenset(earlier),
+    )
+    documents.check_names(launch.nodes)
+
+    def keep(answer: Answer) -> None:
+        if arguments.output:
+            documents.write_answer(arguments.output, answer)
+
+    collection = collect.collect(launch, arguments.limit, keep, _progress)
+    both = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
+    return collection.replace(answers=tuple(both))
+
+
+def _check_flags(arguments: Namespace) -> None:
+    if arguments.resume and not arguments.output:
+        raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
+    if arguments.source:
+        given = {"--nodes": arguments.nodes, "--output": arguments.output}
+        given["arguments after --"] = arguments.command_line
+        for name, value in given.items():
+            if value:
+                raise InputError(f"{name}: is for --launcher, and --from starts nothing")
+
+
+def _progress(answered: int, expected: int, waiting: Sequence[str]) -> None:
+    line = f"{answered} of {expected} nodes answered"
+    if 0 < len(waiting) <= _SHOWN:
+        line += f"; waiting for {render.nodes_text(waiting)}"
+    print(f"gpuenv: {line}", file=sys.stderr)

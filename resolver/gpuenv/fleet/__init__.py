@@ -1,0 +1,8 @@
+"""The same pipeline over many hosts.
+
+    nodes       names of nodes: "gpu[01-16]" and back
+    documents   what the nodes answered, read from files or from a stream
+    launchers   the command lines of srun, clush, pdsh, kubectl and mpirun
+    collect     run one process on each node, and read the answers as they come
+    classes     hosts that need the same of a lock
+"""

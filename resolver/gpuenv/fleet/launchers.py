@@ -1,0 +1,218 @@
+"""The launchers that clusters have: how each runs one command on many nodes, and labels its output.
+
+A launcher gets the user's own arguments. Every command that it runs is one process of gpuenv on
+each node. The label of a line of output names the node, or the rank of the process; a process with
+a rank says the name of its node in its first line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import InputError
+from ..model import Value
+from .documents import Silence
+from .nodes import expand
+
+# The first line of a process that is labelled by its rank. Slurm's name of a node may differ from
+# the name that the node has for itself.
+GREETING = "gpuenv-node "
+_GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
+# Slurm's states of nodes that start no process; a "*" means that the node does not respond.
+_SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
+_ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
+
+
+class Process(Value):
+    """One process of a launcher. `node` is the node of all its output; "" if lines are labelled."""
+
+    command: tuple[str, ...]
+    node: str = ""
+
+
+class Launch(Value):
+    """What to start, and how to read the output.
+
+    `nodes` are those that are expected to answer. `label` matches the label of a piece of output;
+    its group "label" is the node or the rank. `ranked` says which of the two. With `anywhere` a
+    label may stand inside a line. `silent` are nodes on which nothing is started.
+    """
+
+    processes: tuple[Process, ...]
+    nodes: tuple[str, ...]
+    label: re.Pattern[str] | None = None
+    ranked: bool = False
+    anywhere: bool = False
+    silent: tuple[Silence, ...] = ()
+
+
+Plan = Callable[[Sequence[str], Sequence[str], Sequence[str]], Launch]
+
+
+def plan_launch(
+    launcher: str,
+    nodes: str | None,
+    command: Sequence[str],
+    arguments: Sequence[str],
+    *,
+    without: frozenset[str] = frozenset(),
+) -> Launch:
+    """Return what to start for a launcher.
+
+    Args:
+        launcher: the name of a launcher in LAUNCHERS.
+        nodes: the list of nodes; None takes those of the job, or of kubectl's arguments.
+        command: the command of each node.
+        arguments: the user's arguments for the launcher.
+        without: nodes that have answered in an earlier run.
+
+    Raises:
+        InputError: there is no such launcher here, or no node is named.
+    """
+    if nodes is None:
+        nodes = _default_nodes(launcher, os.environ)
+    names = expand(nodes) if nodes is not None else []
+    remaining = [name for name in names if name not in without]
+    if names and not remaining:
+        return Launch(processes=(), nodes=())
+    launch = LAUNCHERS[launcher](remaining, command, arguments)
+    processes = tuple(one for one in launch.processes if one.node not in without or not one.node)
+    wanted = tuple(name for name in launch.nodes if name not in without)
+    return launch.replace(processes=processes, nodes=wanted)
+
+
+def _default_nodes(launcher: str, env: Mapping[str, str]) -> str | None:
+    job = env.get("SLURM_JOB_NODELIST")
+    if launcher in ("srun", "mpirun") and job:
+        return job
+    if launcher == "kubectl":
+        return None
+    raise InputError(
+        "the nodes are not named", hint="--nodes gpu[01-16], so that one without an answer is known"
+    )
+
+
+def _srun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+    silent = () if "SLURM_JOB_ID" in os.environ else _unusable_nodes(nodes)
+    dead = {silence.node for silence in silent}
+    usable = [name for name in nodes if name not in dead]
+    if not usable:
+        return Launch(processes=(), nodes=tuple(nodes), silent=silent)
+    # A node that fails must not end the processes of the others.
+    flags = ["--label", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--ntasks-per-node=1"]
+    where = [f"--nodes={len(usable)}", f"--ntasks={len(usable)}", f"--nodelist={','.join(usable)}"]
+    full = ("srun", *flags, *where, *arguments, *_greeting(command))
+    return Launch(
+        processes=(Process(command=full),),
+        nodes=tuple(nodes),
+        label=re.compile(r"^ *(?P<label>\d+): ?"),
+        ranked=True,
+        silent=silent,
+    )
+
+
+def _greeting(command: Sequence[str]) -> tuple[str, ...]:
+    return ("sh", "-c", _GREET, "sh", *command)
+
+
+def _unusable_nodes(nodes: Sequence[str]) -> tuple[Silence, ...]:
+    """Return the nodes that Slurm would not start a job on: srun would wait for them."""
+    ask = ["sinfo", "--noheader", "--Node", "--format=%N %T", f"--nodes={','.join(nodes)}"]
+    silent = {}
+    for line in _ask(ask).splitlines():
+        name, _, state = line.strip().partition(" ")
+        if state.endswith("*") or state.lower().startswith(_SLURM_UNUSABLE):
+            silent[name] = Silence(node=name, reason=f"Slurm's state of the node is {state}")
+    return tuple(silent.values())
+
+
+def _clush(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+    flags = ("clush", "--nostdin", "--color=never", "-w", ",".join(nodes))
+    process = Process(command=(*flags, *arguments, shlex.join(command)))
+    return _labelled_by_node(process, nodes)
+
+
+def _pdsh(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+    # pdsh joins the words for ssh, and passes them as they are with -R exec.
+    flags = ("pdsh", "-w", ",".join(nodes))
+    process = Process(command=(*flags, *arguments, *map(shlex.quote, command)))
+    return _labelled_by_node(process, nodes)
+
+
+def _labelled_by_node(process: Process, nodes: Sequence[str]) -> Launch:
+    label = re.compile(r"^(?P<label>[^\s:]+): ?")
+    return Launch(processes=(process,), nodes=tuple(nodes), label=label)
+
+
+def _mpirun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+    flags = ("mpirun", "--tag-output", "--host", ",".join(nodes), "--map-by", "ppr:1:node")
+    process = Process(command=(*flags, *arguments, *_greeting(command)))
+    # The output of several ranks may share a line.
+    label = re.compile(r"\[\d+,(?P<label>\d+)\]<std(?:out|err)>: ?")
+    return Launch(
+        processes=(process,), nodes=tuple(nodes), label=label, ranked=True, anywhere=True
+    )
+
+
+def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:
+    """Run the command in the pods that `kubectl get pods ARGUMENTS` lists, one on each node."""
+    form = (
+        "{range .items[*]}{.metadata.namespace} {.metadata.name} {.spec.nodeName}"
+        ' {.status.phase}{"\\n"}{end}'
+    )
+    listed = _ask(["kubectl", "get", "pods", *arguments, "-o", f"jsonpath={form}"], check=True)
+    processes: dict[str, Process] = {}
+    silent: dict[str, Silence] = {}
+    for line in listed.splitlines():
+        namespace, pod, node, phase = line.split()
+        if nodes and node not in nodes:
+            continue
+        if phase != "Running":
+            reason = f"the pod {namespace}/{pod} is {phase}"
+            silent[node] = Silence(node=node, reason=reason)
+            continue
+        execute = ("kubectl", "exec", "--namespace", namespace, pod, "--", *command)
+        processes[node] = Process(command=execute, node=node)
+    known = {**processes, **silent}
+    for name in nodes:
+        if name not in known:
+            silent[name] = Silence(node=name, reason="no pod runs on the node")
+    if not known:
+        raise InputError(
+            f"kubectl get pods {shlex.join(arguments)}: lists no pod",
+            hint="select the pods of a DaemonSet: -- -n NAMESPACE -l app=gpuenv",
+        )
+    return Launch(
+        processes=tuple(processes.values()),
+        nodes=tuple(nodes or known),
+        silent=tuple(one for one in silent.values() if one.node not in processes),
+    )
+
+
+def _ask(command: Sequence[str], *, check: bool = False) -> str:
+    """Return the output of a tool of the launcher; with `check` InputError if it fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ASK_LIMIT, check=False
+        )
+    except FileNotFoundError:
+        raise InputError(f"{command[0]}: is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"{command[0]}: no answer in {_ASK_LIMIT:g} s") from None
+    if check and done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise InputError(f"{command[0]}: failed: {last}")
+    return done.stdout
+
+
+LAUNCHERS: Mapping[str, Plan] = {
+    "srun": _srun,
+    "clush": _clush,
+    "pdsh": _pdsh,
+    "kubectl": _kubectl,
+    "mpirun": _mpirun,
+}

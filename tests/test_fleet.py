@@ -1,0 +1,253 @@
+"""`gpuenv fleet`: the documents of nodes, read from files or collected by launchers."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.cli import main
+from gpuenv.errors import InputError
+from gpuenv.fleet import launchers
+from gpuenv.fleet.nodes import expand
+from gpuenv.render.fleet import fold
+
+FAKES = Path(__file__).parent / "fakes"
+LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")
+H100 = {"name": "NVIDIA H100", "compute_capability": [9, 0]}
+V100 = {"name": "Tesla V100", "compute_capability": [7, 0]}
+
+Run = Callable[..., tuple[int, Any, str]]
+
+
+def host(
+    gpu: dict[str, Any] = H100, driver: str = "580.65.06", cuda: tuple[int, int] = (13, 0), **more: object
+) -> dict[str, Any]:
+    facts = {"glibc": [2, 35], "python": {"version": [3, 12]}, "driver": driver}
+    # A text longer than the 1024 characters after which srun splits a line.
+    sources = [["driver", "x" * 1500]]
+    return {**facts, "gpus": [{**gpu, "uuid": os.urandom(4).hex()}], "driver_cuda": [*cuda], "sources": sources, **more}
+
+
+@pytest.fixture
+def gpuenv(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process: (exit status, the JSON document or the text, stderr)."""
+
+    def run(*arguments: str) -> tuple[int, Any, str]:
+        try:
+            status = main(["fleet", *arguments])
+        except SystemExit as ended:
+            status = int(str(ended.code))
+        out, err = capsys.readouterr()
+        return status, json.loads(out) if "--json" in arguments and out else out, err
+
+    return run
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the nodes' answers, and launchers on PATH. A node n answers with the file n, if it is there."""
+    programs, answers = tmp_path / "bin", tmp_path / "answers"
+    programs.mkdir()
+    answers.mkdir()
+    for name in (*LAUNCHERS, "sinfo"):
+        script = programs / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKES}/launcher.py {name} "$@"\n')
+        script.chmod(0o755)
+    node = programs / "node"
+    node.write_text(
+        '#!/bin/sh\necho "Welcome to $NODE"\necho "$NODE $*" >> ../asked\n'
+        'case $NODE in *hung*) sleep 60;; *dead*) exit 9;; esac\nexec cat "$NODE"\n'
+    )
+    node.chmod(0o755)
+    monkeypatch.chdir(answers)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return answers
+
+
+def put(folder: Path, **hosts: dict[str, Any]) -> None:
+    for name, document in hosts.items():
+        (folder / name).write_text(json.dumps(document, indent=2) + "\n")
+
+
+# ---- lists of nodes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a", ["a"]),
+        ("gpu[08-10],login1", ["gpu08", "gpu09", "gpu10", "login1"]),
+        ("r[1-2]n[1,3]", ["r1n1", "r1n3", "r2n1", "r2n3"]),
+        ("a, b ,a", ["a", "b"]),
+        ("node-[1-2].example", ["node-1.example", "node-2.example"]),
+    ],
+)
+def test_lists_of_nodes(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+    assert expand(fold(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("text", ["", "a[1-", "a]", "a[x]", "a[3-1]", "a[1-99999999999]", "[1-2]]"])
+def test_a_wrong_list_of_nodes_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        expand(text)
+
+
+# ---- documents -----------------------------------------------------------------------------------
+
+
+def test_a_folder_a_file_and_stdin_give_the_same(
+    gpuenv: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = {"n1": host(), "n2": host(driver="580.95.05"), "n3": host(V100, "550.54.14", (12, 4))}
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    put(folder, **{f"{name}.json": document for name, document in hosts.items()})
+    lines = tmp_path / "all.ndjson"
+    lines.write_text("".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items()))
+    by_folder = gpuenv("detect", "--from", str(folder), "--json")
+    assert gpuenv("detect", "--from", str(lines), "--json") == by_folder
+    with lines.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert gpuenv("detect", "--from", "-", "--json") == by_folder
+    status, document, _ = by_folder
+    assert status == 0
+    assert document["nodes"] == document["answered"] == 3
+    assert [(one["gpus"], one["driver"], one["nodes"]) for one in document["classes"]] == [
+        (["NVIDIA H100"], "580.65.06", ["n1", "n2"]),
+        (["Tesla V100"], "550.54.14", ["n3"]),
+    ]
+    text = gpuenv("detect", "--from", str(folder))[1]
+    assert "3 of 3 nodes answered" in text
+    assert "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, glibc 2.35, Python 3.12: n[1-2]" in text
+
+
+def test_hosts_with_an_unknown_fact_are_named(gpuenv: Run, tmp_path: Path) -> None:
+    none = {"gpus": [], "problems": [{"code": "no-gpu", "detail": "no GPU was found"}]}
+    hosts = [host(), host(driver=None), host({**H100, "compute_capability": None}), host(**none)]
+    file = tmp_path / "f"
+    file.write_text("".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts)))
+    _, document, _ = gpuenv("detect", "--from", str(file), "--json")
+    assert {one["node"]: one["reason"] for one in document["unknown"]} == {
+        "n1": "the driver release is not known",
+        "n2": "the compute capability of NVIDIA H100 is not known",
+        "n3": "no usable GPU: no GPU was found",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no document"),
+        ("nonsense\n", "f, line 1: is not JSON"),
+        ('{"python": {}}\n', "line 1: does not name its node"),
+        ('{"node": "a", "x": 1}\n', "a: the document has no host"),
+        ('{"node": "a", "python": {"version": [3, 12]}, "driver": 5}\n', "a: host.driver must be"),
+        ('{"node": "a", "python": {"version": [3, 12]}}\n' * 2, "a: has two documents"),
+        ("[1]\n", "f, line 1: is not a document"),
+        ("{" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_wrong_document_is_one_line(gpuenv: Run, tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "f"
+    file.write_text(text)
+    status, out, err = gpuenv("detect", "--from", str(file))
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+
+
+# ---- launchers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_each_launcher_names_the_slow_and_the_dead(
+    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+) -> None:
+    put(cluster, n1=host(), n2=host(), n3=host(V100, "550.54.14", (12, 4)))
+    monkeypatch.setenv("PODS", "n1,n2,n3,hung1,dead1")
+    begin = time.monotonic()
+    arguments = ["--launcher", launcher, "--nodes", "n[1-3],hung1,dead1", "--command", "node", "--limit", "1.5"]
+    status, document, err = gpuenv("detect", *arguments, "--json")
+    assert time.monotonic() - begin < 5
+    assert status == 1
+    assert (document["nodes"], document["answered"]) == (5, 3)
+    assert [one["nodes"] for one in document["classes"]] == [["n1", "n2"], ["n3"]]
+    silent = {one["node"]: one["reason"] for one in document["silent"]}
+    assert silent.keys() == {"hung1", "dead1"}
+    assert silent["hung1"] == "no answer in 1.5 s"
+    assert "9" in silent["dead1"] or launcher == "kubectl"
+    assert "3 of 5 nodes answered; waiting for" in err
+    asked = sorted((cluster.parent / "asked").read_text().split("\n"))
+    assert asked[1:] == [f"{node} detect --json" for node in ("dead1", "hung1", "n1", "n2", "n3")]
+
+
+def test_a_run_is_resumed(gpuenv: Run, cluster: Path, tmp_path: Path) -> None:
+    put(cluster, n1=host(), n2=host())
+    folder = tmp_path / "docs"
+    arguments = ["--launcher", "clush", "--command", "node", "-o", str(folder), "--json"]
+    first = gpuenv("detect", *arguments, "--nodes", "n[1-2],dead1")[1]
+    assert (first["answered"], [one["node"] for one in first["silent"]]) == (2, ["dead1"])
+    assert sorted(path.name for path in folder.iterdir()) == ["n1.json", "n2.json"]
+    put(cluster, n3=host())
+    asked = cluster.parent / "asked"
+    asked.unlink()
+    status, second, _ = gpuenv("detect", *arguments, "--nodes", "n[1-3]", "--resume")
+    assert (status, second["answered"], second["silent"]) == (0, 3, [])
+    assert asked.read_text() == "n3 detect --json\n"
+    assert gpuenv("detect", *arguments, "--nodes", "n[1-3]", "--resume")[1]["answered"] == 3
+    assert asked.read_text() == "n3 detect --json\n"
+    assert gpuenv("detect", "--from", str(folder), "--json")[1]["classes"] == second["classes"]
+
+
+def test_pods_that_do_not_run_are_named(gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(cluster, n1=host())
+    monkeypatch.setenv("PODS", "n1,n2-pending")
+    _, document, _ = gpuenv("detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv")
+    assert document["answered"] == 1
+    assert document["silent"] == [{"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}]
+
+
+def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
+    for launcher in ("srun", "clush", "pdsh", "mpirun"):
+        launch = launchers.plan_launch(launcher, "n1,n2", ["gpuenv", "a b"], ["-p", "gpu"])
+        command = list(launch.processes[0].command)
+        assert command[0] == launcher
+        at = command.index("gpu")
+        assert command[at - 1] == "-p"
+        assert "gpuenv" in " ".join(command[at + 1 :])
+
+
+def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(cluster, n1=host(), n2=host())
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert gpuenv("detect", "--launcher", "srun", "--command", "node", "--json")[1]["answered"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--launcher", "clush"], "the nodes are not named; --nodes"),
+        (["--launcher", "clush", "--nodes", "../a"], "is not the name of a node"),
+        (["--launcher", "srun", "--nodes", "a", "--resume"], "--resume: needs the folder"),
+        (["--from", ".", "--nodes", "a"], "--nodes: is for --launcher"),
+        (["--from", "no-such-file"], "no-such-file: cannot be read"),
+        (["--launcher", "clush", "--nodes", "a", "-o", "/dev/null/x"], "--output /dev/null/x"),
+    ],
+)
+def test_bad_usage_is_one_line(gpuenv: Run, cluster: Path, arguments: list[str], message: str) -> None:
+    status, out, err = gpuenv("detect", *arguments)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+    assert not (cluster.parent / "asked").exists()
+
+
+def test_a_launcher_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
+    assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
