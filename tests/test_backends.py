@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuenv.errors import InputError, InstallError
-from gpuenv.install import wheels
+from gpuenv.install import build_record, wheels
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
 from gpuenv.prefix import interpreter_of
@@ -92,7 +92,7 @@ def test_a_second_sync_changes_what_changed_and_removes_what_is_gone(
 def test_an_environment_of_the_user_keeps_what_it_has(tmp_path: Path, installer: str) -> None:
     env = tmp_path / "env"
     wheels.sync(make_lock(make_wheel(tmp_path, "mine", "1.0")), str(env), installer=installer)
-    (env / wheels.MARK).unlink()
+    (env / build_record.FILE).unlink()
     wheels.sync(make_lock(make_wheel(tmp_path, "alpha", "1.0")), str(env), installer=installer)
     assert installed(env) == {"mine": "1.0", "alpha": "1.0"}
 
@@ -158,7 +158,8 @@ def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: st
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "env" / "pyvenv.cfg").exists() and time.monotonic() < deadline:
+    beside = tmp_path / ".env.gpuenv"
+    while not list(beside.glob("new-*/pyvenv.cfg")) and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
     os.killpg(child.pid, signal.SIGINT)
@@ -167,4 +168,4 @@ def test_a_sync_that_is_interrupted_leaves_nothing(tmp_path: Path, installer: st
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
-    assert not (tmp_path / "env").exists()
+    assert not (tmp_path / "env").exists() and not beside.exists()

@@ -177,16 +177,6 @@ def test_records_are_complete(rows: Rows, tmp_path: Path) -> None:
     assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 1
 
 
-def test_exact_is_for_conda_environments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--framework", "torch", "--offline", "--python", "3.12", *HOST, "--exact"]
-    path, target = tmp_path / "pylock.toml", tmp_path / "env"
-    assert main(["install", *words, "-o", str(path), "--target", str(target)]) == 2
-    assert "--exact: is for conda environments" in capsys.readouterr().err
-    assert not path.exists() and not target.exists()
-
-
 def test_an_environment_that_cannot_be_written_to(
     rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,21 @@ class OfflineError(PackageIndexError):
 
 
 class InstallError(GpuEnvError):
-    """An installer failed."""
+    """An installer failed. The environment is as it was."""
 
     code = "install-failed"
     exit_status = 4
+
+
+class TargetBusyError(GpuEnvError):
+    """Another process changes the environment. Nothing was installed."""
+
+    code = "target-busy"
+    exit_status = 4
+
+
+class NotVerifiedError(GpuEnvError):
+    """The new environment was not verified. The environment is as it was."""
+
+    code = "not-verified"
+    exit_status = 1

@@ -473,7 +473,7 @@ class Lock(Value):
 
 
 class PackageChange(Value):
-    """A conda package, or a wheel beside it, before and after an installation.
+    """A package before and after an installation. `wheel` is one beside conda packages.
 
     The texts are its version and build; "" where it is not there.
     """
@@ -485,12 +485,18 @@ class PackageChange(Value):
 
 
 class EnvironmentChanges(Value):
-    """What an installation into an existing environment adds, changes and removes."""
+    """What an installation into an existing environment adds, changes and removes.
+
+    `again` are packages whose files are replaced by those of the same version. `confirm` names the
+    packages that are changed or removed only if the user agrees.
+    """
 
     target: str
     add: tuple[PackageChange, ...] = ()
     change: tuple[PackageChange, ...] = ()
     remove: tuple[PackageChange, ...] = ()
+    again: tuple[PackageChange, ...] = ()
+    confirm: tuple[str, ...] = ()
 
 
 Mark = tuple[str, str, str]

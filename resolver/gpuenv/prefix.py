@@ -9,6 +9,8 @@ from .errors import InputError
 
 # POSIX, virtual environments on Windows, conda environments on Windows.
 _INTERPRETERS = (("bin", "python"), ("Scripts", "python.exe"), ("python.exe",))
+# Distributions that install others. They may be in an environment beside what a lock names.
+INSTALLATION_TOOLS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def find_interpreter(prefix: str) -> str | None:

@@ -19,8 +19,10 @@ imports nothing of conda.
 
 from .data import compatibility_data, data_version, matrix_catalog, matrix_check
 from .environments import (
+    WAIT,
     active_conda_prefix,
     active_environment,
+    changes,
     check_target,
     command_environment,
     downloaded_python,
@@ -30,6 +32,7 @@ from .environments import (
     lock,
     lock_text,
     read_lock,
+    rollback,
     solve,
     sync,
     verify,
@@ -67,10 +70,12 @@ from .projects import (
 from .wheels import reasons_against
 
 __all__ = [
+    "WAIT",
     "active_conda_prefix",
     "active_environment",
     "apply_conda_overrides",
     "begin_project",
+    "changes",
     "check_lock",
     "check_target",
     "command_environment",
@@ -101,6 +106,7 @@ __all__ = [
     "read_project",
     "reasons_against",
     "require_gpu",
+    "rollback",
     "scan_files",
     "solve",
     "split_frameworks",

@@ -9,6 +9,7 @@ from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, R
 
 Progress = Callable[[str], None]
 Approve = Callable[[EnvironmentChanges], None]
+Prove = Callable[[str], bool]
 
 
 class Backend(Protocol):
@@ -48,10 +49,16 @@ class Backend(Protocol):
         *,
         python: str | None,
         installer: str,
-        exact: bool,
+        exact: bool | None,
+        wait: float,
         approve: Approve | None,
+        prove: Prove | None,
         progress: Progress | None,
     ) -> str: ...
+
+    def changes(
+        self, lock: Lock, target: str, host: Host, *, exact: bool | None
+    ) -> EnvironmentChanges: ...
 
     def verify(
         self,

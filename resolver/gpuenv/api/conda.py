@@ -8,13 +8,29 @@ import shutil
 from collections.abc import Sequence
 
 from ..compat.conda_records import Carriers
-from ..errors import Explanation, HostMismatchError, InputError, NoSolutionError, Reason
+from ..errors import (
+    Explanation,
+    HostMismatchError,
+    InputError,
+    NoSolutionError,
+    NotVerifiedError,
+    Reason,
+)
 from ..index.multi_index import MultiIndex
-from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..model import (
+    Check,
+    EnvironmentChanges,
+    Host,
+    IndexOptions,
+    Lock,
+    PackageChange,
+    Plan,
+    Request,
+)
 from ..prefix import find_interpreter, interpreter_of, is_conda
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
-from .backend import Approve, Progress
+from .backend import Approve, Progress, Prove
 from .data import compatibility_data
 from .hosts import with_python_of
 
@@ -278,34 +294,32 @@ def sync(
     *,
     python: str | None = None,
     installer: str = "auto",
-    exact: bool = False,
+    exact: bool | None = None,
+    wait: float = 0.0,
     approve: Approve | None = None,
+    prove: Prove | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """See `environments.sync`. The rules of compatibility are checked for the locks of any tool."""
-    del python
-    from ..install import conda, conda_changes, conda_history, conda_prefix
+    """See `environments.sync`. The rules of compatibility are checked for the locks of any tool.
+
+    A conda environment is changed in place: it is proved after the change.
+    """
+    del python, wait
+    from ..install import conda, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
-    from ..lock import conda_formats
-    from ..resolve.conda import planning
 
     beside = lock.wheels
     _require_fit(lock, host)
-    if beside is None and conda_formats.wheel_lock_of(lock) is not None:
-        raise InputError("the lock has pip packages beside it: give their lock, too")
-    new = conda.check(target)
     leaving = conda_prefix.left_over(target, beside)
     if beside is not None or leaving:
         wheel_installer.check_installer(installer)
-    carriers = Carriers(compatibility_data().folder)
-    requested = planning.requested_specs(lock.frameworks, lock.requirements, carriers)
-    changes = None
+    new = conda.check(target)
+    requested = _requested_specs(lock)
+    planned = None
     if not new:
-        changes = conda_changes.plan_changes(
-            lock, target, exact=exact, requested=requested, carriers=carriers, leaving=leaving
-        )
+        planned = _plan_changes(lock, target, exact=exact)
         if approve is not None:
-            approve(changes)
+            approve(planned)
     if leaving:
         # Removed first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
@@ -313,7 +327,7 @@ def sync(
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=installer, progress=progress
         )
-    prefix_python = conda.sync(lock, target, changes, progress=progress)
+    prefix_python = conda.sync(lock, target, planned, progress=progress)
     try:
         conda_history.record(target, requested)
         if beside is not None:
@@ -323,11 +337,43 @@ def sync(
         if new:
             shutil.rmtree(target, ignore_errors=True)
         raise
+    if prove is not None and not prove(prefix_python or target):
+        raise NotVerifiedError(f"{target} was changed, and was not verified")
     return prefix_python
 
 
+def changes(
+    lock: Lock, target: str, host: Host, *, exact: bool | None
+) -> EnvironmentChanges:
+    """See `environments.changes`."""
+    from ..install import conda
+
+    _require_fit(lock, host)
+    if not conda.check(target):
+        return _plan_changes(lock, target, exact=exact)
+    added = (PackageChange(name=pin.wheel.name, after=pin.wheel.version) for pin in lock.pins)
+    return EnvironmentChanges(target=target, add=tuple(added))
+
+
+def _plan_changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
+    from ..install import conda_changes, conda_prefix
+
+    return conda_changes.plan_changes(
+        lock,
+        target,
+        exact=bool(exact),
+        requested=_requested_specs(lock),
+        carriers=Carriers(compatibility_data().folder),
+        leaving=conda_prefix.left_over(target, lock.wheels),
+    )
+
+
 def _require_fit(lock: Lock, host: Host) -> None:
-    """Raise HostMismatchError if the host lacks what a lock needs, or if a rule refuses it."""
+    """Raise HostMismatchError if the host lacks what a lock needs, or if a rule refuses it.
+
+    InputError if the lock of the wheels is missing.
+    """
+    from ..lock import conda_formats
     from ..lock.host_fit import fit
 
     host = with_python_of(host, lock)
@@ -339,6 +385,15 @@ def _require_fit(lock: Lock, host: Host) -> None:
     if reasons:
         message = "the lock does not fit this host; nothing was installed"
         raise HostMismatchError(message, tuple(dict.fromkeys(reasons)))
+    if lock.wheels is None and conda_formats.wheel_lock_of(lock) is not None:
+        raise InputError("the lock has pip packages beside it: give their lock, too")
+
+
+def _requested_specs(lock: Lock) -> tuple[str, ...]:
+    from ..resolve.conda import planning
+
+    carriers = Carriers(compatibility_data().folder)
+    return planning.requested_specs(lock.frameworks, lock.requirements, carriers)
 
 
 def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:

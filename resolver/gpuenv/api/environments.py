@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
-from ..model import Check, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_venv
-from .backend import Approve, Backend, Progress
+from .backend import Approve, Backend, Progress, Prove
+
+WAIT = 600.0  # seconds to wait for another run on the same target
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..loader_env import Shadow
@@ -137,14 +139,14 @@ def downloaded_python(lock: Lock, target: str, python: str | None) -> str | None
         InputError: uv is not installed.
         InstallError: uv cannot download it.
     """
-    from ..install import interpreters, wheels
+    from ..install import installers, interpreters
 
     release = interpreters.required_release(lock)
     if lock.conda or release is None or is_venv(target):
         return python
     if python is not None and not interpreters.is_version(python):
         return python
-    uv = wheels.find_uv()
+    uv = installers.find_uv()
     try:
         return interpreters.find_base_interpreter(lock, python, uv)
     except InputError:
@@ -158,11 +160,16 @@ def sync(
     host: Host,
     python: str | None = None,
     installer: str = "auto",
-    exact: bool = False,
+    exact: bool | None = None,
+    wait: float = WAIT,
     approve: Approve | None = None,
+    prove: Prove | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Install a lock into a new or an existing environment.
+
+    An environment of wheels has the content of the lock afterwards, or it is as it was, byte for
+    byte. `rollback` returns to the environment before.
 
     Args:
         lock: the lock.
@@ -170,9 +177,14 @@ def sync(
         host: the host that must fulfill the needs of the lock.
         python: the interpreter or the version to make a new environment with; of wheels only.
         installer: "auto", "uv" or "pip".
-        exact: remove what the lock does not name from an existing conda environment.
-        approve: is called with the changes of an existing conda environment before anything is
-            written; it raises an error to decline them.
+        exact: whether to remove what the lock does not name. None removes it from environments of
+            wheels that gpuenv made.
+        wait: seconds to wait for another run on the same target; of wheels only.
+        approve: is called with the changes of an existing environment before anything is written;
+            it raises an error to decline them.
+        prove: is called with the interpreter, or the folder, of the new environment before it
+            replaces the old one; it returns whether the environment works. A conda environment is
+            changed before that.
         progress: is called with a line for each step.
 
     Returns:
@@ -183,8 +195,9 @@ def sync(
             what is in a conda environment; nothing was written.
         InputError: the target or the lock cannot be used; nothing was written.
         InstallError: the installer failed; a new environment was removed again.
+        NotVerifiedError: `prove` returned false.
+        TargetBusyError: another run changed the target all the time.
     """
-    _require_conda(lock, exact=exact)
     backend = _backend(conda=lock.conda)
     return backend.sync(
         lock,
@@ -193,14 +206,31 @@ def sync(
         python=python,
         installer=installer,
         exact=exact,
+        wait=wait,
         approve=approve,
+        prove=prove,
         progress=progress,
     )
 
 
-def _require_conda(lock: Lock, *, exact: bool) -> None:
-    if exact and not lock.conda:
-        raise InputError("--exact: is for conda environments; the lock is of wheels")
+def changes(
+    lock: Lock, target: str, *, host: Host, exact: bool | None = None
+) -> EnvironmentChanges:
+    """Return what `sync` would change in a target. Nothing is written. Raises as `sync`."""
+    check_target(lock, target)
+    return _backend(conda=lock.conda).changes(lock, target, host, exact=exact)
+
+
+def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
+    """Return to the environment of wheels before the last `sync`; a second call undoes the first.
+
+    Raises:
+        InputError: there is none.
+        TargetBusyError: another run changed the target all the time.
+    """
+    from ..install import wheels
+
+    wheels.rollback(target, wait=wait, progress=progress)
 
 
 def install(
@@ -212,9 +242,11 @@ def install(
     form: str = "",
     python: str | None = None,
     installer: str = "auto",
-    exact: bool = False,
+    exact: bool | None = None,
+    wait: float = WAIT,
     written: Callable[[Sequence[str]], None] | None = None,
     approve: Approve | None = None,
+    prove: Prove | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Write a new lock to a file, and install it.
@@ -228,8 +260,10 @@ def install(
         python: as in `sync`.
         installer: as in `sync`.
         exact: as in `sync`.
+        wait: as in `sync`.
         written: is called with the paths of the lock files, before the installation.
         approve: as in `sync`.
+        prove: as in `sync`.
         progress: is called with a line for each step.
 
     Returns:
@@ -237,9 +271,9 @@ def install(
 
     Raises:
         InputError: the target cannot be used; not even the lock was written.
-        HostMismatchError, InstallError: as `sync`; the lock was written.
+        HostMismatchError, InstallError, NotVerifiedError, TargetBusyError: as `sync`; the lock was
+            written.
     """
-    _require_conda(lock, exact=exact)
     check_target(lock, target, python=python, installer=installer)
     paths = write_lock(lock, path, form)
     if written is not None:
@@ -251,7 +285,9 @@ def install(
         python=python,
         installer=installer,
         exact=exact,
+        wait=wait,
         approve=approve,
+        prove=prove,
         progress=progress,
     )
 
@@ -265,6 +301,7 @@ def verify(
     timeout: float = 300.0,
     only: Sequence[str] = (),
     verbose: bool = False,
+    shown_as: str = "",
 ) -> tuple[Check, ...]:
     """Prove that an environment works on a host. No file is changed.
 
@@ -277,6 +314,8 @@ def verify(
         only: names of the frameworks to check; () checks those of the lock, or all that are
             installed.
         verbose: whether cuDNN's log of a failure has every call.
+        shown_as: the folder that the evidence names, for an environment that is not there yet; ""
+            is its own.
 
     Raises:
         InputError: there is no environment at the target, or no framework has the name.
@@ -284,13 +323,27 @@ def verify(
     if lock is None:
         from . import wheels
 
-        return wheels.verify_installed(
+        checks = wheels.verify_installed(
             target, host, device=device, timeout=timeout, only=only, verbose=verbose
         )
-    backend = _backend(conda=lock.conda)
-    return backend.verify(
-        lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
-    )
+    else:
+        backend = _backend(conda=lock.conda)
+        checks = backend.verify(
+            lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+        )
+    if shown_as:
+        own = os.path.dirname(os.path.dirname(interpreter_of(target)))
+        return tuple(_shown_at(check, own, os.path.abspath(shown_as)) for check in checks)
+    return checks
+
+
+def _shown_at(check: Check, folder: str, shown_as: str) -> Check:
+    """Return a check with another folder in its evidence."""
+    marks = []
+    for code, subject, more in check.marks:
+        marks.append((code, subject.replace(folder, shown_as), more.replace(folder, shown_as)))
+    evidence = check.evidence.replace(folder, shown_as)
+    return check.replace(evidence=evidence, marks=tuple(marks))
 
 
 # ---- environments that exist ---------------------------------------------------------------------

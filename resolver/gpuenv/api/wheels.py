@@ -10,8 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import HostMismatchError, InputError, Reason
-from ..model import Check, Framework, Host, IndexOptions, Lock, Pin, Plan, Request
-from .backend import Approve, Progress
+from ..model import (
+    Check,
+    EnvironmentChanges,
+    Framework,
+    Host,
+    IndexOptions,
+    Lock,
+    Pin,
+    Plan,
+    Request,
+)
+from .backend import Approve, Progress, Prove
 from .data import compatibility_data
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -182,21 +192,47 @@ def sync(
     *,
     python: str | None,
     installer: str,
-    exact: bool,
+    exact: bool | None,
+    wait: float,
     approve: Approve | None,
+    prove: Prove | None,
     progress: Progress | None,
 ) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
-    del exact, approve
     from ..install import wheels
 
+    _require_fit(lock, host)
+    return wheels.sync(
+        lock,
+        target,
+        installer=installer,
+        python=python,
+        exact=exact,
+        wait=wait,
+        approve=approve,
+        prove=prove,
+        progress=progress,
+    )
+
+
+def changes(
+    lock: Lock, target: str, host: Host, *, exact: bool | None
+) -> EnvironmentChanges:
+    """See `environments.changes`."""
+    from ..install import wheels
+
+    _require_fit(lock, host)
+    return wheels.changes(lock, target, exact=exact)
+
+
+def _require_fit(lock: Lock, host: Host) -> None:
+    """Raise HostMismatchError if a lock does not fit a host."""
     if lock.inputs:
         _require_no_conda_lock(lock)
     reasons = lock_reasons(lock, host)
     if reasons:
         message = "the lock does not fit this host; nothing was installed"
         raise HostMismatchError(message, reasons)
-    return wheels.sync(lock, target, installer=installer, python=python, progress=progress)
 
 
 def lock_reasons(lock: Lock, host: Host) -> tuple[Reason, ...]:

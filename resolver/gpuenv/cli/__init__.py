@@ -33,6 +33,7 @@ COMMANDS = (
     "solve",
     "install",
     "sync",
+    "rollback",
     "verify",
     "doctor",
     "pip",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .. import api
-from ..errors import DeclinedError, InputError
+from ..errors import DeclinedError, InputError, NotVerifiedError
 from ..model import Check, EnvironmentChanges, Host, Lock
 from ..render import plans
 from .host_args import is_described
@@ -21,19 +21,22 @@ END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
 def add_install_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
-    parser.add_argument(
-        "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
-    )
+    add_target_flags(parser)
     parser.add_argument(
         "--exact",
         action="store_true",
-        help="remove packages that the lock does not name from an existing conda environment",
+        default=None,
+        help="remove what the lock does not name (default: only from an environment of wheels that"
+        " gpuenv made)",
     )
     parser.add_argument(
-        "-y",
-        "--yes",
-        action="store_true",
-        help="change an existing conda environment without a question",
+        "--inexact",
+        dest="exact",
+        action="store_false",
+        help="keep packages that the lock does not name",
+    )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="change an existing environment without a question"
     )
     parser.add_argument(
         "--python-downloads",
@@ -41,6 +44,20 @@ def add_install_flags(parser: ArgumentParser) -> None:
         help="let uv download a Python for a new environment if there is none here",
     )
     add_installer_flags(parser)
+
+
+def add_target_flags(parser: ArgumentParser) -> None:
+    """Add the flags of the environment that a command changes."""
+    parser.add_argument(
+        "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
+    )
+    parser.add_argument(
+        "--wait",
+        metavar="S",
+        type=seconds,
+        default=api.WAIT,
+        help="wait S seconds for another run on the same target (default: 600)",
+    )
 
 
 def add_installer_flags(parser: ArgumentParser) -> None:
@@ -80,47 +97,60 @@ def new_python(arguments: Namespace, lock: Lock) -> str | None:
 
 
 def approve_changes(arguments: Namespace, changes: EnvironmentChanges) -> None:
-    """Print the changes of an environment, and ask before packages are changed or removed.
+    """Print the changes of an environment, and ask before those that the user must confirm.
 
     DeclinedError if the user answers no. Without a terminal or with --yes, nobody is asked.
     """
     progress_printer(arguments)("\n".join(plans.changes_lines(changes)))
-    asks = bool(changes.change or changes.remove)
-    if not asks or arguments.yes or not sys.stdin.isatty():
+    if not changes.confirm or arguments.yes or not sys.stdin.isatty():
         return
     print("Proceed? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise DeclinedError("nothing was installed", hint="--yes answers the question")
 
 
-def verify_installation(arguments: Namespace, lock: Lock, host: Host, python: str) -> int:
-    """Verify what was installed and print the checks; print a summary instead with --no-verify.
+def prove_installation(
+    arguments: Namespace, lock: Lock, host: Host
+) -> Callable[[str], bool] | None:
+    """Return the function that verifies an environment and prints the checks, for `api.sync`.
+
+    None with --no-verify.
 
     Args:
         arguments: the parsed flags of `add_install_flags` and of `add_host_flags`.
-        lock: the lock that was installed.
+        lock: the lock that is installed.
         host: the host.
-        python: the interpreter of the environment, "" for a conda environment without one.
-
-    Returns:
-        The exit status.
     """
     if arguments.no_verify:
-        if arguments.json:
-            packages = len(lock.pins)
-            if lock.wheels is not None:
-                packages += len(lock.wheels.pins)
-            print_json({"target": arguments.target, "packages": packages, "verified": False})
-        return 0
-    exit_on_signals()
-    checks = api.verify(
-        lock,
-        python or arguments.target,
-        host,
-        device=not is_described(arguments),
-        timeout=arguments.timeout,
-    )
-    return print_checks(arguments, checks)
+        return None
+
+    def prove(python: str) -> bool:
+        checks = api.verify(
+            lock,
+            python,
+            host,
+            device=not is_described(arguments),
+            timeout=arguments.timeout,
+            shown_as=arguments.target,
+        )
+        return print_checks(arguments, checks) == 0
+
+    return prove
+
+
+def print_unverified(arguments: Namespace, lock: Lock) -> None:
+    """Print the summary of an installation that was not verified, with --json and --no-verify."""
+    if arguments.no_verify and arguments.json:
+        packages = len(lock.pins)
+        if lock.wheels is not None:
+            packages += len(lock.wheels.pins)
+        print_json({"target": arguments.target, "packages": packages, "verified": False})
+
+
+def report_not_verified(error: NotVerifiedError) -> int:
+    """Print what became of an environment whose checks were printed. Return the exit status."""
+    print("\n".join(plans.error_lines(error)), file=sys.stderr)
+    return error.exit_status
 
 
 def print_checks(arguments: Namespace, checks: Sequence[Check]) -> int:
@@ -133,7 +163,7 @@ def print_checks(arguments: Namespace, checks: Sequence[Check]) -> int:
 
 
 def exit_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end a verification and its children as an interrupt does."""
+    """Let SIGTERM and SIGHUP end a command and its children as an interrupt does."""
 
     def exit_with(number: int, _frame: object) -> None:
         sys.exit(128 + number)

@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from .. import api
-from ..errors import InputError
+from ..errors import InputError, NotVerifiedError
 from ..render import plans
-from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
+from .environment_args import (
+    add_install_flags,
+    approve_changes,
+    exit_on_signals,
+    new_python,
+    print_unverified,
+    prove_installation,
+    report_not_verified,
+)
 from .output import print_lines, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
@@ -38,17 +46,24 @@ def run(arguments: Namespace) -> int:
         if not arguments.json:
             print_lines(plans.solution_lines(plan, paths))
 
-    python = api.install(
-        lock,
-        arguments.target,
-        host=plan.host,
-        path=path,
-        form=form,
-        python=new_python(arguments, lock),
-        installer=arguments.installer,
-        exact=arguments.exact,
-        written=print_plan,
-        approve=partial(approve_changes, arguments),
-        progress=progress_printer(arguments),
-    )
-    return verify_installation(arguments, lock, plan.host, python)
+    exit_on_signals()
+    try:
+        api.install(
+            lock,
+            arguments.target,
+            host=plan.host,
+            path=path,
+            form=form,
+            python=new_python(arguments, lock),
+            installer=arguments.installer,
+            exact=arguments.exact,
+            wait=arguments.wait,
+            written=print_plan,
+            approve=partial(approve_changes, arguments),
+            prove=prove_installation(arguments, lock, plan.host),
+            progress=progress_printer(arguments),
+        )
+    except NotVerifiedError as error:
+        return report_not_verified(error)
+    print_unverified(arguments, lock)
+    return 0

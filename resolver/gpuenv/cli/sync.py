@@ -6,12 +6,21 @@ from argparse import Namespace
 from functools import partial
 
 from .. import api
-from ..errors import HostMismatchError, InputError
+from ..errors import HostMismatchError, InputError, NotVerifiedError
 from ..model import Host, Lock, show_pair
 from ..render import locks as render
-from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
+from ..render import plans
+from .environment_args import (
+    add_install_flags,
+    approve_changes,
+    exit_on_signals,
+    new_python,
+    print_unverified,
+    prove_installation,
+    report_not_verified,
+)
 from .host_args import add_host_flags, is_described, read_host_flags
-from .output import progress_printer
+from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
 HELP = "install a lock into an environment, and verify it"
@@ -28,23 +37,38 @@ def add_arguments(parser: Parser) -> None:
     )
     add_host_flags(parser)
     add_install_flags(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would change; change nothing"
+    )
     add_common_flags(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Install a lock and verify the environment. Return 1 if a check fails."""
     lock, host = _lock_and_host(arguments)
+    if arguments.dry_run:
+        changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
+        if arguments.json:
+            print_json(plans.changes_json(changes))
+        else:
+            print_lines(plans.changes_lines(changes))
+        return 0
+    exit_on_signals()
     try:
-        python = api.sync(
+        api.sync(
             lock,
             arguments.target,
             host=host,
             python=new_python(arguments, lock),
             installer=arguments.installer,
             exact=arguments.exact,
+            wait=arguments.wait,
             approve=partial(approve_changes, arguments),
+            prove=prove_installation(arguments, lock, host),
             progress=progress_printer(arguments),
         )
+    except NotVerifiedError as error:
+        return report_not_verified(error)
     except HostMismatchError as error:
         if not (lock.conda or is_described(arguments) or host.gpus):
             error.hint = (
@@ -52,7 +76,8 @@ def run(arguments: Namespace) -> int:
                 " --gpu and --driver, or --host"
             )
         raise
-    return verify_installation(arguments, lock, host, python)
+    print_unverified(arguments, lock)
+    return 0
 
 
 def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:

@@ -1,7 +1,14 @@
 """Installation of locks into environments.
 
-wheels.py           locks of wheels, by uv or by pip
+wheels.py           locks of wheels: what changes, and how the new environment is built
+installers.py       the commands of uv and of pip
+end_with_parent.py  starts an installer so that it ends with gpuenv
+targets.py          folders that can and that cannot become an environment
 interpreters.py     interpreters to make environments with: of PATH, pyenv and uv
+transaction.py      the new environment takes the place of the old one at once; rollback
+target_lock.py      one process at a time changes a target
+environment_files.py  the files of an environment: owners, a copy by links, paths in scripts
+build_record.py     gpuenv.json: what was installed
 conda.py            conda locks, by rattler
 conda_prefix.py     what is in a conda environment: packages, wheels, and what has two owners
 conda_changes.py    what a lock changes in an existing conda environment, and why it may not

@@ -122,11 +122,13 @@ def _with_wheels(
             added.append(change)
         elif before != wheel.version:
             changed.append(change)
-    return changes.replace(
+    changes = changes.replace(
         add=(*changes.add, *added),
         change=(*changes.change, *changed),
         remove=(*changes.remove, *removed),
     )
+    confirm = tuple(change.name for change in (*changes.change, *changes.remove))
+    return changes.replace(confirm=confirm)
 
 
 def _build_of(record: _Record) -> str:

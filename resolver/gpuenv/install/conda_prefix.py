@@ -17,8 +17,8 @@ from ..model import Check, Lock, Pin, Wheel, show_pair
 from ..requirements.target import version_key
 from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
+from .environment_files import SITES
 
-_SITES = ("lib/python3*/site-packages", "Lib/site-packages")
 # The names of the wheels that gpuenv installed. It has no .json, which conda would read.
 _MARK = os.path.join("conda-meta", "gpuenv-wheels")
 SHOWN = 6  # items that a message lists
@@ -56,7 +56,7 @@ class Distribution(NamedTuple):
 
 def _distributions(target: str) -> Iterator[Distribution]:
     """Yield every Python distribution in a prefix, those of conda packages included."""
-    for pattern in _SITES:
+    for pattern in SITES:
         for path in sorted(glob.glob(os.path.join(glob.escape(target), pattern, "*.dist-info"))):
             stem = os.path.basename(path).removesuffix(".dist-info")
             name, _, version = stem.partition("-")

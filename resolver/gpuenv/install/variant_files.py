@@ -49,7 +49,7 @@ def _with_ordinary_name(pin: Pin, folder: str) -> Pin:
             _download(wheel.url, wheel.filename, path)
     except OSError as error:
         raise InstallError(f"{wheel.url} cannot be copied: {error.strerror}") from None
-    return pin.replace(wheel=wheel.replace(url=path_to_file_url(path)))
+    return pin.replace(wheel=wheel.replace(url=path_to_file_url(path), index=""))
 
 
 def _download(url: str, filename: str, path: str) -> None:

@@ -1,38 +1,39 @@
 """Installation of wheels into a virtual environment, by uv if it is installed, else by pip.
 
-Both get the same list: each file by its URL with its sha256, without resolution of dependencies
-and without an index. A source distribution is built in isolation, with its build requirements from
-its own index. An environment that gpuenv made (it has `gpuenv.json`) holds exactly the lock
-afterwards. From any other environment nothing is removed.
+The new environment is built beside the old one and takes its place at once (`transaction`). What
+did not change is linked from the old one. An environment that gpuenv made holds exactly the lock
+afterwards. From any other environment nothing is removed, unless the caller asks for it.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import shutil
-import subprocess
-import sys
+import re
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
 
-from ..atomic_write import write_whole
-from ..errors import InputError, InstallError
-from ..model import Lock, Value, parse_pair, show_pair
-from ..prefix import find_interpreter, interpreter_of
-from ..requirements.versions import normalize_name
+from ..errors import InputError, InstallError, NotVerifiedError
+from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Value
+from ..prefix import INSTALLATION_TOOLS, interpreter_of
+from ..requirements.target import version_key
+from . import installers, targets
+from .build_record import FILE, Build, BuiltPackage, read_build, write_build
+from .environment_files import (
+    Package,
+    fingerprint,
+    link_environment,
+    read_packages,
+    rewrite_paths,
+    without_shared_files,
+)
+from .installers import Installer
 from .interpreters import find_base_interpreter
-from .variant_files import with_ordinary_names
+from .transaction import Transaction, change, place_of, roll_back
 
 Progress = Callable[[str], None]
-MARK = "gpuenv.json"
-# What pip and uv write where a file does not have the hash that it should have.
-_WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
-# Settings of pip that would send the files elsewhere.
-_DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
-_MESSAGE_LENGTH = 400
+Approve = Callable[[EnvironmentChanges], None]
+Prove = Callable[[str], bool]
+WAIT = 600.0  # seconds to wait for another run on the same target
 
 
 def sync(
@@ -41,41 +42,72 @@ def sync(
     *,
     installer: str = "auto",
     python: str | None = None,
+    exact: bool | None = None,
+    wait: float = WAIT,
+    approve: Approve | None = None,
+    prove: Prove | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Install a lock into the environment at `target`, and return its interpreter.
 
-    A new environment that fails half way is removed again.
+    The environment holds the lock afterwards, or it is as it was.
 
     Args:
         lock: The files to install.
         target: The folder of the environment; it is made if it is missing or empty.
         installer: uv, pip or auto.
         python: The version or the interpreter for a new environment.
+        exact: Whether to remove what the lock does not name; None removes it from an environment
+            that gpuenv made.
+        wait: Seconds to wait for another run on the same target.
+        approve: Called with the changes of an existing environment; raises an error to decline.
+        prove: Called with the interpreter of the new environment before it takes its place;
+            returns whether it works.
         progress: Called with a line before each step.
 
     Raises:
         InputError: The target, the installer or the interpreter cannot be used.
         InstallError: The installer failed.
+        NotVerifiedError: `prove` returned false.
+        TargetBusyError: Another run changed the target all the time.
     """
     report = progress or _ignore
-    target = os.path.abspath(target)
-    tool, base = check(lock, target, installer=installer, python=python)
-    if base is None:
-        report(f"installing {len(lock.pins)} packages with {tool.name}")
-        exact = os.path.isfile(os.path.join(target, MARK))
-        _install(lock, tool, interpreter_of(target), exact=exact)
-        return interpreter_of(target)
-    try:
-        report(f"making {target} with {base}")
-        _run(tool.make_command(base, target), "making it")
-        report(f"installing {len(lock.pins)} packages with {tool.name}")
-        _install(lock, tool, interpreter_of(target), exact=True)
-        _write_mark(lock, target)
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
+    target = place_of(target)
+    targets.check_place(target)
+    with change(target, wait=wait, report=report) as transaction:
+        tool, base = check(lock, target, installer=installer, python=python)
+        work = _plan(lock, target, exact=exact)
+        if base is None and approve is not None:
+            approve(work.changes)
+        if base is not None or work.changes_something:
+            _begin(work, transaction, tool, base, report)
+            _fill(lock, work, transaction, tool, report)
+            if prove is not None and not prove(interpreter_of(transaction.stage)):
+                raise NotVerifiedError(
+                    f"{target} is as it was: the new environment was not verified",
+                    hint="--no-verify installs it",
+                )
+            transaction.commit()
+            return interpreter_of(target)
+    report(f"{target} has the {len(lock.pins)} packages of the lock already")
+    if prove is not None and not prove(interpreter_of(target)):
+        raise NotVerifiedError(f"{target} was not verified; nothing was changed")
     return interpreter_of(target)
+
+
+def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
+    """Exchange the environment at `target` and the one before the last sync.
+
+    InputError if there is none.
+    """
+    target = place_of(target)
+    targets.check_place(target)
+    roll_back(target, wait=wait, report=progress or _ignore)
+
+
+def changes(lock: Lock, target: str, *, exact: bool | None = None) -> EnvironmentChanges:
+    """Return what `sync` would change. Nothing is written."""
+    return _plan(lock, place_of(target), exact=exact).changes
 
 
 def add(
@@ -91,13 +123,14 @@ def add(
     Nothing else in the environment of the interpreter changes. Raises as `sync` does.
     """
     report = progress or _ignore
-    tool = _find_installer(installer)
+    tool = installers.find_installer(installer)
     if remove:
         report(f"removing {', '.join(remove)}")
-        _run(tool.remove_command(python, remove), "removing packages")
+        installers.run(tool.remove_command(python, remove), "removing packages")
     if lock.pins:
         report(f"installing {len(lock.pins)} packages with {tool.name}")
-        _install(lock, tool, python, exact=False)
+        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+            installers.install(lock, tool, python, folder)
 
 
 def check(
@@ -111,250 +144,183 @@ def check(
     Raises:
         InputError: As `sync`.
     """
-    tool, target = _find_installer(installer), os.path.abspath(target)
-    if os.path.exists(target) and not os.path.isdir(target):
-        raise InputError(f"--target {target}: is not a folder")
-    if os.path.isdir(target) and os.listdir(target):
-        _check_existing(lock, target)
+    tool, target = installers.find_installer(installer), place_of(target)
+    targets.check_place(target)
+    if targets.has_files(target):
+        targets.check_existing(lock, target)
         return tool, None
-    if not os.path.isdir(os.path.dirname(target)):
-        raise InputError(f"--target {target}: the folder above it does not exist")
-    return tool, find_base_interpreter(lock, python, find_uv())
+    return tool, find_base_interpreter(lock, python, installers.find_uv())
 
 
 def check_installer(name: str) -> None:
     """Raise InputError if the installer of that name is not installed."""
-    _find_installer(name)
+    installers.find_installer(name)
 
 
 def _ignore(line: str) -> None:
     """Report no progress."""
 
 
-# ---- installers ---------------------------------------------------------------------------------
+# ---- what changes -------------------------------------------------------------------------------
 
 
-class Installer(Protocol):
-    """The commands of one installer."""
+class _Work(Value):
+    """What a sync does: which files it installs, and which packages it keeps or leaves out.
+
+    `old_path` is the path in the scripts of the old environment.
+    """
+
+    install: tuple[Pin, ...]
+    kept: tuple[Package, ...]
+    dropped: tuple[Package, ...]
+    exact: bool
+    made: bool
+    old_path: str
+    changes: EnvironmentChanges
 
     @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    def make_command(self, base: str, target: str) -> list[str]:
-        """Make a virtual environment at `target` with the interpreter `base`."""
-
-    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
-        """Install the requirements file at `path`, and with `exact` remove all else if it can."""
-
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """Remove distributions."""
-
-    def extra_names(self, python: str, lock: Lock) -> list[str]:
-        """Return what must be removed before an exact installation of the lock."""
+    def changes_something(self) -> bool:
+        return bool(self.install or self.dropped)
 
 
-class Uv(Value):
-    """uv, by the path of its executable."""
-
-    path: str
-    name: str = "uv"
-
-    def make_command(self, base: str, target: str) -> list[str]:
-        """As Installer."""
-        flags = ["--quiet", "--no-project", "--no-config"]
-        return [self.path, "venv", *flags, "--python", base, target]
-
-    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
-        """As Installer: `uv pip sync` removes what the file does not name."""
-        mode = ["install", "--no-deps", "--requirements"]
-        if exact:
-            mode = ["sync", "--allow-empty-requirements"]
-        flags = ["--require-hashes", *_index_flags(lock), "--no-config", "--python", python]
-        return [self.path, "pip", *mode, path, *flags]
-
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """As Installer."""
-        return [self.path, "pip", "uninstall", "--no-config", "--python", python, *names]
-
-    def extra_names(self, python: str, lock: Lock) -> list[str]:
-        """As Installer."""
-        return []
-
-
-class Pip(Value):
-    """The pip beside gpuenv, which works on other interpreters by `--python`."""
-
-    name: str = "pip"
-
-    def _command(self, python: str) -> list[str]:
-        return [sys.executable, "-m", "pip", "--python", python]
-
-    def make_command(self, base: str, target: str) -> list[str]:
-        """As Installer."""
-        return [base, "-m", "venv", "--without-pip", target]
-
-    def install_command(self, python: str, path: str, lock: Lock, *, exact: bool) -> list[str]:
-        """As Installer."""
-        flags = ["--no-deps", *_index_flags(lock), "--require-hashes", "--no-input"]
-        if "--no-index" in flags:
-            flags += ["--only-binary", ":all:"]
-        flags += ["--disable-pip-version-check", "--no-warn-script-location"]
-        return [*self._command(python), "install", *flags, "--requirement", path]
-
-    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
-        """As Installer."""
-        return [*self._command(python), "uninstall", "--yes", *names]
-
-    def extra_names(self, python: str, lock: Lock) -> list[str]:
-        """As Installer: pip has no command that removes what a file does not name."""
-        flags = ["--format", "json", "--disable-pip-version-check"]
-        command = [*self._command(python), "list", *flags]
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
-        try:
-            names = [row["name"] for row in json.loads(process.stdout)]
-        except (ValueError, KeyError, TypeError):
-            detail = _error_line(process.stderr)
-            raise InstallError(f"pip cannot list {python}: {detail}") from None
-        locked = {pin.wheel.name for pin in lock.pins}
-        return [name for name in names if normalize_name(name) not in locked]
-
-
-def _find_installer(name: str) -> Installer:
-    """Return the installer of that name; auto is uv, else pip. InputError without one."""
-    if name != "pip":
-        path = find_uv()
-        if path is not None:
-            return Uv(path=path)
-        if name == "uv":
-            raise InputError("uv is not installed", hint="install uv, or give --installer pip")
-    if importlib.util.find_spec("pip") is None:
-        message = "neither uv nor pip is installed beside gpuenv"
-        raise InputError(message, hint="install one of them")
-    return Pip()
-
-
-def find_uv() -> str | None:
-    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
-    try:
-        from uv import find_uv_bin
-
-        return str(find_uv_bin())
-    except (ImportError, FileNotFoundError):
-        return shutil.which("uv")
-
-
-def _index_flags(lock: Lock) -> list[str]:
-    """Use no index, except for the build requirements of source distributions."""
-    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
-    if not sdists:
-        return ["--no-index"]
-    for sdist in sdists:
-        if sdist.index.startswith(("https://", "http://")):
-            return ["--index-url", sdist.index]
-    return []
-
-
-# ---- the target ----------------------------------------------------------------------------------
-
-
-def _check_existing(lock: Lock, target: str) -> None:
-    """Raise InputError for a folder that is no environment, or one of another Python."""
-    config = os.path.join(target, "pyvenv.cfg")
-    if not os.path.isfile(config) or find_interpreter(target) is None:
-        raise InputError(f"--target {target}: has files in it and is no virtual environment")
-    with open(config, encoding="utf-8") as file:
-        pairs = [line.partition("=") for line in file]
-    fields = {key.strip(): value.strip() for key, _, value in pairs}
-    text = fields.get("version_info") or fields.get("version") or ""
-    try:
-        version = parse_pair(".".join(text.split(".")[:2]))
-    except ValueError:
-        raise InputError(f"{config}: does not say which Python it is for") from None
-    if lock.needs.python is not None and version != lock.needs.python:
-        have, need = show_pair(version), show_pair(lock.needs.python)
-        message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
-        raise InputError(message)
-
-
-# ---- running an installer -----------------------------------------------------------------------
-
-
-def _install(lock: Lock, tool: Installer, python: str, *, exact: bool) -> None:
+def _plan(lock: Lock, target: str, *, exact: bool | None) -> _Work:
+    """Compare a lock with what is installed."""
+    build, is_new = read_build(target), not targets.has_files(target)
+    made = is_new or (build is not None and build.made)
+    exact = made if exact is None else exact
+    built: dict[str, BuiltPackage] = {}
+    old_path = target
+    if build is not None:
+        old_path = build.path or target
+        # The scripts of an environment that was moved start the interpreter at the old place.
+        built = build.packages if old_path == target else {}
+    packages = [] if is_new else read_packages(target)
+    pins = {pin.wheel.name: pin for pin in lock.pins}
+    others = [package for package in packages if package.name not in pins]
     if exact:
-        extra = tool.extra_names(python, lock)
-        if extra:
-            what = "removing what the lock does not name"
-            _run(tool.remove_command(python, extra), what)
-    with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
-        lock = with_ordinary_names(lock, folder)
-        path = os.path.join(folder, "requirements.txt")
-        with open(path, "w", encoding="utf-8") as file:
-            for pin in lock.pins:
-                wheel = pin.wheel
-                file.write(f"{wheel.name} @ {wheel.url} --hash=sha256:{wheel.sha256}\n")
-        _run(tool.install_command(python, path, lock, exact=exact), "installing", lock)
+        others = [package for package in others if package.name in INSTALLATION_TOOLS]
+    as_locked = _as_locked(target, packages, pins, built)
+    kept_names = {package.name for package in (*as_locked, *others)}
+    dropped = [package for package in packages if package.name not in kept_names]
+    as_locked = without_shared_files(as_locked, dropped)
+    kept_names = {package.name for package in (*as_locked, *others)}
+    kept = [package for package in packages if package.name in kept_names]
+    return _Work(
+        install=tuple(pin for name, pin in pins.items() if name not in kept_names),
+        kept=tuple(kept),
+        dropped=tuple(package for package in packages if package.name not in kept_names),
+        exact=exact,
+        made=made,
+        old_path=old_path,
+        changes=_changes(target, packages, pins, kept_names, build),
+    )
 
 
-def _run(command: list[str], action: str, lock: Lock | None = None) -> None:
-    """Run an installer. InstallError says what failed, and of which file.
-
-    On a terminal the installer shows its progress; otherwise its output is kept for the message.
-    """
-    stdout: int | None = subprocess.PIPE
-    stderr: int | None = subprocess.STDOUT
-    if sys.stderr.isatty():
-        stdout = stderr = None  # inherited
-    variables = os.environ.items()
-    environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
-    with subprocess.Popen(
-        command, stdout=stdout, stderr=stderr, text=True, errors="replace", env=environment
-    ) as child:
-        try:
-            output = child.communicate()[0] or "its output is above"
-        except BaseException:
-            child.kill()
-            raise
-    if child.returncode:
-        wrong_hash = _wrong_hash(output, lock)
-        if wrong_hash is not None:
-            raise InstallError(wrong_hash)
-        tool, detail = os.path.basename(command[0]), _error_line(output)
-        raise InstallError(f"{action} failed ({tool}, status {child.returncode}): {detail}")
+def _as_locked(
+    target: str,
+    packages: Collection[Package],
+    pins: dict[str, Pin],
+    built: dict[str, BuiltPackage],
+) -> list[Package]:
+    """Return the installed packages of a lock that nothing has changed since `sync` built them."""
+    names = [package.name for package in packages]
+    as_locked = []
+    for package in packages:
+        pin, known = pins.get(package.name), built.get(package.name)
+        if pin is None or known is None or names.count(package.name) > 1:
+            continue
+        is_same_file = (known.version, known.sha256) == (pin.wheel.version, pin.wheel.sha256)
+        if is_same_file and known.fingerprint == fingerprint(target, package) != "":
+            as_locked.append(package)
+    return as_locked
 
 
-def _wrong_hash(output: str, lock: Lock | None) -> str | None:
-    """Return which file has a wrong hash, by an installer's output; None if none has."""
-    if not any(text in output for text in _WRONG_HASH):
-        return None
-    pins = () if lock is None else lock.pins
-    for pin in pins:
-        locked = pin.wheel.sha256
-        if locked and locked in output:
-            have = _other_digest(output, locked)
-            name = pin.wheel.filename
-            return f"{name} has the wrong hash: the lock says sha256 {locked}, the file has {have}"
-    return f"a file has the wrong hash: {_error_line(output)}"
+def _changes(
+    target: str,
+    packages: Collection[Package],
+    pins: dict[str, Pin],
+    kept_names: Collection[str],
+    build: Build | None,
+) -> EnvironmentChanges:
+    installed = {package.name: package.version for package in packages}
+    ours = {} if build is None else build.packages
+    add, changed, again = [], [], []
+    for name, pin in pins.items():
+        before, after = installed.get(name, ""), pin.wheel.version
+        row = PackageChange(name=name, before=before, after=after)
+        if name not in installed:
+            add.append(row)
+        elif not _is_same_version(before, after):
+            changed.append(row)
+        elif name not in kept_names:
+            again.append(row)
+    gone = sorted(set(installed) - set(pins) - set(kept_names))
+    return EnvironmentChanges(
+        target=target,
+        add=tuple(add),
+        change=tuple(changed),
+        again=tuple(again),
+        remove=tuple(PackageChange(name=name, before=installed[name]) for name in gone),
+        confirm=tuple(name for name in gone if name not in ours),
+    )
 
 
-def _other_digest(output: str, locked: str) -> str:
-    for word in output.replace(":", " ").split():
-        if len(word) == len(locked) and word != locked and set(word) <= set("0123456789abcdef"):
-            return word
-    return "another one"
+def _is_same_version(first: str, second: str) -> bool:
+    try:
+        return version_key(first) == version_key(second)
+    except InputError:
+        return first == second
 
 
-def _error_line(output: str) -> str:
-    """Return the last line that names an error, with the cause that uv writes last."""
-    # uv draws a frame around its errors.
-    frame = " \u2570\u251c\u2500\u25b6\xd7"
-    lines = [line.strip(frame) for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith(("error", "failed"))]
-    causes = [line for line in lines if line.lower().startswith(("cause", "caused by"))]
-    parts = [*errors[-1:], *causes[-1:]] or lines[-1:] or ["there was no output"]
-    return ": ".join(part.partition(": ")[2] or part for part in parts)[:_MESSAGE_LENGTH]
+# ---- building -----------------------------------------------------------------------------------
 
 
-def _write_mark(lock: Lock, target: str) -> None:
-    text = json.dumps({"made_by": "gpuenv", "digest": lock.digest})
-    write_whole(os.path.join(target, MARK), text.encode())
+def _begin(
+    work: _Work, transaction: Transaction, tool: Installer, base: str | None, report: Progress
+) -> None:
+    """Make the new environment: with an interpreter, or of what stays of the old one."""
+    target, stage = transaction.target, transaction.stage
+    if base is None:
+        link_environment(
+            target, stage, work.kept, work.dropped, exact=work.exact, without=FILE
+        )
+        return
+    report(f"making {target} with {base}")
+    command = tool.make_command(base, stage, os.path.basename(target))
+    installers.run(command, "making it")
+
+
+def _fill(
+    lock: Lock, work: _Work, transaction: Transaction, tool: Installer, report: Progress
+) -> None:
+    """Install what is new, with the path of the target in the scripts, and record it."""
+    target, stage = transaction.target, transaction.stage
+    if work.install:
+        report(f"installing {len(work.install)} packages with {tool.name}")
+        with transaction.work_folder() as folder:
+            changed = lock.replace(pins=work.install)
+            installers.install(changed, tool, interpreter_of(stage), folder)
+    moved = re.compile(re.escape(os.fsencode(work.old_path)) + rb"(?![\w.-])")
+    rewrite_paths(
+        stage,
+        (transaction.final_path(), (moved, os.fsencode(target).replace(b"\\", rb"\\"))),
+    )
+    packages = _built_packages(lock, stage, tool)
+    build = Build(token=transaction.token, path=target, made=work.made, packages=packages)
+    write_build(stage, build, lock)
+
+
+def _built_packages(lock: Lock, stage: str, tool: Installer) -> dict[str, BuiltPackage]:
+    """Return what the record says of each package. InstallError if one is not there."""
+    installed = {package.name: package for package in read_packages(stage)}
+    built = {}
+    for pin in lock.pins:
+        wheel = pin.wheel
+        package = installed.get(wheel.name)
+        digest = "" if package is None else fingerprint(stage, package)
+        if not digest:
+            raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
+        built[wheel.name] = BuiltPackage(
+            version=wheel.version, sha256=wheel.sha256, fingerprint=digest
+        )
+    return built

@@ -91,6 +91,21 @@ def dumps(lock: Lock) -> str:
     return tomli_w.dumps(document)
 
 
+def installer_text(lock: Lock) -> str:
+    """Return a pylock.toml with only what an installer needs to install these files.
+
+    Dependencies are left out: the files need not be all of an environment.
+    """
+    import tomli_w
+
+    document: Document = {
+        "lock-version": "1.0",
+        "created-by": "gpuenv",
+        "packages": [_package(pin.replace(dependencies=())) for pin in lock.pins],
+    }
+    return tomli_w.dumps(document)
+
+
 def content(document: Document) -> str:
     """Return the sha256 of what a lock says, whatever its layout.
 

@@ -32,6 +32,7 @@ from .values import (
 )
 
 __all__ = [
+    "changes_json",
     "changes_lines",
     "check_lines",
     "checks_json",
@@ -255,7 +256,16 @@ def changes_lines(changes: EnvironmentChanges) -> list[str]:
         lines.append(f"  add     {', '.join(added)}")
     lines += map(_change_line, changes.change)
     lines += [f"  remove  {_with_kind(change, change.before)}" for change in changes.remove]
+    lines += [f"  again   {_with_kind(change, change.before)}" for change in changes.again]
     return lines
+
+
+def changes_json(changes: EnvironmentChanges) -> dict[str, Any]:
+    """Return the document of `sync --dry-run --json`."""
+    document: dict[str, Any] = {"target": changes.target}
+    for kind in ("add", "change", "again", "remove"):
+        document[kind] = to_plain(getattr(changes, kind))
+    return document
 
 
 def _with_kind(change: PackageChange, version: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from packaging.version import InvalidVersion, Version
 
 from ..model import Check, Lock, Mark, show_pair
+from ..prefix import INSTALLATION_TOOLS
 from ..probes.answers import FilesAnswer, SurveyAnswer
 from .runner import Outcome
 
@@ -111,7 +112,7 @@ def _version_check(lock: Lock, installed: Mapping[str, str]) -> Check:
             wrong.append(f"{name} {version} is not installed")
         elif not _same_version(installed[name], version):
             wrong.append(f"{name} is {installed[name]}, the lock says {version}")
-    expected = {pin.wheel.name for pin in lock.pins} | {"pip", "setuptools", "wheel"}
+    expected = {pin.wheel.name for pin in lock.pins} | INSTALLATION_TOOLS
     others = sorted(set(installed) - expected)
     more = f"; not in the lock: {first_items(others)}" if others else ""
     if wrong:

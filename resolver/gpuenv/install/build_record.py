@@ -1,0 +1,66 @@
+"""gpuenv.json in an environment: what `gpuenv sync` has installed there."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ..atomic_write import write_whole
+from ..model import Lock, Value
+
+FILE = "gpuenv.json"
+
+
+class BuiltPackage(Value):
+    """A package of a lock. `fingerprint` is that of its files right after the installation."""
+
+    version: str
+    sha256: str | None
+    fingerprint: str
+
+
+class Build(Value):
+    """What `gpuenv sync` has installed.
+
+    `token` names the transaction. `path` is that of the environment: its scripts have it. `made`
+    is false for an environment that existed before gpuenv changed it.
+    """
+
+    token: str = ""
+    path: str = ""
+    made: bool = True
+    packages: dict[str, BuiltPackage]
+
+
+def read_build(prefix: str) -> Build | None:
+    """Return the record of an environment; None if it has none that can be read."""
+    try:
+        with open(os.path.join(prefix, FILE), encoding="utf-8") as file:
+            fields = json.load(file)
+        rows = fields.get("packages", {})
+        packages = {str(name): BuiltPackage.of(*row) for name, row in rows.items()}
+        return Build(
+            token=str(fields.get("token", "")),
+            path=str(fields.get("path", "")),
+            made=bool(fields.get("made", True)),
+            packages=packages,
+        )
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def write_build(prefix: str, build: Build, lock: Lock) -> None:
+    """Write the record of an environment."""
+    packages = {
+        name: [package.version, package.sha256, package.fingerprint]
+        for name, package in build.packages.items()
+    }
+    fields = {
+        "made_by": "gpuenv",
+        "digest": lock.digest,
+        "token": build.token,
+        "path": build.path,
+        "made": build.made,
+        "packages": packages,
+    }
+    write_whole(os.path.join(prefix, FILE), json.dumps(fields).encode())

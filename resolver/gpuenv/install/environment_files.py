@@ -1,0 +1,278 @@
+"""The files of a virtual environment: their owners, a copy by links, and paths in scripts.
+
+Paths are relative to the environment. A package owns the files that its RECORD names.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import glob
+import hashlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from ..model import Value
+from ..requirements.versions import normalize_name
+
+SITES = ("lib/python3*/site-packages", "Lib/site-packages")
+_PROGRAMS = ("bin", "Scripts")
+_INFO = re.compile(r"([^-]+)-(.+)\.dist-info|([^-]+)(?:-([^-]+))?(?:-py[0-9.]+)?\.egg-info")
+_CACHED = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/]*\.pyc")
+
+
+class Package(Value):
+    """An installed distribution. `info` is its folder of metadata; `files` () has no RECORD."""
+
+    name: str
+    version: str
+    info: str
+    files: tuple[str, ...] = ()
+
+
+# ---- owners -------------------------------------------------------------------------------------
+
+
+def read_packages(prefix: str) -> list[Package]:
+    """Return the distributions in an environment, by name. One may be there several times."""
+    packages = []
+    for site in _sites(prefix):
+        for entry in os.listdir(os.path.join(prefix, site)):
+            match = _INFO.fullmatch(entry)
+            if match is None or entry.startswith("~"):  # pip's name of what it removes
+                continue
+            name, version = match[1] or match[3], match[2] or match[4] or ""
+            info = f"{site}/{entry}"
+            package = Package(
+                name=normalize_name(name),
+                version=version,
+                info=info,
+                files=tuple(_recorded_files(prefix, site, info)),
+            )
+            packages.append(package)
+    return sorted(packages, key=lambda package: (package.name, package.info))
+
+
+def _sites(prefix: str) -> list[str]:
+    found = []
+    for pattern in SITES:
+        paths = glob.glob(os.path.join(glob.escape(prefix), pattern))
+        found += [os.path.relpath(path, prefix).replace(os.sep, "/") for path in sorted(paths)]
+    return found
+
+
+def _recorded_files(prefix: str, site: str, info: str) -> Iterator[str]:
+    for row in _record_rows(os.path.join(prefix, info, "RECORD")):
+        path = os.path.normpath(f"{site}/{row[0]}").replace(os.sep, "/")
+        if not path.startswith(("../", "/")):
+            yield path
+
+
+def _record_rows(path: str) -> list[list[str]]:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return [row for row in csv.reader(file) if row]
+    except (OSError, ValueError, csv.Error):
+        return []
+
+
+def fingerprint(prefix: str, package: Package) -> str:
+    """Return a digest of the sizes and the times of a package's files; "" if one is missing.
+
+    A file that is linked or renamed keeps both, and a file that is written gets a new time.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(package.files):
+        if path.endswith(".pyc"):
+            continue
+        try:
+            status = os.lstat(os.path.join(prefix, path))
+        except OSError:
+            return ""
+        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest() if package.files else ""
+
+
+def without_shared_files(
+    kept: Collection[Package], dropped: Collection[Package]
+) -> list[Package]:
+    """Return the packages of `kept` that share no file with one of `dropped`."""
+    lost = {path for package in dropped for path in package.files}
+    return [package for package in kept if lost.isdisjoint(package.files)]
+
+
+# ---- a copy by links ----------------------------------------------------------------------------
+
+
+class _Choice:
+    """Which files of an environment a copy has."""
+
+    def __init__(
+        self,
+        prefix: str,
+        kept: Collection[Package],
+        dropped: Collection[Package],
+        *,
+        exact: bool,
+        without: str,
+    ) -> None:
+        self._exact, self._without = exact, without
+        self._sites = tuple(f"{site}/" for site in _sites(prefix))
+        self._dropped_infos = {package.info for package in dropped}
+        self._kept_infos = {package.info for package in kept}
+        self._owned = {path: False for package in dropped for path in package.files}
+        self._owned |= {path: True for package in kept for path in package.files}
+
+    def is_of_packages(self, folder: str) -> bool:
+        return f"{folder}/".startswith(self._sites)
+
+    def has(self, path: str) -> bool:
+        owned = self._owned.get(path)
+        if owned is not None:
+            return owned
+        site = next((site for site in self._sites if path.startswith(site)), None)
+        if site is None:
+            return path != self._without
+        top, _, rest = path.removeprefix(site).partition("/")
+        if not rest:  # sitecustomize.py, a .pth file
+            return site + top not in self._dropped_infos
+        if site + top in self._kept_infos:
+            return True
+        cached = _CACHED.fullmatch(path)
+        if cached is not None:
+            return self._owned.get(f"{cached[1] or ''}{cached[2]}.py", False)
+        return not self._exact and site + top not in self._dropped_infos
+
+
+def link_environment(
+    source: str,
+    target: str,
+    kept: Collection[Package],
+    dropped: Collection[Package],
+    *,
+    exact: bool,
+    without: str,
+) -> None:
+    """Fill the new folder `target` with hard links to files of an environment.
+
+    It gets the files of the packages of `kept`, and those that no package owns: settings, scripts
+    of the user, kernels.
+
+    Args:
+        source: The environment.
+        target: The folder; it does not exist.
+        kept: The packages to link.
+        dropped: The other packages.
+        exact: Whether folders of packages get only what a package owns.
+        without: A file to leave out.
+    """
+    choice = _Choice(source, kept, dropped, exact=exact, without=without)
+    _link_folder(source, target, "", choice)
+
+
+def _link_folder(source: str, target: str, folder: str, choice: _Choice) -> None:
+    """Link the files of one folder and of those in it. The folder is made when it is needed."""
+    made = False
+    own_source, own_target = os.path.join(source, folder), os.path.join(target, folder)
+    if not choice.is_of_packages(folder):
+        _make_folder(own_source, own_target)
+        made = True
+    with os.scandir(own_source) as entries:
+        for entry in entries:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                _link_folder(source, target, path, choice)
+            elif choice.has(path):
+                if not made:
+                    _make_folder(own_source, own_target)
+                    made = True
+                _link_file(entry, os.path.join(own_target, entry.name))
+
+
+def _make_folder(source: str, target: str) -> None:
+    os.makedirs(target, exist_ok=True)
+    os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
+
+
+def _link_file(entry: os.DirEntry[str], target: str) -> None:
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), target)
+    elif entry.is_file():  # not a socket or a pipe
+        try:
+            os.link(entry.path, target)
+        except OSError:  # too many links, or the file of another user
+            shutil.copy2(entry.path, target)
+
+
+# ---- paths in scripts ---------------------------------------------------------------------------
+
+
+def rewrite_paths(prefix: str, replacements: Iterable[tuple[re.Pattern[bytes], bytes]]) -> None:
+    """Replace paths in pyvenv.cfg and in the scripts of an environment, and correct the RECORDs.
+
+    A file is replaced, not written to: it can have links in another environment.
+    """
+    changed = {}
+    replacements = list(replacements)
+    for path in _texts(prefix):
+        with open(os.path.join(prefix, path), "rb") as file:
+            data = file.read()
+        if b"\0" in data:  # a program, not a script
+            continue
+        text = data
+        for pattern, by in replacements:
+            text = pattern.sub(by, text)
+        if text != data:
+            _replace_file(os.path.join(prefix, path), text)
+            changed[path] = text
+    _correct_records(prefix, changed)
+
+
+def _texts(prefix: str) -> Iterator[str]:
+    yield "pyvenv.cfg"
+    for folder in _PROGRAMS:
+        if os.path.isdir(os.path.join(prefix, folder)):
+            with os.scandir(os.path.join(prefix, folder)) as entries:
+                names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            yield from (f"{folder}/{name}" for name in names)
+
+
+def _replace_file(path: str, data: bytes) -> None:
+    temporary = f"{path}.new"
+    with open(temporary, "xb") as file:
+        file.write(data)
+    shutil.copymode(path, temporary)
+    os.replace(temporary, path)
+
+
+def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
+    """Write the hashes and the sizes of changed files into the RECORDs that name them."""
+    for package in read_packages(prefix) if changed else ():
+        own = changed.keys() & set(package.files)
+        if not own:
+            continue
+        record = os.path.join(prefix, package.info, "RECORD")
+        site, rows = os.path.dirname(package.info), []
+        for row in _record_rows(record):
+            path = os.path.normpath(f"{site}/{row[0]}").replace(os.sep, "/")
+            if path in own:
+                rows.append([row[0], _recorded_hash(changed[path]), str(len(changed[path]))])
+            else:
+                rows.append(row)
+        _replace_file(record, _record_text(rows))
+
+
+def _recorded_hash(data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+    return f"sha256={digest.rstrip(b'=').decode()}"
+
+
+def _record_text(rows: Iterable[list[str]]) -> bytes:
+    import io
+
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -1,0 +1,262 @@
+"""uv and pip: the commands that make and fill virtual environments.
+
+Both get files by their URLs with their sha256s, without resolution of dependencies and without an
+index. uv gets a pylock.toml. pip gets a page of links and requirements "name==version". So the
+installed packages look as if they came from an index, and nothing in a URL is expanded or split.
+Only a file that the user named by its URL is installed by its URL. A source distribution is built
+in isolation, with its build requirements from its own index.
+
+An installer is killed when gpuenv ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from ..errors import InputError, InstallError
+from ..lock import pylock
+from ..model import Lock, Pin, Value
+from .variant_files import with_ordinary_names
+
+# What pip and uv write where a file does not have the hash that it should have.
+_WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
+# Settings of pip that would send the files elsewhere.
+_DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
+_MESSAGE_LENGTH = 400
+_END_WITH_PARENT = os.path.join(os.path.dirname(__file__), "end_with_parent.py")
+
+
+class Installer(Protocol):
+    """The commands of one installer."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
+        """Make a virtual environment in `folder` with the interpreter `base`."""
+
+    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
+        """Install the files of a lock. The command reads files that are written to `folder`."""
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """Remove distributions."""
+
+
+class Uv(Value):
+    """uv, by the path of its executable."""
+
+    path: str
+    name: str = "uv"
+
+    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
+        """As Installer."""
+        flags = ["--quiet", "--no-project", "--no-config", "--prompt", prompt]
+        return [self.path, "venv", *flags, "--python", base, folder]
+
+    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
+        """As Installer."""
+        path = os.path.join(folder, "pylock.toml")
+        _write(path, pylock.installer_text(lock))
+        flags = ["--no-deps", "--require-hashes", *_index_flags(lock), "--no-config"]
+        flags += ["--preview-features", "pylock", "--python", python]
+        return [self.path, "pip", "install", *flags, "--requirements", path]
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """As Installer."""
+        return [self.path, "pip", "uninstall", "--no-config", "--python", python, *names]
+
+
+class Pip(Value):
+    """The pip beside gpuenv. Other interpreters run it as `pip --python` does.
+
+    `pip --python` itself would start a second process, which outlives the first.
+    """
+
+    folder: str
+    name: str = "pip"
+
+    def _command(self, python: str, name: str) -> list[str]:
+        return [python, "-I", os.path.join(self.folder, "__pip-runner__.py"), name]
+
+    def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
+        """As Installer."""
+        return [base, "-m", "venv", "--without-pip", "--prompt", prompt, folder]
+
+    def install_command(self, python: str, lock: Lock, folder: str) -> list[str]:
+        """As Installer."""
+        links, path = os.path.join(folder, "links.html"), os.path.join(folder, "requirements.txt")
+        _write(links, "".join(map(_link, lock.pins)))
+        _write(path, "".join(map(_requirement, lock.pins)))
+        flags = ["--no-deps", *_index_flags(lock), "--require-hashes", "--no-input"]
+        if "--no-index" in flags:
+            flags += ["--only-binary", ":all:"]
+        # Bytecode would have the paths of the folder in which the environment is built.
+        flags += ["--no-compile", "--disable-pip-version-check", "--no-warn-script-location"]
+        command = self._command(python, "install")
+        return [*command, *flags, "--find-links", links, "--requirement", path]
+
+    def remove_command(self, python: str, names: Sequence[str]) -> list[str]:
+        """As Installer."""
+        return [*self._command(python, "uninstall"), "--yes", *names]
+
+
+def _link(pin: Pin) -> str:
+    """Return a link to a file, as on the page of an index."""
+    wheel = pin.wheel
+    url = html.escape(f"{wheel.url}#sha256={wheel.sha256}")
+    return f'<a href="{url}">{html.escape(wheel.filename)}</a>\n'
+
+
+def _requirement(pin: Pin) -> str:
+    wheel = pin.wheel
+    source = f"=={wheel.version}"
+    if wheel.index == pylock.DIRECT:
+        source = f" @ {wheel.url}"
+    return f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
+
+
+def _index_flags(lock: Lock) -> list[str]:
+    """Use no index, except for the build requirements of source distributions."""
+    sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
+    if not sdists:
+        return ["--no-index"]
+    for sdist in sdists:
+        if sdist.index.startswith(("https://", "http://")):
+            return ["--index-url", sdist.index]
+    return []
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def find_installer(name: str) -> Installer:
+    """Return the installer of that name; auto is uv, else pip. InputError without one."""
+    if name != "pip":
+        path = find_uv()
+        if path is not None:
+            return Uv(path=path)
+        if name == "uv":
+            raise InputError("uv is not installed", hint="install uv, or give --installer pip")
+    pip = importlib.util.find_spec("pip")
+    if pip is None or not pip.submodule_search_locations:
+        message = "neither uv nor pip is installed beside gpuenv"
+        raise InputError(message, hint="install one of them")
+    return Pip(folder=pip.submodule_search_locations[0])
+
+
+def find_uv() -> str | None:
+    """Return the path of uv: the one beside gpuenv, otherwise the one on PATH."""
+    try:
+        from uv import find_uv_bin
+
+        return str(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        return shutil.which("uv")
+
+
+# ---- running an installer -----------------------------------------------------------------------
+
+
+def install(lock: Lock, tool: Installer, python: str, folder: str) -> None:
+    """Install the files of a lock into the environment of an interpreter.
+
+    Args:
+        lock: The files.
+        tool: The installer.
+        python: The interpreter.
+        folder: A folder for temporary files.
+
+    Raises:
+        InstallError: The installer failed.
+    """
+    lock = with_ordinary_names(lock, folder)
+    run(tool.install_command(python, lock, folder), "installing", lock, temporary=folder)
+
+
+def run(
+    command: list[str], action: str, lock: Lock | None = None, *, temporary: str | None = None
+) -> None:
+    """Run an installer with temporary files in a folder.
+
+    InstallError says what failed, and of which file.
+
+    On a terminal the installer shows its progress; otherwise its output is kept for the message.
+    """
+    stdout: int | None = subprocess.PIPE
+    stderr: int | None = subprocess.STDOUT
+    if sys.stderr.isatty():
+        stdout = stderr = None  # inherited
+    tool = os.path.basename(command[0])
+    variables = os.environ.items()
+    environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
+    if temporary is not None:
+        environment["TMPDIR"] = temporary
+    if sys.platform == "linux":
+        launcher = [sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid())]
+        command = [*launcher, *command]
+    with subprocess.Popen(
+        command, stdout=stdout, stderr=stderr, text=True, errors="replace", env=environment
+    ) as child:
+        try:
+            output = child.communicate()[0] or "its output is above"
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode:
+        wrong_hash = _wrong_hash(output, lock)
+        if wrong_hash is not None:
+            raise InstallError(wrong_hash)
+        detail = _failed_file(output, lock) + _error_line(output)
+        raise InstallError(f"{action} failed ({tool}, status {child.returncode}): {detail}")
+
+
+def _failed_file(output: str, lock: Lock | None) -> str:
+    """Return the package and the URL that an installer's output is about, else ""."""
+    for pin in () if lock is None else lock.pins:
+        wheel = pin.wheel
+        names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
+        if any(name in output for name in names):
+            return f"{wheel.name} {wheel.version} from {wheel.url}: "
+    return ""
+
+
+def _wrong_hash(output: str, lock: Lock | None) -> str | None:
+    """Return which file has a wrong hash, by an installer's output; None if none has."""
+    if not any(text in output for text in _WRONG_HASH):
+        return None
+    pins = () if lock is None else lock.pins
+    for pin in pins:
+        locked = pin.wheel.sha256
+        if locked and locked in output:
+            have = _other_digest(output, locked)
+            name = pin.wheel.filename
+            return f"{name} has the wrong hash: the lock says sha256 {locked}, the file has {have}"
+    return f"a file has the wrong hash: {_error_line(output)}"
+
+
+def _other_digest(output: str, locked: str) -> str:
+    for word in output.replace(":", " ").split():
+        if len(word) == len(locked) and word != locked and set(word) <= set("0123456789abcdef"):
+            return word
+    return "another one"
+
+
+def _error_line(output: str) -> str:
+    """Return the last line that names an error, with the cause that uv writes last."""
+    # uv draws a frame around its errors.
+    frame = " \u2570\u251c\u2500\u25b6\xd7"
+    lines = [line.strip(frame) for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error", "failed"))]
+    causes = [line for line in lines if line.lower().startswith(("cause", "caused by"))]
+    parts = [*errors[-1:], *causes[-1:]] or lines[-1:] or ["there was no output"]
+    return ": ".join(part.partition(": ")[2] or part for part in parts)[:_MESSAGE_LENGTH]

@@ -1,0 +1,226 @@
+"""Transactions: an environment is built beside the old one, and then takes its place at once.
+
+Beside the target DIR/NAME there is a folder DIR/.NAME.gpuenv with
+
+    lock            who changes the target now (target_lock.py)
+    new-TOKEN       the environment that is being built
+    old-TOKEN       the environment that new-TOKEN has replaced, until it is named `previous`
+    previous        the environment before the last change, for `gpuenv rollback`
+    work-TOKEN      temporary files of the installer
+    trash-TOKEN     what is being removed
+
+The target is exchanged with new-TOKEN by one call of the kernel, which no process can see half
+done. Where a file system has no such call (NFS), the target is renamed to old-TOKEN and new-TOKEN
+to the target. TOKEN is in `gpuenv.json` of the new environment, too. So whoever holds the lock next
+knows what an interrupted run had done, and completes it (`_recover`).
+
+The target stays a real folder at its path. The scripts of the new environment have this path in
+them before it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from ..errors import InputError, InstallError
+from ..model import Value
+from .build_record import read_build
+from .target_lock import LOCK, hold
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
+# What renameat2 fails with where the kernel or the file system cannot exchange.
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_PREVIOUS = "previous"
+_REMOVALS, _REMOVAL_PAUSE = 20, 0.1  # attempts, seconds
+
+
+class Transaction(Value):
+    """The right to change a target, and the folder beside it."""
+
+    target: str
+    folder: str
+    token: str
+
+    @property
+    def stage(self) -> str:
+        """The folder of the new environment. No other run ever has the same one."""
+        return os.path.join(self.folder, f"new-{self.token}")
+
+    def final_path(self) -> tuple[re.Pattern[bytes], bytes]:
+        """Return how the path of `stage` in a script becomes that of the target.
+
+        The shells quote the characters of the folders above in different ways.
+        """
+        name = re.escape(f".gpuenv/new-{self.token}".encode())
+        return re.compile(rb"/\.([^/\n]*)" + name), rb"/\1"
+
+    @contextlib.contextmanager
+    def work_folder(self) -> Iterator[str]:
+        """Make a folder for temporary files. It is removed at the end, or by the next run."""
+        path = os.path.join(self.folder, f"work-{self.token}")
+        os.mkdir(path)
+        try:
+            yield path
+        finally:
+            _remove(path)
+
+    def commit(self) -> None:
+        """Put the new environment at the target. The old one becomes the previous one."""
+        old = os.path.join(self.folder, f"old-{self.token}")
+        try:
+            if not os.path.isdir(self.target) or not os.listdir(self.target):
+                os.rename(self.stage, self.target)  # replaces an empty folder
+                return
+            if _exchange(self.stage, self.target):
+                os.rename(self.stage, old)
+            else:
+                os.rename(self.target, old)
+                os.rename(self.stage, self.target)
+        except OSError as error:
+            message = f"{self.target} cannot be replaced: {error.strerror}"
+            hint = ""
+            if error.errno == errno.EXDEV:
+                hint = "a folder of an image layer cannot be renamed: give a new --target"
+            raise InstallError(message, hint=hint) from None
+        _keep_as_previous(self.folder, old)
+
+
+def place_of(target: str) -> str:
+    """Return the folder that a target names: of a link, the folder that it leads to."""
+    return os.path.realpath(target) if os.path.islink(target) else os.path.abspath(target)
+
+
+@contextlib.contextmanager
+def change(
+    target: str, *, wait: float, report: Callable[[str], None]
+) -> Iterator[Transaction]:
+    """Hold the lock of a target, complete what an interrupted run left, and clean up at the end.
+
+    Args:
+        target: The environment; it need not exist.
+        wait: Seconds to wait for another run.
+        report: Called with a line if another run is waited for.
+
+    Raises:
+        InputError: The folder above the target cannot be written.
+        TargetBusyError: Another run holds the lock.
+    """
+    folder = _folder_beside(target)
+    with hold(folder, target, wait, report):
+        _recover(folder, target)
+        transaction = Transaction(target=target, folder=folder, token=os.urandom(8).hex())
+        try:
+            yield transaction
+        finally:
+            if os.path.lexists(transaction.stage):
+                _remove(transaction.stage)
+
+
+def roll_back(target: str, *, wait: float, report: Callable[[str], None]) -> None:
+    """Exchange an environment and the previous one. InputError without a previous one."""
+    with change(target, wait=wait, report=report) as transaction:
+        previous = os.path.join(transaction.folder, _PREVIOUS)
+        if not os.path.isdir(previous):
+            message = f"--target {target}: there is no environment before this one"
+            raise InputError(message, hint="a sync that changes it keeps the old one")
+        if _exchange(previous, target):
+            return
+        old = os.path.join(transaction.folder, f"old-{transaction.token}")
+        os.rename(target, old)
+        os.rename(previous, target)
+        os.rename(old, previous)
+
+
+def _folder_beside(target: str) -> str:
+    above, name = os.path.split(target)
+    if not name:
+        raise InputError(f"--target {target}: is not a folder for an environment")
+    return os.path.join(above, f".{name}.gpuenv")
+
+
+# ---- after an interrupted run -------------------------------------------------------------------
+
+
+def _recover(folder: str, target: str) -> None:
+    """Complete or undo what an interrupted run left. The caller holds the lock."""
+    names = [name for name in os.listdir(folder) if name not in (LOCK, _PREVIOUS)]
+    # First what decides which environment is at the target.
+    for name in sorted(names, key=lambda name: not name.startswith("old-")):
+        path = os.path.join(folder, name)
+        kind, _, token = name.partition("-")
+        if not os.path.lexists(path):
+            continue
+        if kind == "old":
+            _complete_renames(folder, path, token, target)
+        elif kind == "new" and _is_committed(target, token):
+            _keep_as_previous(folder, path)
+        if os.path.lexists(path):
+            _remove(path)
+
+
+def _complete_renames(folder: str, old: str, token: str, target: str) -> None:
+    """Complete a replacement by two renames, of which the second may be missing."""
+    new = os.path.join(folder, f"new-{token}")
+    if not os.path.lexists(target):
+        os.rename(new if os.path.isdir(new) else old, target)
+    if os.path.lexists(old):
+        _keep_as_previous(folder, old)
+
+
+def _is_committed(target: str, token: str) -> bool:
+    build = read_build(target)
+    return build is not None and build.token == token
+
+
+def _keep_as_previous(folder: str, old: str) -> None:
+    previous = os.path.join(folder, _PREVIOUS)
+    trash = os.path.join(folder, f"trash-{os.urandom(8).hex()}")
+    if os.path.lexists(previous):
+        os.rename(previous, trash)
+    os.rename(old, previous)
+    if os.path.lexists(trash):
+        _remove(trash)
+
+
+def _remove(path: str) -> None:
+    """Remove a file or a folder. The next run removes what cannot be removed now.
+
+    An installer that was just killed may write its last files meanwhile.
+    """
+    for _ in range(_REMOVALS):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if not os.path.lexists(path):
+            return
+        time.sleep(_REMOVAL_PAUSE)
+
+
+# ---- the exchange -------------------------------------------------------------------------------
+
+
+def _exchange(first: str, second: str) -> bool:
+    """Exchange two folders by one call. Return False if this system or file system cannot."""
+    if sys.platform != "linux":
+        return False
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # glibc before 2.28
+        return False
+    paths = os.fsencode(first), os.fsencode(second)
+    if renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), second)

@@ -1,0 +1,95 @@
+"""Which process this is, so that other processes can tell later whether it has ended.
+
+A process number is used again after its process has ended. It means nothing on another machine, in
+another container (another PID namespace), and after a restart. An identity therefore has all of
+these, and the time at which the process started.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from .model import Value
+
+_STARTED = 19  # the index of `starttime` behind the name of the program, proc_pid_stat(5)
+_ENDED_STATES = ("Z", "X")
+
+
+class ProcessIdentity(Value):
+    """A process. `machine` is /etc/machine-id, `boot` the number of the machine's last start.
+
+    `namespace` is the PID namespace, and `started` the clock ticks from the boot to the start of
+    the process. A text is "" where the system does not tell it.
+    """
+
+    host: str
+    pid: int
+    started: str = ""
+    boot: str = ""
+    namespace: str = ""
+    machine: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Where the process number has a meaning."""
+        return self.host, self.boot, self.namespace
+
+
+def this_process() -> ProcessIdentity:
+    """Return the identity of this process."""
+    pid = os.getpid()
+    return ProcessIdentity(
+        host=socket.gethostname(),
+        pid=pid,
+        started=_start_time(pid) or "",
+        boot=_read("/proc/sys/kernel/random/boot_id"),
+        namespace=_pid_namespace(),
+        machine=_read("/etc/machine-id"),
+    )
+
+
+def has_ended(process: ProcessIdentity) -> bool:
+    """Return whether a process is known to have ended. False if that cannot be known from here."""
+    here = this_process()
+    if process.place == here.place:
+        started = _start_time(process.pid)
+        return started is None or started not in ("", process.started)
+    restarted = process.host == here.host and process.boot != here.boot
+    return restarted and here.machine != "" and process.machine == here.machine
+
+
+def _start_time(pid: int) -> str | None:
+    """Return when a process started, "" if /proc does not tell; None if there is no process."""
+    # The name of the program stands in parentheses and may contain anything.
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) <= _STARTED:
+        return "" if _may_run(pid) else None
+    return None if fields[0] in _ENDED_STATES else fields[_STARTED]
+
+
+def _may_run(pid: int) -> bool:
+    if os.name != "posix":  # on Windows the call would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it belongs to another user
+        pass
+    return True
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

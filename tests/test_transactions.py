@@ -1,0 +1,372 @@
+"""A sync completes an environment, or leaves the old one as it was; rollback returns to it."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuenv.cli import main
+from gpuenv.errors import InputError, InstallError, NotVerifiedError
+from gpuenv.install import build_record, environment_files, transaction, wheels
+from gpuenv.model import EnvironmentChanges, Lock
+from small_wheels import content, make_lock, make_wheel, write_lock
+
+SITE = f"lib/python{'.'.join(map(str, __import__('sys').version_info[:2]))}/site-packages"
+CPU = ["--gpu", "none"]
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Lock:
+    return make_lock(
+        make_wheel(tmp_path, "alpha", "1.0", script="alpha"), make_wheel(tmp_path, "beta", "1.0")
+    )
+
+
+@pytest.fixture
+def second(tmp_path: Path, first: Lock) -> Lock:
+    beta = first.pins[1].wheel
+    return make_lock(make_wheel(tmp_path, "alpha", "2.0", script="alpha"), beta)
+
+
+@pytest.fixture(params=["uv", "pip"])
+def installer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def versions(env: Path) -> dict[str, str]:
+    packages = environment_files.read_packages(str(env))
+    return {package.name: package.version for package in packages}
+
+
+def output(program: Path) -> str:
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def left_beside(env: Path) -> list[str]:
+    beside = env.parent / f".{env.name}.gpuenv"
+    return sorted(os.listdir(beside)) if beside.exists() else []
+
+
+# ---- what is at the target ----------------------------------------------------------------------
+
+
+def test_scripts_have_the_path_of_the_target(tmp_path: Path, first: Lock, installer: str) -> None:
+    env = tmp_path / "it's an env"
+    wheels.sync(first, str(env), installer=installer)
+    assert output(env / "bin" / "alpha") == f"1.0 {env}"
+    activated = f'. "{env}/bin/activate"; echo "$VIRTUAL_ENV"; command -v alpha'
+    lines = subprocess.run(["sh", "-c", activated], capture_output=True, text=True, check=True)
+    assert lines.stdout.split("\n")[:2] == [str(env), f"{env}/bin/alpha"]
+    texts = [data for data in content(env).values() if isinstance(data, bytes)]
+    assert not any(b".gpuenv/" in data for data in texts)
+    for package in environment_files.read_packages(str(env)):
+        record = (env / package.info / "RECORD").read_text()
+        for path in package.files:
+            assert (env / path).exists(), record
+    assert left_beside(env) == []
+
+
+def test_records_are_right_for_scripts(tmp_path: Path, first: Lock) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="uv")
+    script = (env / "bin" / "alpha").read_bytes()
+    record = (env / SITE / "alpha-1.0.dist-info" / "RECORD").read_text()
+    assert f"bin/alpha,{environment_files._recorded_hash(script)},{len(script)}" in record
+
+
+def test_no_direct_url_and_a_freeze_with_versions(
+    tmp_path: Path, first: Lock, installer: str
+) -> None:
+    env = tmp_path / "env"
+    python = wheels.sync(first, str(env), installer=installer)
+    assert not list(env.rglob("direct_url.json"))
+    command = [wheels.installers.find_uv() or "", "pip", "freeze", "--python", python]
+    assert output_of(command) == ["alpha==1.0", "beta==1.0"]
+
+
+def output_of(command: list[str]) -> list[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_change_links_what_stays(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="pip")
+    before = (env / SITE / "beta.py").stat().st_ino
+    wheels.sync(second, str(env), installer="pip")
+    assert (env / SITE / "beta.py").stat().st_ino == before
+    assert output(env / "bin" / "alpha") == f"2.0 {env}"
+    assert left_beside(env) == ["previous"]
+
+
+def test_settings_of_the_user_stay(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="uv")
+    (env / "pip.conf").write_text("[global]\n")
+    (env / "bin" / "mine").symlink_to("python")
+    (env / SITE / "sitecustomize.py").write_text("import os\n")
+    (env / SITE / "remains").mkdir()
+    (env / SITE / "remains" / "half.py").write_text("of an interrupted installation\n")
+    kernel = env / "share" / "jupyter" / "kernels" / "mine" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    kernel.write_text("{}")
+    wheels.sync(second, str(env), installer="uv")
+    found = content(env)
+    assert {"pip.conf", "bin/mine", f"{SITE}/sitecustomize.py"} <= found.keys()
+    assert str(kernel.relative_to(env)) in found
+    assert f"{SITE}/remains/half.py" not in found
+
+
+def test_what_changed_on_disk_is_installed_again(tmp_path: Path, first: Lock) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="pip")
+    good = content(env)
+    (env / SITE / "beta.py").unlink()
+    (env / SITE / "alpha.py").write_text("broken\n")
+    (env / SITE / "alpha-1.0.dist-info" / "RECORD").write_text("")
+    again = wheels.changes(first, str(env)).again
+    assert [change.name for change in again] == ["alpha", "beta"]
+    wheels.sync(first, str(env), installer="pip")
+    assert without_record(content(env)) == without_record(good)
+
+
+def without_record(found: dict[str, bytes | str]) -> dict[str, bytes | str]:
+    """Without the file that names the transaction, and bytecode, which has times in it."""
+    others = {path: data for path, data in found.items() if not path.endswith(".pyc")}
+    return {path: data for path, data in others.items() if path != build_record.FILE}
+
+
+def test_nothing_to_do_writes_nothing(tmp_path: Path, first: Lock) -> None:
+    env, said = tmp_path / "env", list[str]()
+    wheels.sync(first, str(env), installer="uv")
+    before = content(env)
+    wheels.sync(first, str(env), installer="uv", progress=said.append)
+    assert content(env) == before and left_beside(env) == []
+    assert "already" in said[-1]
+
+
+def test_an_environment_that_was_moved(tmp_path: Path, first: Lock) -> None:
+    env, moved = tmp_path / "env", tmp_path / "env-2"
+    wheels.sync(first, str(env), installer="uv")
+    env.rename(moved)
+    wheels.sync(first, str(moved), installer="uv")
+    assert output(moved / "bin" / "alpha") == f"1.0 {moved}"
+    assert f"'{moved}'" in (moved / "bin" / "activate").read_text()
+
+
+def test_a_link_to_an_environment_stays_a_link(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env, link = tmp_path / "env", tmp_path / "current"
+    wheels.sync(first, str(env), installer="uv")
+    link.symlink_to("env")
+    wheels.sync(second, str(link), installer="uv")
+    assert link.is_symlink() and versions(env)["alpha"] == "2.0"
+
+
+# ---- failures -----------------------------------------------------------------------------------
+
+
+def test_a_failed_download_keeps_the_old_environment(
+    tmp_path: Path, first: Lock, second: Lock, installer: str
+) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer=installer)
+    before = content(env)
+    gone = second.pins[0].wheel
+    (tmp_path / gone.filename).unlink()
+    # beta is not in the lock any more: it would be removed first
+    with pytest.raises(InstallError) as error:
+        wheels.sync(make_lock(gone), str(env), installer=installer)
+    assert "alpha 2.0" in error.value.message and gone.url in error.value.message
+    assert content(env) == before and left_beside(env) == []
+
+
+def test_an_environment_that_does_not_work_is_not_used(
+    tmp_path: Path, first: Lock, second: Lock
+) -> None:
+    env, proved = tmp_path / "env", list[str]()
+
+    def prove(python: str) -> bool:
+        proved.append(python)
+        return False
+
+    with pytest.raises(NotVerifiedError):
+        wheels.sync(first, str(env), installer="uv", prove=prove)
+    assert not env.exists() and left_beside(env) == []
+    wheels.sync(first, str(env), installer="uv")
+    before = content(env)
+    with pytest.raises(NotVerifiedError):
+        wheels.sync(second, str(env), installer="uv", prove=prove)
+    assert content(env) == before
+    assert not any(python.startswith(str(env)) for python in proved)
+
+
+def test_the_evidence_names_the_target(
+    tmp_path: Path, first: Lock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
+    assert main(["sync", str(lock), "--target", str(env), "--json", *CPU]) == 0
+    document = json.loads(capsys.readouterr().out)
+    evidence = " ".join(check["evidence"] for check in document["checks"])
+    assert str(env) in evidence and ".gpuenv" not in evidence
+
+
+def test_targets_that_cannot_be_replaced(tmp_path: Path, first: Lock) -> None:
+    with pytest.raises(InputError, match="mount point"):
+        wheels.sync(first, "/proc")
+    with pytest.raises(InputError):
+        wheels.sync(first, "/")
+
+
+# ---- the two ways of replacing, and what an interrupted run leaves ---------------------------------
+
+
+@pytest.fixture(params=["exchange", "renames"])
+def switching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How folders are exchanged. A file system such as NFS cannot do it by one call."""
+    if request.param == "renames":
+        monkeypatch.setattr(transaction, "_exchange", lambda first, second: False)
+    return str(request.param)
+
+
+def test_rollback(tmp_path: Path, first: Lock, second: Lock, switching: str) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="uv")
+    with pytest.raises(InputError, match="no environment before"):
+        wheels.rollback(str(env))
+    old = content(env)
+    wheels.sync(second, str(env), installer="uv")
+    new = content(env)
+    assert old != new
+    wheels.rollback(str(env))
+    assert content(env) == old
+    wheels.rollback(str(env))
+    assert content(env) == new and left_beside(env) == ["previous"]
+
+
+class _Killed(BaseException):
+    """Ends a run where it is, without its own cleanup."""
+
+
+Step = Callable[[transaction.Transaction], object]
+
+
+def test_every_step_of_a_replacement_can_be_the_last(
+    tmp_path: Path, first: Lock, switching: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each rename: the next run finds the whole old environment or the whole new one."""
+    target, seen = tmp_path / "env", set[str]()
+    (target / "bin").mkdir(parents=True)
+    (target / "bin" / "which").write_text("0")
+    for last in range(5):
+        before = content(target)
+        with monkeypatch.context() as patch, pytest.raises(_Killed):
+            stop_after(last, patch)
+            patch.setattr(transaction, "_remove", lambda path: None)
+            with transaction.change(str(target), wait=0, report=print) as run:
+                stage = Path(run.stage)
+                (stage / "bin").mkdir(parents=True)
+                (stage / "bin" / "which").write_text(str(last + 1))
+                build = build_record.Build(token=run.token, packages={})
+                build_record.write_build(str(stage), build, first)
+                after = content(stage)
+                run.commit()
+        with transaction.change(str(target), wait=0, report=print):
+            pass
+        assert content(target) in (before, after)
+        seen.add("old" if content(target) == before else "new")
+        assert set(left_beside(target)) <= {"previous"}
+    assert seen == {"old", "new"}
+
+
+def stop_after(count: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the renames of a commit end the run after `count` of them."""
+    done = 0
+
+    def counted(call: Callable[..., object]) -> Callable[..., object]:
+        def stopping(*paths: str) -> object:
+            nonlocal done
+            if done == count:
+                raise _Killed
+            done += 1
+            return call(*paths)
+
+        return stopping
+
+    def stopping_commit(self: transaction.Transaction) -> None:
+        patch.setattr(transaction.os, "rename", counted(os.rename))
+        patch.setattr(transaction, "_exchange", counted(transaction._exchange))
+        commit(self)
+        raise _Killed
+
+    commit = transaction.Transaction.commit
+    patch.setattr(transaction.Transaction, "commit", stopping_commit)
+
+
+def test_remains_are_removed(tmp_path: Path, first: Lock) -> None:
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="uv")
+    beside = tmp_path / ".env.gpuenv"
+    for name in ("new-1", "trash-2", "work-3"):
+        (beside / name / "deep").mkdir(parents=True)
+        (beside / name / "deep" / "file").write_text("x")
+    (beside / "claim-4").write_text("{}")
+    wheels.sync(first, str(env), installer="uv")
+    assert not beside.exists()
+
+
+# ---- what is added, changed and removed ------------------------------------------------------------
+
+
+def test_what_a_sync_changes(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env, seen = tmp_path / "env", list[EnvironmentChanges]()
+    gamma = make_wheel(tmp_path, "gamma", "1.0")
+    wheels.sync(first, str(env), installer="uv")
+    wheels.add(make_lock(gamma), wheels.interpreter_of(str(env)), installer="uv")
+    alpha, delta = second.pins[0].wheel, make_wheel(tmp_path, "delta", "1.0")
+    target = make_lock(alpha, delta)
+    wheels.sync(target, str(env), installer="uv", exact=False, approve=seen.append)
+    assert versions(env) == {"alpha": "2.0", "beta": "1.0", "gamma": "1.0", "delta": "1.0"}
+    wheels.sync(target, str(env), installer="uv", approve=seen.append)
+    assert versions(env) == {"alpha": "2.0", "delta": "1.0"}
+    names = [
+        [[change.name for change in getattr(one, kind)] for kind in ("add", "change", "remove")]
+        for one in seen
+    ]
+    assert names == [[["delta"], ["alpha"], []], [[], [], ["beta", "gamma"]]]
+    assert seen[1].confirm == ("beta", "gamma")
+
+
+def test_exact_removes_what_gpuenv_did_not_install(
+    tmp_path: Path, first: Lock, second: Lock
+) -> None:
+    """From an environment of the user, only with --exact."""
+    env, seen = tmp_path / "env", list[EnvironmentChanges]()
+    wheels.sync(first, str(env), installer="uv")
+    (env / build_record.FILE).unlink()
+    alpha = make_lock(second.pins[0].wheel)
+    wheels.sync(alpha, str(env), installer="uv", approve=seen.append)
+    assert versions(env) == {"alpha": "2.0", "beta": "1.0"} and not seen[0].remove
+    wheels.sync(alpha, str(env), installer="uv", exact=True, approve=seen.append)
+    assert versions(env) == {"alpha": "2.0"} and seen[1].confirm == ("beta",)
+
+
+def test_a_dry_run(
+    tmp_path: Path, first: Lock, second: Lock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
+    command = ["sync", str(lock), "--target", str(env), "--dry-run", "--json", *CPU]
+    assert main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in document["add"]] == ["alpha", "beta"] and not env.exists()
+    wheels.sync(first, str(env), installer="uv")
+    before = content(tmp_path)
+    write_lock(lock, second)
+    capsys.readouterr()
+    assert main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["change"] == [{"name": "alpha", "before": "1.0", "after": "2.0"}]
+    lock.write_bytes(before["pylock.toml"])  # type: ignore[arg-type]
+    assert content(tmp_path) == before
+    assert main(["rollback", "--target", str(env)]) == 2
