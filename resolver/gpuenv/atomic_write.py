@@ -1,26 +1,92 @@
-"""Atomic file writes: a file that matters is written completely or not at all."""
+"""Atomic file writes: a file that matters is written completely or not at all.
+
+A temporary file has the name of its process in its name. So names do not repeat, also where process
+numbers do, and the next write removes what a killed process has left.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+from collections.abc import Iterator, Mapping
+
+from .process_identity import has_ended, read_tag, tag_of, this_process
+
+_SUFFIX = ".tmp"
+_DEFERRED = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows does not have all of them
 
 
 def write_whole(path: str, data: bytes) -> None:
     """Replace the file at `path` by `data`: write a temporary file beside it, fsync, rename.
 
-    If anything interrupts it, the old file stays and no temporary file is left.
+    If anything interrupts it, the old file stays. A temporary file is left only by a killed
+    process, until the next write.
 
     Raises:
         OSError: as the system reports it.
     """
-    name = f".{os.path.basename(path)}.{os.getpid()}.tmp"
-    temporary = os.path.join(os.path.dirname(path), name)
-    with open(temporary, "xb") as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+    write_all({path: data})
+
+
+def write_all(files: Mapping[str, bytes]) -> None:
+    """Replace several files, or none of them: no file is replaced before all are written.
+
+    A kill or a power failure between two of the renames is the only exception.
+
+    Args:
+        files: The new content of each path.
+
+    Raises:
+        OSError: as the system reports it.
+    """
+    temporaries: dict[str, str] = {}
+    tag = tag_of(this_process())
+    try:
+        for path, data in files.items():
+            _remove_leftovers(path)
+            name = f".{os.path.basename(path)}.{tag}-{os.urandom(4).hex()}{_SUFFIX}"
+            temporaries[path] = os.path.join(os.path.dirname(path), name)
+            _write_new(temporaries[path], data)
+        with _deferred_signals():
+            for path, temporary in temporaries.items():
+                os.replace(temporary, path)
+    except BaseException:
+        for temporary in temporaries.values():
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise
+
+
+def _write_new(path: str, data: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_leftovers(path: str) -> None:
+    """Remove the temporary files of `path` whose process has ended on this machine."""
+    start = f".{os.path.basename(path)}."
+    for name in os.listdir(os.path.dirname(path) or "."):
+        if not (name.startswith(start) and name.endswith(_SUFFIX)):
+            continue
+        tag, _, _ = name.removeprefix(start).removesuffix(_SUFFIX).rpartition("-")
+        process = read_tag(tag)
+        if process is not None and has_ended(process):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(os.path.dirname(path), name))
+
+
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[None]:
+    """Let signals that end the process wait."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    numbers = {getattr(signal, name) for name in _DEFERRED if hasattr(signal, name)}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -7,6 +7,7 @@ these, and the time at which the process started.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import socket
 
@@ -57,6 +58,25 @@ def has_ended(process: ProcessIdentity) -> bool:
         return started is None or started not in ("", process.started)
     restarted = process.host == here.host and process.boot != here.boot
     return restarted and here.machine != "" and process.machine == here.machine
+
+
+def tag_of(process: ProcessIdentity) -> str:
+    """Return a short text that names a process of this machine, for the name of a file."""
+    return f"{_place_digest(process)}-{process.pid}-{process.started}"
+
+
+def read_tag(tag: str) -> ProcessIdentity | None:
+    """Return the process of a tag. None if the tag is of another machine, or none."""
+    place, _, rest = tag.partition("-")
+    pid, _, started = rest.partition("-")
+    here = this_process()
+    if place != _place_digest(here) or not pid.isdigit():
+        return None
+    return here.replace(pid=int(pid), started=started)
+
+
+def _place_digest(process: ProcessIdentity) -> str:
+    return hashlib.sha256("\n".join(process.place).encode()).hexdigest()[:12]
 
 
 def _start_time(pid: int) -> str | None:

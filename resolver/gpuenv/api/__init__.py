@@ -65,7 +65,7 @@ from .projects import (
     profile_host,
     profile_states,
     read_project,
-    write_profile_lock,
+    write_profile_locks,
 )
 from .wheels import reasons_against
 
@@ -115,5 +115,5 @@ __all__ = [
     "with_python_of",
     "write_host",
     "write_lock",
-    "write_profile_lock",
+    "write_profile_locks",
 ]

@@ -245,19 +245,18 @@ def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
     The lock of the wheels names the file of the conda lock, which names the file and the sha256 of
     the other.
     """
-    from ..atomic_write import write_whole
-    from ..lock import conda_formats
+    from ..lock import conda_formats, pylock
 
     if lock.wheels is None:
-        write_whole(path, lock_text(lock, form).encode())
+        pylock.write(path, lock_text(lock, form))
         return (path,)
     file = conda_formats.wheel_lock_name(path)
     path_beside = os.path.join(os.path.dirname(path), file)
     beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
-    wheels.write_lock(beside, path_beside, "pylock")
-    digest = hashlib.sha256(wheels.lock_text(beside, "pylock").encode()).hexdigest()
+    text_beside = wheels.lock_text(beside, "pylock")
+    digest = hashlib.sha256(text_beside.encode()).hexdigest()
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
-    write_whole(path, lock_text(lock, form).encode())
+    pylock.write_texts({path_beside: text_beside, path: lock_text(lock, form)})
     return path, path_beside
 
 

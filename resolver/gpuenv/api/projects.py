@@ -288,14 +288,31 @@ def _check_upgrade(
             raise InputError(f"--upgrade {name}: no lock has a package of that name", hint=hint)
 
 
-def write_profile_lock(path: str, lock: Lock) -> str:
-    """Write a lock if the file differs. Return "written" or "unchanged"."""
-    if os.path.isfile(path):
-        with open(path, "rb") as file:
-            if file.read() == environments.lock_text(lock).encode():
-                return "unchanged"
-    environments.write_lock(lock, path)
-    return "written"
+def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
+    """Write the locks whose files differ: all of them, or none.
+
+    Args:
+        locks: The lock of each path.
+
+    Returns:
+        "written" or "unchanged" for each path.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    from ..lock import pylock
+
+    texts = {path: environments.lock_text(lock) for path, lock in locks.items()}
+    changed = {path: text for path, text in texts.items() if not _has_text(path, text)}
+    pylock.write_texts(changed)
+    return {path: "written" if path in changed else "unchanged" for path in texts}
+
+
+def _has_text(path: str, text: str) -> bool:
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read() == text.encode()
 
 
 # ---- check and choose ----------------------------------------------------------------------------

@@ -80,10 +80,11 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         refresh=arguments.refresh,
         warn=lambda line: print(f"gpuenv: {line}", file=sys.stderr),
     )
+    statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})
     documents, changed = [], False
     for locked in project.profiles:
         path, new = locked.path, locked.new
-        status = api.write_profile_lock(path, new)
+        status = statuses[path]
         changes = compare(locked.old, new)
         changed = changed or status == "written"
         if arguments.json:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..atomic_write import write_whole
+from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
@@ -210,16 +210,22 @@ def _most_used_index(lock: Lock) -> str:
 
 def write(path: str, text: str) -> None:
     """Write a file whole or not at all. InputError if it cannot be written."""
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
-        hint = "make the folder, or give another -o"
-        raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
-    if os.path.isdir(path):
-        raise InputError(f"{path}: is a folder", hint="give a file name to -o")
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[str, str]) -> None:
+    """Write several files or none. InputError if one cannot be written."""
+    for path in texts:
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder):
+            hint = "make the folder, or give another -o"
+            raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
+        if os.path.isdir(path):
+            raise InputError(f"{path}: is a folder", hint="give a file name to -o")
     try:
-        write_whole(path, text.encode())
+        write_all({path: text.encode() for path, text in texts.items()})
     except OSError as error:
-        message = f"{path}: cannot be written: {error.strerror}"
+        message = f"{', '.join(texts)}: cannot be written: {error.strerror}"
         raise InputError(message, hint="give another -o") from None
 
 

@@ -1,0 +1,167 @@
+"""One process at a time changes a target; files are written whole, and several of them or none."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv import api, atomic_write
+from gpuenv.cli import main
+from gpuenv.errors import InputError, TargetBusyError
+from gpuenv.install import target_lock, wheels
+from gpuenv.process_identity import ProcessIdentity, has_ended, tag_of, this_process
+from gpuenv.serialize import to_plain
+from small_wheels import make_lock, make_wheel, write_lock
+
+ENDED = {"pid": 2**22 + 1}  # more than the kernel's largest number of a process
+
+
+def lock_of(tmp_path: Path, **changes: Any) -> Path:
+    """The lock that a process with these facts holds on the target `env`."""
+    folder = tmp_path / ".env.gpuenv"
+    folder.mkdir()
+    holder = this_process().replace(**changes)
+    (folder / "lock").write_text(json.dumps({"token": "t", **to_plain(holder)}))
+    return folder / "lock"
+
+
+def hold(tmp_path: Path, wait: float = 0.0) -> list[str]:
+    """Hold the lock for a moment, and return what was reported."""
+    said: list[str] = []
+    folder, target = str(tmp_path / ".env.gpuenv"), str(tmp_path / "env")
+    with target_lock.hold(folder, target, wait, said.append):
+        assert os.path.exists(os.path.join(folder, "lock"))
+    assert not os.path.exists(folder)
+    return said
+
+
+# A case: what differs from this process, and whether the lock is taken over.
+HOLDERS: dict[str, tuple[Mapping[str, object], bool]] = {
+    "this process": ({}, False),
+    "a process that has ended": (ENDED, True),
+    "another process with the same number": ({"started": "1"}, True),
+    "another host": ({"host": "other", **ENDED}, False),
+    "another container on this host": ({"namespace": "pid:[1]", **ENDED}, False),
+    "this machine before a restart": ({"boot": "earlier", "machine": "m"}, True),
+    "another machine of this name": ({"boot": "other", "machine": "n"}, False),
+    "a machine without a number": ({"boot": "other", "machine": ""}, False),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_whose_lock_is_taken_over(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = this_process().replace(machine="m")
+    monkeypatch.setattr("gpuenv.process_identity.this_process", lambda: here)
+    changes, is_taken = HOLDERS[name]
+    path = lock_of(tmp_path, **changes)
+    if is_taken:
+        assert hold(tmp_path) == []
+        return
+    before = path.read_bytes()
+    with pytest.raises(TargetBusyError) as error:
+        hold(tmp_path)
+    assert str(path) in error.value.hint and path.read_bytes() == before
+    host = changes.get("host", here.host)
+    assert f"process {changes.get('pid', os.getpid())} on {host}" in error.value.message
+
+
+def test_a_lock_of_no_known_form_is_respected(tmp_path: Path) -> None:
+    path = lock_of(tmp_path)
+    path.write_text("{}")
+    with pytest.raises(TargetBusyError, match="another process"):
+        hold(tmp_path, wait=0.1)
+
+
+def test_a_process_that_nobody_waited_for_has_ended() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    process = this_process().replace(pid=child.pid, started="1")
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    assert has_ended(process)
+    child.wait()
+    assert not has_ended(this_process())
+    assert not has_ended(ProcessIdentity(host="another", pid=child.pid))
+
+
+COUNT = """
+import sys, time
+from gpuenv.install import target_lock
+folder, path, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for _ in range(rounds):
+    with target_lock.hold(folder, "env", 120, lambda line: None):
+        with open(path) as file:
+            number = int(file.read())
+        time.sleep(0.001)
+        with open(path, "w") as file:
+            file.write(str(number + 1))
+"""
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    """Also after one was killed that held the lock."""
+    path = tmp_path / "count"
+    path.write_text("0")
+    lock_of(tmp_path, **ENDED)
+    command = [sys.executable, "-c", COUNT, str(tmp_path / ".env.gpuenv"), str(path), "5"]
+    children = [subprocess.Popen(command) for _ in range(4)]
+    assert [child.wait(120) for child in children] == [0] * 4
+    assert path.read_text() == "20"
+    assert not (tmp_path / ".env.gpuenv").exists()
+
+
+def test_syncs_into_one_new_target(tmp_path: Path) -> None:
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "1.0"))
+    path = write_lock(tmp_path / "pylock.toml", lock)
+    command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", "env"]
+    command += ["--gpu", "none", "--no-verify", "--installer", "uv"]
+    children = [
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)
+    ]
+    assert [child.wait(120) for child in children] == [0] * 3
+    assert wheels.changes(lock, str(tmp_path / "env")).add == ()
+    assert not (tmp_path / ".env.gpuenv").exists()
+
+
+def test_a_busy_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = lock_of(tmp_path, host="node-7")
+    lock = write_lock(tmp_path / "pylock.toml", make_lock(make_wheel(tmp_path, "alpha", "1.0")))
+    words = ["--target", str(tmp_path / "env"), "--gpu", "none", "--wait", "0.1"]
+    assert main(["sync", str(lock), *words]) == 4
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "node-7" in line and str(path) in line
+    assert not (tmp_path / "env").exists()
+
+
+# ---- files -----------------------------------------------------------------------------------------
+
+
+def test_several_files_or_none(tmp_path: Path) -> None:
+    first, second = tmp_path / "pylock.a.toml", tmp_path / "pylock.b.toml"
+    first.write_text("old")
+    second.mkdir()
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
+    with pytest.raises(InputError):
+        api.write_profile_locks({str(first): lock, str(second): lock})
+    assert first.read_text() == "old"
+    second.rmdir()
+    paths = {str(first): lock, str(second): lock}
+    assert set(api.write_profile_locks(paths).values()) == {"written"}
+    assert set(api.write_profile_locks(paths).values()) == {"unchanged"}
+
+
+def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "pylock.toml"
+    gone = tmp_path / f".{path.name}.{tag_of(this_process().replace(**ENDED))}-1.tmp"
+    running = tmp_path / f".{path.name}.{tag_of(this_process())}-1.tmp"
+    other = tmp_path / f".{path.name}.0123456789ab-1-1-1.tmp"
+    for leftover in (gone, running, other):
+        leftover.write_text("half")
+    atomic_write.write_whole(str(path), b"whole")
+    assert path.read_bytes() == b"whole"
+    assert sorted(tmp_path.iterdir()) == sorted([path, running, other])
