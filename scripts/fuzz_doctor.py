@@ -19,7 +19,7 @@ from gpuenv.doctor.catalog import messages
 from gpuenv.doctor.cudnn_calls import HandleTracker
 from gpuenv.doctor.log_reader import LogReader
 from gpuenv.doctor.model import Fact
-from gpuenv.doctor.stream import blocks
+from gpuenv.doctor.stream import blocks, cleaned
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.verify.cudnn_log import calls, reasons
 
@@ -98,7 +98,8 @@ def run(log: bytes, chance: random.Random) -> None:
     reader = LogReader(small=0 if chance.random() < 0.5 else 1 << 15)
     size = chance.choice((len(log) or 1, len(log) or 1, chance.randrange(1, 200) + len(log) // 500))
     handles = HandleTracker()
-    for block, more, begin, end in blocks(log[at : at + size] for at in range(0, len(log), size)):
+    chunks = cleaned(log[at : at + size] for at in range(0, len(log), size))
+    for block, more, begin, end in blocks(chunks):
         handles.read(block[begin:end], reader.line)
         reader.read(block, more, begin, end)
     facts: tuple[Fact, ...] = (*reader.facts.values(), *handles.facts.values())

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
 from .failure_words import FailureReader
+from .line_prefix import message_lines, split_prefix
 from .model import Fact
+from .pasted import MAX_PASTED, restored
 from .prefilter import Prefilter
-from .stream import AFTER, AHEAD, BEFORE, blocks, find_all
+from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned, find_all
 
 LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
 SMALL_LOG = 1 << 15  # bytes; a smaller log is searched for needles alone, without preparation
@@ -61,8 +63,33 @@ def read_log(
         with_failure: add the first line that has a failure word, whether a message explains it or
             not.
     """
+    chunks = cleaned(stream)
+    head = b"".join(_head(chunks))
+    if len(head) > MAX_PASTED:
+        return _read(chain([head], chunks), with_failure=with_failure)
+    readings = [_read([text], with_failure=with_failure) for text in restored(head)]
+    return max(readings, key=_explained)  # the first of those with the most facts
+
+
+def _explained(facts: Iterable[Fact]) -> int:
+    """Return how many facts messages state."""
+    return sum(fact.subject != "unexplained" for fact in facts)
+
+
+def _head(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the first chunks of a log, until they are too long for a log that was pasted."""
+    size = 0
+    for chunk in chunks:
+        yield chunk
+        size += len(chunk)
+        if size > MAX_PASTED:
+            return
+
+
+def _read(chunks: Iterable[bytes], *, with_failure: bool) -> tuple[Fact, ...]:
+    """Return the facts of a log in the form that `stream.cleaned` gives."""
     reader, handles, failures = LogReader(), HandleTracker(), FailureReader()
-    for block, following, begin, end in blocks(stream):
+    for block, following, begin, end in blocks(chunks):
         part = block[begin:end]
         handles.read(part, reader.line)
         if with_failure:
@@ -375,8 +402,11 @@ class LogReader:
         text = self._block[start : start + size + AHEAD]
         if len(text) < size + AHEAD:
             text += self._following
-        lines = text.replace(b"\r\n", b"\n").split(b"\n", message.lines + 1)
-        return _readable(b" ".join(lines[: message.lines + 1])[: BEFORE + AFTER])
+        first, *others = text.replace(b"\r\n", b"\n").split(b"\n")
+        begin = self._block.rfind(b"\n", 0, start) + 1
+        source, _line = split_prefix(self._block[begin : start + size])
+        lines = [first, *message_lines(others, message.lines, source)]
+        return _readable(b" ".join(lines)[: BEFORE + AFTER])
 
     def _match(self, message: Message, text: str, start: int) -> None:
         """Note the facts of a message if its pattern matches."""

@@ -1,8 +1,9 @@
-"""Turns a log in any form into blocks of whole lines: UTF-8 bytes without color codes."""
+"""Turns a log in any form into blocks of whole lines: UTF-8 bytes without codes and escapes."""
 
 from __future__ import annotations
 
 import codecs
+import html
 import re
 from collections.abc import Iterable, Iterator
 
@@ -11,19 +12,39 @@ AHEAD = 4096  # bytes after a block that may belong to a message in it
 BEFORE, AFTER = 400, 1600  # bytes of the window around a needle
 
 _COLOR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
-_COLOR_START = re.compile(rb"[\x1b\\^]")
-_MAX_COLOR = 40  # bytes of one color code
+_ENTITY = re.compile(rb"&(?:quot|apos|lt|gt|amp|nbsp|#\d{2,4}|#x[0-9a-fA-F]{2,4});")
+# What Docker's log files have before and after each line.
+_DOCKER_RECORD = re.compile(
+    rb'(?m)^\{"log": ?"(?:\\t)*|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
+)
+# Typographic quotes become ASCII; marks without a width are left out.
+_ASCII_QUOTES = {
+    "\u2018".encode(): b"'",
+    "\u2019".encode(): b"'",
+    "\u201c".encode(): b'"',
+    "\u201d".encode(): b'"',
+    "\u200b".encode(): b"",
+}
+_TYPOGRAPHIC = re.compile(b"|".join(_ASCII_QUOTES))
+_CODE_START = re.compile(rb"[\x1b\\^&\xe2]")
+_MAX_CODE = 40  # bytes of one code
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell on Windows writes UTF-16
 
 Block = tuple[bytes, bytes, int, int]
 
 
-def blocks(stream: Iterable[bytes | str]) -> Iterator[Block]:
-    """Cut a log into blocks.
+def cleaned(stream: Iterable[bytes | str]) -> Iterator[bytes]:
+    """Yield a log in UTF-8, without color codes, escapes of HTML and JSON, and typographic quotes.
 
     Args:
         stream: chunks or lines, as bytes (UTF-8, or UTF-16 with a byte order mark) or as text. It
             does not matter where they end.
+    """
+    return _unescaped(_as_utf8(stream))
+
+
+def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
+    """Cut a log, as `cleaned` gives it, into blocks.
 
     Yields:
         (block, following, begin, end): whole lines, up to AHEAD bytes after them, and the range of
@@ -32,7 +53,7 @@ def blocks(stream: Iterable[bytes | str]) -> Iterator[Block]:
     """
     parts: list[bytes] = []
     size = begin = 0
-    for chunk in _without_colors(_as_utf8(stream)):
+    for chunk in chunks:
         parts.append(chunk)
         size += len(chunk)
         if size < BLOCK + AHEAD:
@@ -74,17 +95,38 @@ def _as_utf8(stream: Iterable[bytes | str]) -> Iterator[bytes]:
         yield head
 
 
-def _without_colors(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the chunks without color codes, including codes that two chunks share."""
+def _unescaped(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the chunks without codes and escapes, including those that two chunks share."""
     rest = b""
     for chunk in chunks:
         raw = rest + chunk if rest else chunk
         # The start of a code near the end waits for the next chunk.
-        start = _COLOR_START.search(raw, max(0, len(raw) - _MAX_COLOR))
+        start = _CODE_START.search(raw, max(0, len(raw) - _MAX_CODE))
         end = start.start() if start else len(raw)
         rest = raw[end:]
-        yield _without_color(raw[:end])
-    yield _without_color(rest)
+        yield _plain(raw[:end])
+    yield _plain(rest)
+
+
+def _plain(raw: bytes) -> bytes:
+    text = _without_color(raw)
+    if b'"stream"' in text:
+        text = _DOCKER_RECORD.sub(b"", text)
+    if b"&" in text:
+        text = _ENTITY.sub(_character, text)
+    if b'\\"' in text or b'\\n"' in text:
+        text = text.replace(b'\\n"', b'"').replace(b'\\"', b'"')
+    if b"\xe2\x80" in text:
+        text = _TYPOGRAPHIC.sub(_ascii_quote, text)
+    return text
+
+
+def _character(entity: re.Match[bytes]) -> bytes:
+    return html.unescape(entity[0].decode()).encode()
+
+
+def _ascii_quote(character: re.Match[bytes]) -> bytes:
+    return _ASCII_QUOTES[character[0]]
 
 
 def _without_color(raw: bytes) -> bytes:

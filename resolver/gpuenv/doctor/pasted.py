@@ -1,0 +1,95 @@
+"""Restores the lines of a log that was pasted: quoted, or broken at the width of a window.
+
+Lines keep their numbers: the parts of a broken line are joined in its first line, and empty lines
+follow it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+MAX_PASTED = 1 << 18  # bytes; a longer log was not pasted
+_WIDTHS = range(40, 181)  # columns of windows, and of editors that break lines at words
+_QUOTED = re.compile(rb"(?m)^(?:>{1,2}(?!>) ?){1,3}")  # and no prompt of Python
+# A line that begins like this, or like the line before it, is no continuation.
+_BEGINS_RECORD = re.compile(
+    rb"\[\w|<|\{|>>>|\$ |# |\| |\+[-=+]|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[DIWEF]\d{4} |[DIWE] \w"
+    rb'|Traceback|File "|[\w.]{1,60}(?:Error|Exception|Warning)\b|DEBUG|INFO|WARN|ERROR|FATAL|E  '
+)
+_SAME_BEGIN = 6  # bytes
+_Continues = Callable[[bytes, bytes, int], bool]
+
+
+def restored(text: bytes) -> Iterator[bytes]:
+    """Yield the log in the forms that it may have had before it was pasted, the likeliest first.
+
+    The last form is the log as it is, without marks of quotation.
+    """
+    plain = _without_quotes(text)
+    lines = plain.split(b"\n")
+    # A single word may be longer than the width at which lines are broken.
+    width = max([len(line) for line in lines if b" " in line], default=0)
+    at_column = _continuations(lines, width, _fills_line)
+    at_space = _continuations(lines, width, _next_word_has_no_room)
+    ways = [(at_column, b""), (at_space, b" ")]
+    # A terminal breaks all lines at the same column, mostly a round number.
+    if len(at_space) > len(at_column) or width % 10:
+        ways.reverse()
+    for continued, separator in ways:
+        if continued:
+            yield _joined(lines, continued, separator)
+    yield plain
+
+
+def _without_quotes(text: bytes) -> bytes:
+    """Return a log without marks of quotation, if all lines have them."""
+    lines = [line for line in text.split(b"\n") if line.strip()]
+    if lines and all(line.startswith(b">") for line in lines):
+        return _QUOTED.sub(b"", text)
+    return text
+
+
+# ---- broken lines -------------------------------------------------------------------------------
+
+
+def _continuations(lines: list[bytes], width: int, is_broken: _Continues) -> set[int]:
+    """Return the numbers of the lines that continue the line before them."""
+    if width not in _WIDTHS:
+        return set()
+    found = set()
+    for number in range(1, len(lines)):
+        before, line = lines[number - 1], lines[number]
+        if is_broken(before, line, width) and not _begins_record(before, line):
+            found.add(number)
+    return found
+
+
+def _fills_line(line: bytes, _following: bytes, width: int) -> bool:
+    return len(line) == width
+
+
+def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
+    word = following.partition(b" ")[0]
+    return bool(word and line.strip()) and len(line) + 1 + len(word) > width
+
+
+def _begins_record(before: bytes, line: bytes) -> bool:
+    """Whether a line begins a record of a log or a row of a table."""
+    if not line or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
+        return True
+    is_alike = len(line) >= _SAME_BEGIN and line[:_SAME_BEGIN] == before[:_SAME_BEGIN]
+    return is_alike or _BEGINS_RECORD.match(line) is not None
+
+
+def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:
+    """Return the log with each continuation joined to its line, and empty lines in its place."""
+    joined: list[bytes] = []
+    parts: list[bytes] = []
+    for number, line in enumerate(lines):
+        if number not in continued:
+            joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
+            parts = []
+        parts.append(line)
+    joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
+    return b"\n".join(joined[1:])

@@ -1,0 +1,84 @@
+"""Logs as people paste them: broken lines, quotations, escapes, and the prefixes of launchers."""
+
+import importlib
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from gpuenv.doctor.line_prefix import message_lines, split_prefix
+from gpuenv.doctor.log_reader import read_log
+from gpuenv.doctor.pasted import MAX_PASTED, restored
+from gpuenv.doctor.stream import cleaned
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(__file__).parent / "data"
+CASES: dict[str, list[dict[str, Any]]] = tomllib.loads((DATA / "doctor_pasted.toml").read_text())
+MAX_LOST = 0.03  # of the reports, in each form
+SAMPLE = 7  # every seventh of the doctor's cases
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "scripts"))
+        measure_doctor: ModuleType = importlib.import_module("measure_doctor")
+    reports = measure_doctor.read_set(str(DATA / "doctor" / "cases.toml"))[::SAMPLE]
+    counts: dict[str, Any] = measure_doctor.measure(reports)
+    return counts
+
+
+def test_altered_reports_get_the_same_verdict(measured: dict[str, Any]) -> None:
+    for form, counts in measured["forms"].items():
+        assert counts["lost"] <= MAX_LOST * measured["reports"], form
+        assert counts["wrong proved"] == 0, form
+
+
+@pytest.mark.parametrize("case", CASES["restored"], ids=lambda case: case["name"])
+def test_the_lines_are_restored(case: dict[str, Any]) -> None:
+    forms = [form.decode() for form in restored(case["log"].encode())]
+    assert forms[0].rstrip("\n") == case["text"]
+    for form in forms:
+        assert form.count("\n") == case["log"].count("\n")
+
+
+@pytest.mark.parametrize("case", CASES["cleaned"], ids=lambda case: case["name"])
+def test_escapes_are_removed_wherever_a_chunk_ends(case: dict[str, Any]) -> None:
+    log = case["log"].encode()
+    for end in range(len(log) + 1):
+        assert b"".join(cleaned([log[:end], log[end:]])).decode() == case["text"]
+
+
+@pytest.mark.parametrize("case", CASES["prefix"], ids=lambda case: case["line"][:30])
+def test_the_prefix_of_a_line(case: dict[str, Any]) -> None:
+    source, text = split_prefix(case["line"].encode())
+    assert (source.decode(), text.decode()) == (case["source"], case["text"])
+
+
+def test_the_lines_of_a_message_are_those_of_one_process() -> None:
+    lines = [b"[rank1]: b", b"[rank0]: b", b"", b"[rank1]: b", b"[rank1]: c", b"[rank1]: d"]
+    assert message_lines(lines, 2, b"[rank1]: ") == [b"b", b"c"]
+    assert message_lines(lines, 2, b"") == []
+
+
+def test_a_broken_line_is_found_at_its_first_line() -> None:
+    message = (
+        "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (9, 1, 0) but "
+        "found runtime version (8, 9, 7)."
+    )
+    parts = [message[start : start + 60] for start in range(0, len(message), 60)]
+    facts = read_log(["\n".join(["begin", *parts, "end"])])
+    assert {fact.kind for fact in facts} == {"cudnn-loaded", "cudnn-built"}
+    assert {fact.where for fact in facts} == {"log line 2"}
+
+
+def test_a_long_log_is_not_restored() -> None:
+    line = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to all"
+    rest = "ocate 2.00 GiB."
+    filler = ("y" * 40 + "\n") * (MAX_PASTED // 41)
+    values = {fact.value for fact in read_log([f"{line}\n{rest}\n"])}
+    assert str(2 << 30) in values
+    values = {fact.value for fact in read_log([f"{line}\n{rest}\n{filler}"])}
+    assert str(2 << 30) not in values
