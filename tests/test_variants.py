@@ -26,6 +26,7 @@ from gpuenv.index.live import SimpleIndex
 from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
+from fatbin_maker import binary
 from index_server import IndexServer
 from variant_maker import make_release, make_variant, metadata
 
@@ -382,3 +383,27 @@ def test_a_lock_of_a_profile_is_checked(project: Path, capsys: pytest.CaptureFix
     lock.write_text(lock.read_text().replace("cu128", "cu126"))
     capsys.readouterr()
     assert run("lock", "--check") == 1
+
+
+# ---- device code ---------------------------------------------------------------------------------
+
+
+def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
+    """Both variants say 9.0; one has code for 8.0 only, and the other code for 7.0 as well."""
+    claim = {"nvidia": {"cuda_version_lower_bound": ["12.0"], "sm_arch": ["90_real"]}}
+    files = {
+        "liar": {"demo.fatbin": binary([{"sass": "75"}])},
+        "more": {"demo.fatbin": binary([{"sass": "70"}, {"ptx": "75", "language": "7.5"}])},
+    }
+    make_release(tmp_path, "demo", "1.0", {"liar": claim, "more": claim}, files=files)
+    plan = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
+    assert chosen(plan) == {"demo": "more"}
+    assert [(one.code, one.need, one.have) for one in plan.warnings] == [
+        ("variant-claim", "sm_90, as its properties say", "sm_70 compute_75 in its libraries")
+    ]
+    (rejection,) = plan.skipped
+    assert {reason.code for reason in rejection.reasons} == {"no-code-for-device"}
+    assert rejection.reasons[0].have == "sm_75"
+    assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
+    again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
+    assert again == plan  # from the cache
