@@ -30,6 +30,7 @@ from ..model import (
     parse_release,
 )
 from . import rules
+from .architectures import show_code
 from .data import CompatibilityData
 from .extensions import FRAMEWORK, BuiltFor, release_of
 from .parts import FrameworkBuild, Package, Parts, parts_of_pins
@@ -196,6 +197,34 @@ def variant_reasons(
                 have = "a CPU whose features are not known"
                 reasons.append(_variant_reason("cpu-unknown", subject, need, have))
     return tuple(dict.fromkeys(reasons))
+
+
+def claim_reasons(
+    subject: str, variant: WheelVariant, scanned: Code | None
+) -> tuple[Reason, ...]:
+    """Return what the properties of a variant wheel say and its libraries contradict.
+
+    Args:
+        subject: how the reason names the wheel.
+        variant: its label and properties.
+        scanned: the device code that was read from the wheel; None is not known.
+
+    Returns:
+        One reason, or none. Code: variant-claim.
+    """
+    from . import variants
+
+    claims = variants.nvidia_claims(variant)
+    if scanned is None or claims is None or claims.code is None:
+        return ()
+    missing = Code(
+        sass=tuple(one for one in claims.code.sass or () if one not in (scanned.sass or ())),
+        ptx=tuple(one for one in claims.code.ptx or () if one not in (scanned.ptx or ())),
+    )
+    if not missing.sass and not missing.ptx:
+        return ()
+    need, have = f"{show_code(missing)}, as its properties say", show_code(scanned)
+    return (_variant_reason("variant-claim", subject, need, f"{have} in its libraries"),)
 
 
 def _nvidia_reasons(

@@ -78,7 +78,7 @@ def nvidia_claims(variant: WheelVariant) -> NvidiaClaims | None:
         elif feature != SM:
             bounds[feature] = tuple(sorted(map(_cuda_version, known)))
     code = None
-    if SM in features:
+    if any(_is_known(SM, value) for value in features.get(SM, ())):
         made_by = min(bounds[LOWER]) if LOWER in bounds else None
         code = _claimed_code(features[SM], made_by, variant.label)
     return NvidiaClaims(

@@ -19,7 +19,6 @@ from ..model import (
     Request,
     Requirement,
     Wheel,
-    WheelVariant,
 )
 from ..requirements.target import (
     TargetEnvironment,
@@ -31,7 +30,7 @@ from ..requirements.versions import Versions
 from .graph import Candidate, Release, Variant
 
 if TYPE_CHECKING:  # few packages have variant wheels
-    from .wheel_variants import VariantChooser
+    from .wheel_variants import JudgedVariant, VariantChooser
 
 _SDIST_RANK = 1 << 62  # a source distribution ranks after every wheel
 
@@ -202,25 +201,28 @@ class CandidateStore:
         return None
 
     def _candidate(self, wheel: Wheel) -> Candidate:
-        build, variant = None, None
         if split_label(wheel.filename)[1]:
             judged = self._variant_chooser().judged(wheel)
-            variant = judged.variant if judged is not None else None
+            if judged is not None:
+                return self._variant_candidate(wheel, judged)
+        build = None
         if wheel.name in self._framework_of:
-            if variant is None:
-                build = self.data.build(wheel.name, wheel.version, self.host.platform)
-            else:
-                build = _build_of_variant(wheel, variant, self.host.platform)
-        return Candidate(wheel, build, self._library, variant=variant)
+            build = self.data.build(wheel.name, wheel.version, self.host.platform)
+        return Candidate(wheel, build, self._library)
+
+    def _variant_candidate(self, wheel: Wheel, judged: JudgedVariant) -> Candidate:
+        build = None
+        if wheel.name in self._framework_of:
+            build = _build_of_variant(wheel, judged, self.host.platform)
+        return Candidate(wheel, build, self._library, variant=judged.variant)
 
     # ---- variant wheels
 
-    def variant_reasons(self, candidate: Candidate) -> tuple[Reason, ...]:
-        """Return what speaks against the variant of a candidate on this host."""
+    def judged_variant(self, candidate: Candidate) -> JudgedVariant | None:
+        """Return what is known about the variant of a candidate; None if it is no variant."""
         if candidate.variant is None:
-            return ()
-        judged = self._variant_chooser().judged(candidate.wheel)
-        return judged.reasons if judged is not None else ()
+            return None
+        return self._variant_chooser().judged(candidate.wheel)
 
     def variant_order_reason(self, candidate: Candidate, better: Candidate) -> Reason:
         """Return why another variant of a release comes before a candidate."""
@@ -356,12 +358,9 @@ def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]
     return frameworks
 
 
-def _build_of_variant(wheel: Wheel, variant: WheelVariant, platform: str) -> Build:
+def _build_of_variant(wheel: Wheel, judged: JudgedVariant, platform: str) -> Build:
     """Return the build of a framework that a variant wheel is, by its properties."""
-    from ..compat.variants import nvidia_claims
-
-    claims = nvidia_claims(variant)
-    cuda, code = None, Code(sass=())
+    cuda, code, claims = None, Code(sass=()), judged.claims
     if claims is not None:
         cuda = min(claims.lower) if claims.lower else None
         code = claims.code or Code(sass=None)
@@ -369,7 +368,7 @@ def _build_of_variant(wheel: Wheel, variant: WheelVariant, platform: str) -> Bui
         name=wheel.name,
         version=wheel.version,
         local=wheel.version,
-        variant=variant.label,
+        variant=judged.variant.label,
         index=wheel.index,
         platform=platform,
         cuda=cuda,

@@ -300,13 +300,9 @@ def _variant_claims(solution: Solution) -> Iterator[NvidiaClaims]:
     The build of a framework has that of its own variant.
     """
     for candidate in solution.pinned.values():
-        if candidate.variant is None or candidate.build is not None:
-            continue
-        from ..compat.variants import nvidia_claims
-
-        claims = nvidia_claims(candidate.variant)
-        if claims is not None:
-            yield claims
+        judged = solution.store.judged_variant(candidate)
+        if judged is not None and judged.claims is not None and candidate.build is None:
+            yield judged.claims
 
 
 # ---- what was skipped, and warnings -------------------------------------------------------------
@@ -338,6 +334,10 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
         for reason in provider.facts.reasons(release):
             if is_doubt(reason) and reason not in warnings:
                 warnings.append(reason)
+    for candidate in solution.pinned.values():
+        judged = solution.store.judged_variant(candidate)
+        if judged is not None:
+            warnings += judged.warnings
     return tuple(warnings)
 
 

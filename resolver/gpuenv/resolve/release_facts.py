@@ -67,9 +67,9 @@ class ReleaseFacts:
         if isinstance(release, Variant):
             return self._variant_facts(release)
         facts = self._candidate_facts(release)
-        variant_reasons = self._store.variant_reasons(release)
-        if variant_reasons:
-            facts = facts | {"__variant": variant_reasons}
+        judged = self._store.judged_variant(release)
+        if judged is not None and judged.reasons:
+            facts = facts | {"__variant": judged.reasons}
         bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
         if not bad:
             return facts

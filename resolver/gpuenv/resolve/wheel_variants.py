@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
-from ..compat.variants import FEATURES, suitable_values
+from ..compat.variants import FEATURES, NvidiaClaims, nvidia_claims, suitable_values
 from ..errors import OfflineError, Reason, UnusableFileError
 from ..index import variants
 from ..index.protocol import Index
 from ..index.variants import ReleaseVariants
-from ..model import Host, Requirement, Value, Wheel, WheelVariant
+from ..model import Code, Host, Requirement, Value, Wheel, WheelVariant
 from ..requirements.target import split_label
 
 Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -29,6 +29,8 @@ class JudgedVariant(Value):
     reasons: tuple[Reason, ...] = ()
     supported: tuple[tuple[str, str, str], ...] = ()  # the properties that suit the host
     ranked: tuple[tuple[str, str, str], ...] = ()  # the best property of each feature, in order
+    warnings: tuple[Reason, ...] = ()
+    claims: NvidiaClaims | None = None  # with the device code of the libraries if it is known
 
 
 class VariantChooser:
@@ -95,13 +97,32 @@ class VariantChooser:
             unknown = WheelVariant(name=wheel.name, label=label)
             return JudgedVariant(variant=unknown, reasons=(reason,))
         subject = f"{wheel.name} {wheel.version} ({label})"
-        reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
+        claims = nvidia_claims(variant)
+        scanned = self._scanned_code(wheel) if claims is not None else None
+        if claims is not None and scanned is not None:
+            claims = claims.replace(code=scanned)
+        reasons = evaluate.variant_reasons(
+            subject, variant, listed, self._host, self._data, scanned=scanned
+        )
         return JudgedVariant(
             variant=variant,
             reasons=reasons,
+            claims=claims,
+            warnings=evaluate.claim_reasons(subject, variant, scanned),
             supported=tuple(_supported(variant, listed, self._host)),
             ranked=order.best_properties(variant),
         )
+
+    def _scanned_code(self, wheel: Wheel) -> Code | None:
+        """Return the device code in the libraries of a wheel on this machine."""
+        if not wheel.url.startswith("file:"):
+            return None
+        from ..binaries.wheel import wheel_code
+        from ..index.cache import Cache
+        from ..index.urls import file_url_to_path
+
+        path = file_url_to_path(wheel.url)
+        return wheel_code(path, wheel.sha256, self._data.ptx_toolkits, Cache())
 
     def order_reason(self, wheel: Wheel, better: Wheel) -> Reason:
         """Return the first difference in the order of two variants that suit the host."""

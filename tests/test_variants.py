@@ -1,0 +1,409 @@
+"""Variant wheels (PEP 825): read, chosen, locked, installed and verified."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.api.data import compatibility_data
+from gpuenv.cli import main
+from gpuenv.compat.evaluate import is_doubt
+from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError, UnusableFileError
+from gpuenv.index import variants
+from gpuenv.index.cache import Cache
+from gpuenv.index.direct_url import DirectFiles
+from gpuenv.index.find_links import FindLinks
+from gpuenv.index.http import Transport
+from gpuenv.index.live import SimpleIndex
+from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
+from gpuenv.requirements.target import TargetEnvironment, split_label
+from gpuenv.resolve.wheel_variants import VariantChooser
+from fatbin_maker import binary
+from index_server import IndexServer
+from variant_maker import make_release, make_variant, metadata
+
+CASES = tomllib.loads((Path(__file__).parent / "data" / "variants.toml").read_text())
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", PYTHON)
+GPU = {
+    "cu126": {"nvidia": {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["70_real", "90_real"]}},
+    "cu128": {"nvidia": {"cuda_version_lower_bound": ["12.8"], "sm_arch": ["75_real", "90_real"]}},
+    "null": {},
+}
+
+
+def host_of(case: dict[str, Any]) -> Host:
+    host = gpuenv.describe(
+        gpus=case["gpu"],
+        driver=case.get("driver"),
+        python=PYTHON,
+        platform=case.get("platform", "linux-x86_64"),
+        glibc="2.35",
+    )
+    return host.replace(cpu=tuple(case.get("cpu", ())))
+
+
+# ---- names, metadata, markers --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES["name"], ids=lambda case: case["file"])
+def test_a_label_is_split_off_a_file_name(case: dict[str, Any]) -> None:
+    assert split_label(case["file"]) == (case["ordinary"], case["label"])
+    if case["label"] and "any" in case["file"]:
+        environment = TargetEnvironment(host_of({"gpu": ["none"]}))
+        assert environment.rank(case["file"]) == environment.rank(case["ordinary"])
+
+
+@pytest.mark.parametrize("case", CASES["metadata"], ids=lambda case: case["message"])
+def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
+    document = metadata(
+        case.get("variants", GPU), case.get("namespaces", ["nvidia"]), case.get("providers")
+    )
+    document["$schema"] = case.get("schema", document["$schema"])
+    with pytest.raises(ValueError, match=case["message"]):
+        variants.parse(json.dumps(document).encode(), "demo")
+
+
+def test_metadata_of_wheels_is_combined() -> None:
+    def parsed(properties: Any, *namespaces: str) -> variants.ReleaseVariants:
+        return variants.parse(json.dumps(metadata(properties, namespaces)).encode(), "demo")
+
+    short, long = parsed({"null": {}}, "nvidia"), parsed(GPU, "nvidia", "x86_64")
+    assert variants.combine([short, long]) == variants.combine([long, short]) == long
+    with pytest.raises(ValueError, match="order the namespaces differently"):
+        variants.combine([short, parsed({"null": {}}, "x86_64", "nvidia")])
+    other = {"cu126": {"nvidia": {"sm_arch": ["80_real"]}}}
+    with pytest.raises(ValueError, match="define the variant cu126 differently"):
+        variants.combine([long, parsed(other, "nvidia")])
+
+
+@pytest.mark.parametrize("case", CASES["marker"], ids=lambda case: case["marker"])
+def test_markers_about_the_variant(case: dict[str, Any]) -> None:
+    rows = [tuple(text.split(" :: ")) for text in case.get("properties", ())]
+
+    def decide(variable: str, operator: str, text: str) -> bool:
+        return variants.clause_holds(variable, operator, text, case["label"], rows)
+
+    assert variants.names_variant(case["marker"])
+    if "error" in case:
+        with pytest.raises(ValueError, match=case["error"]):
+            variants.replace_clauses(case["marker"], decide)
+        return
+    marker = variants.replace_clauses(case["marker"], decide)
+    environment = TargetEnvironment(host_of({"gpu": ["none"]}))
+    assert environment.marker(marker, ()) is case["holds"]
+
+
+# ---- the choice ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> FindLinks:
+    """The release of each case, as the version 1.0 of case0, case1, ..."""
+    folder = tmp_path_factory.mktemp("links")
+    for number, case in enumerate(CASES["choice"]):
+        make_release(
+            folder,
+            f"case{number}",
+            "1.0",
+            case["variants"],
+            namespaces=case.get("namespaces", ["nvidia"]),
+            providers=case.get("providers"),
+            described=number % 2 == 0,
+        )
+    return FindLinks([str(folder)], cache=Cache(str(folder / "cache")))
+
+
+@pytest.mark.parametrize("number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"])
+def test_the_choice_on_a_host(number: int, links: FindLinks) -> None:
+    case = CASES["choice"][number]
+    chooser = VariantChooser(host_of(case), compatibility_data(), links)
+    suitable, refused = [], {}
+    for wheel in chooser.sort(links.wheels(f"case{number}")):
+        judged = chooser.judged(wheel)
+        label = split_label(wheel.filename)[1]
+        if judged is None or not judged.reasons:
+            suitable.append(label)
+        else:
+            refused[label] = sorted({reason.code for reason in judged.reasons})
+    assert suitable == case["order"]
+    assert refused == {label: sorted(codes) for label, codes in case.get("refused", {}).items()}
+
+
+def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: FindLinks) -> None:
+    number = next(n for n, case in enumerate(CASES["choice"]) if "doubt" in case["name"])
+    chooser = VariantChooser(host_of(CASES["choice"][number]), compatibility_data(), links)
+    first, *others = chooser.sort(links.wheels(f"case{number}"))
+    assert chooser.judged(first).reasons == ()  # type: ignore[union-attr]
+    for wheel in others:
+        judged = chooser.judged(wheel)
+        assert judged is not None and all(map(is_doubt, judged.reasons))
+
+
+# ---- indexes -------------------------------------------------------------------------------------
+
+
+def fill(server: IndexServer, *, described: bool = True) -> None:
+    """Add a release that has only variant wheels."""
+    for label, properties in GPU.items():
+        document = metadata({label: properties})
+        server.add_file("demo", *make_variant("demo", "1.0", label, document))
+    if described:
+        content = json.dumps(metadata(GPU)).encode()
+        server.add_file("demo", "demo-1.0-variants.json", content)
+
+
+def labels_of(index: SimpleIndex | FindLinks | DirectFiles, wheels: tuple[Wheel, ...]) -> list[str]:
+    return [variant.label for variant in index.variants(wheels).variants]
+
+
+@pytest.mark.parametrize("style", ["json", "html", "plain"])
+@pytest.mark.parametrize("described", [True, False], ids=["described", "wheels only"])
+def test_an_index_with_only_variant_wheels(
+    transport: Transport, cache: Cache, style: str, described: bool
+) -> None:
+    with IndexServer(style) as server:
+        fill(server, described=described)
+        index = SimpleIndex(server.url, transport=transport, cache=cache)
+        environment = TargetEnvironment(host_of({"gpu": ["none"]}))
+        wheels = index.wheels("demo", environment)
+        assert len(wheels) == 3 and labels_of(index, wheels) == sorted(GPU)
+        assert index.dependencies(wheels[0]) == ()
+        asked = [path for path in server.paths() if path.endswith("-variants.json")]
+        assert len(asked) == described
+        once = len(server.asked)
+        assert labels_of(SimpleIndex(server.url, transport=transport, cache=cache), wheels)
+        assert len(server.asked) == once  # all of it is in the cache
+    offline = SimpleIndex(server.url, transport=transport, cache=cache, offline=True)
+    assert labels_of(offline, offline.wheels("demo")) == sorted(GPU)
+
+
+def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
+    with IndexServer(ranges=False) as server:
+        fill(server)
+        server.add_file("other", *make_variant("other", "1.0", "cu126", metadata(GPU)))
+        server.add_file("other", "other-1.0-variants.json", b"[]")
+        server.add_file("whole", *make_variant("whole", "1.0", "null", metadata({"null": {}})))
+        index = SimpleIndex(server.url, transport=transport, cache=cache)
+        server.faults["/files/demo-1.0-variants.json"] = ["tampered", "always"]
+        with pytest.raises(PackageIndexError, match="has the wrong hash"):
+            index.variants(index.wheels("demo"))
+        with pytest.raises(UnusableFileError, match="it must be an object"):
+            index.variants(index.wheels("other"))
+        whole = index.wheels("whole")
+        assert labels_of(index, whole) == ["null"]
+        direct = DirectFiles(transport, cache)
+        url = f"{server.base}/files/{whole[0].filename}"
+        assert labels_of(direct, (direct.direct("whole", url),)) == ["null"]
+    offline = SimpleIndex(server.url, transport=transport, cache=cache, offline=True)
+    with pytest.raises(OfflineError, match=r"demo-1.0-variants.json is not in the cache"):
+        offline.variants(offline.wheels("demo"))
+
+
+def test_pages_of_find_links(tmp_path: Path, transport: Transport, cache: Cache) -> None:
+    make_release(tmp_path, "demo", "1.0", GPU)
+    with IndexServer() as server:
+        anchors = []
+        for file in tmp_path.iterdir():
+            server.raw[f"/links/{file.name}"] = ("application/octet-stream", file.read_bytes())
+            anchors.append(f'<a href="{file.name}">{file.name}</a>')
+        server.raw["/links/"] = ("text/html", "".join(anchors).encode())
+        links = FindLinks([f"{server.base}/links/"], transport=transport, cache=cache)
+        assert labels_of(links, links.wheels("demo")) == sorted(GPU)
+        assert sum(path.endswith(".whl") for path in server.paths()) == 0
+
+
+# ---- solve, lock, install, verify ----------------------------------------------------------------
+
+
+def solve(folder: Path, *requirements: str, **host: Any) -> Plan:
+    options = IndexOptions(no_index=True, find_links=(str(folder),))
+    return gpuenv.solve(Request(requirements=requirements), host_of(host), options)
+
+
+def chosen(plan: Plan) -> dict[str, str]:
+    return {variant.name: variant.label for variant in plan.variants}
+
+
+H100 = {"gpu": ["sm_90"], "driver": "570.86.10"}
+
+
+def test_the_dependencies_follow_the_variant(tmp_path: Path) -> None:
+    requires = [
+        'cuda; "nvidia" in variant_namespaces',
+        'hopper; "nvidia::sm_arch::90_real" in variant_properties',
+        'volta; "nvidia::sm_arch::70_real" in variant_properties and python_version > "3"',
+        'cpu; variant_label == "null"',
+    ]
+    for label, properties in GPU.items():
+        document = metadata({label: properties})
+        filename, data = make_variant("demo", "1.0", label, document, requires=requires)
+        (tmp_path / filename).write_bytes(data)
+    for name in ("cuda", "hopper", "volta", "cpu"):
+        filename, data = make_variant(name, "1.0", "")
+        (tmp_path / filename).write_bytes(data)
+    plan = solve(tmp_path, "demo", **H100)
+    assert [pin.wheel.name for pin in plan.pins] == ["cuda", "demo", "hopper"]
+    plan = solve(tmp_path, "demo", gpu=["none"])
+    assert [pin.wheel.name for pin in plan.pins] == ["cpu", "demo"]
+
+
+def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_path: Path) -> None:
+    for label, pin in (("cu126", "base==1.0"), ("cu128", "base==2.0")):
+        document = metadata({label: GPU[label]})
+        filename, data = make_variant("demo", "1.0", label, document, requires=[pin])
+        (tmp_path / filename).write_bytes(data)
+    for version in ("1.0", "2.0"):
+        filename, data = make_variant("base", version, "")
+        (tmp_path / filename).write_bytes(data)
+    assert chosen(solve(tmp_path, "demo", **H100)) == {"demo": "cu128"}
+    assert chosen(solve(tmp_path, "demo", "base<2", **H100)) == {"demo": "cu126"}
+
+
+def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path: Path) -> None:
+    make_release(tmp_path, "demo", "2.0", {"cu130": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}})
+    make_release(tmp_path, "demo", "1.0", GPU)
+    plan = solve(tmp_path, "demo", **H100)
+    assert plan.pins[0].wheel.version == "1.0" and chosen(plan) == {"demo": "cu128"}
+    skipped = {rejection.version: rejection.reasons[0].code for rejection in plan.skipped}
+    assert skipped == {"2.0 (cu130)": "driver-cuda", "1.0 (cu126)": "variant-order", "1.0 (null)": "variant-order"}
+    with pytest.raises(NoSolutionError) as error:
+        solve(tmp_path, "demo>1", **H100)
+    assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
+
+
+def test_a_framework_as_a_variant_wheel_is_no_cpu_build(tmp_path: Path) -> None:
+    make_release(tmp_path, "torch", "2.99.0", GPU)
+    options = IndexOptions(no_index=True, find_links=(str(tmp_path),))
+    plan = gpuenv.solve(Request(frameworks=("torch",)), host_of(H100), options)
+    (choice,) = plan.choices
+    assert (choice.variant, choice.cuda, choice.sass) == ("cu128", (12, 8), ("75", "90"))
+    for name in ("cu126", "cu128"):
+        (tmp_path / f"torch-2.99.0-py3-none-any-{name}.whl").unlink()
+    with pytest.raises(NoSolutionError) as error:
+        gpuenv.solve(Request(frameworks=("torch",)), host_of(H100), options)
+    assert "cpu-build" in {reason.code for reason in error.value.explanation.reasons}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a source of wheels, in which the commands run."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "links").mkdir()
+    cpu = {"cu128": GPU["cu128"], "v1": {"x86_64": {"level": ["v1"]}}, "null": {}}
+    make_release(folder / "links", "demo", "1.0", cpu, namespaces=("nvidia", "x86_64"))
+    before = Path.cwd()
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+
+
+def run(*arguments: str) -> int:
+    return main([*arguments])
+
+
+def test_solve_and_explain_name_the_variant(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = ("--no-index", "--find-links", "links")
+    assert run("solve", "demo", *source, *ON_H100) == 0
+    first = (project / "pylock.toml").read_bytes()
+    assert run("solve", "demo", *source, *ON_H100) == 0
+    assert (project / "pylock.toml").read_bytes() == first
+    text = capsys.readouterr().out
+    assert "wrote pylock.toml" in text and "not first" not in text
+    assert run("explain", "demo", *source, *ON_H100) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "demo 1.0 (v1) is not first: nvidia" in text
+    assert "demo 1.0 (null) is not first: the variant with more properties comes first" in text
+    assert run("explain", "pylock.toml", "--gpu", "sm_90", "--driver", "560.28.03") == 3
+    assert "demo 1.0 (cu128) needs a driver for CUDA 12.8" in capsys.readouterr().out
+    assert run("solve", "demo", *source, *ON_H100, "--format", "requirements", "-o", "r.txt") == 2
+    assert "cannot name the variant wheel of demo" in capsys.readouterr().err
+    assert not (project / "r.txt").exists()
+
+
+def test_other_tools_read_the_lock(project: Path) -> None:
+    from packaging.pylock import Pylock
+
+    run("solve", "demo", "--no-index", "--find-links", "links", "--gpu", "none", "--python", PYTHON, "-o", "pylock.uv.toml")
+    text = (project / "pylock.uv.toml").read_text()
+    document = tomllib.loads(text)
+    assert document["tool"]["gpuenv"]["variants"][0]["label"] == "v1"
+    Pylock.from_dict(document)
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--preview-features", "pylock"]
+    command = [*uv, "--python", sys.executable, "--target", "plain", "-r", "pylock.uv.toml"]
+    subprocess.run(command, check=True)
+    assert (project / "plain" / "demo.py").read_text() == "label = 'v1'\n"
+
+
+def site_packages(target: str) -> Path:
+    (folder,) = Path(target).glob("lib/python*/site-packages")
+    return folder
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_a_variant_is_installed_and_verified(
+    project: Path, installer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = f"pylock.{installer}2.toml", f"env-{installer}"
+    source = ("--no-index", "--find-links", "links")
+    assert run("solve", "demo", *source, "--gpu", "none", "--python", PYTHON, "-o", path) == 0
+    assert run("sync", path, "--target", target, "--installer", installer, "--no-verify") == 0
+    packages = site_packages(target)
+    info = packages / "demo-1.0.dist-info"
+    assert (packages / "demo.py").read_text() == "label = 'v1'\n"
+    original = next((project / "links").glob("*-v1.whl")).read_bytes()
+    assert hashlib.sha256(original).hexdigest() in (project / path).read_text()
+    capsys.readouterr()
+    assert run("verify", path, "--target", target, "--no-device") == 0
+    assert "variants" in capsys.readouterr().out
+    if installer == "pip":
+        return  # what follows does not depend on the installer
+    (info / "variant.json").write_text(json.dumps(metadata({"null": {}})))
+    assert run("verify", path, "--target", target, "--no-device") == 1
+    assert "demo is null, the lock says v1" in capsys.readouterr().out
+
+
+def test_a_lock_of_a_profile_is_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "pyproject.toml").write_text(
+        '[tool.gpuenv]\nrequirements = ["demo"]\nno-index = true\nfind-links = ["links"]\n'
+        f'python = "{PYTHON}"\n[tool.gpuenv.profiles.h100]\ngpu = ["sm_90"]\ndriver = "570.86.10"\n'
+    )
+    assert run("lock") == 0
+    assert run("lock", "--check") == 0
+    lock = project / "pylock.h100.toml"
+    assert 'label = "cu128"' in lock.read_text()
+    lock.write_text(lock.read_text().replace("cu128", "cu126"))
+    capsys.readouterr()
+    assert run("lock", "--check") == 1
+
+
+# ---- device code ---------------------------------------------------------------------------------
+
+
+def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
+    """Both variants say 9.0; one has code for 8.0 only, and the other code for 7.0 as well."""
+    claim = {"nvidia": {"cuda_version_lower_bound": ["12.0"], "sm_arch": ["90_real"]}}
+    files = {
+        "liar": {"demo.fatbin": binary([{"sass": "75"}])},
+        "more": {"demo.fatbin": binary([{"sass": "70"}, {"ptx": "75", "language": "7.5"}])},
+    }
+    make_release(tmp_path, "demo", "1.0", {"liar": claim, "more": claim}, files=files)
+    plan = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
+    assert chosen(plan) == {"demo": "more"}
+    assert [(one.code, one.need, one.have) for one in plan.warnings] == [
+        ("variant-claim", "sm_90, as its properties say", "sm_70 compute_75 in its libraries")
+    ]
+    (rejection,) = plan.skipped
+    assert {reason.code for reason in rejection.reasons} == {"no-code-for-device"}
+    assert rejection.reasons[0].have == "sm_75"
+    assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
+    again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
+    assert again == plan  # from the cache
