@@ -7,12 +7,14 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ..errors import InputError
-from ..fleet import classes, collect, documents, launchers, report
+from ..errors import InputError, NoSolutionError
+from ..fleet import classes, collect, documents, launchers, locks, profiles, report, solve
 from ..fleet.documents import Answer, Collection
+from ..model import parse_release
 from ..render import fleet as render
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags, seconds
+from .request_args import add_request_flags, read_request
 
 HELP = "detect, solve and verify on many nodes"
 LIMIT = 600.0  # seconds to wait for all nodes
@@ -28,6 +30,36 @@ def add_arguments(parser: Parser) -> None:
     detect = commands.add_parser("detect", help=text, description=text)
     _add_collection_flags(detect)
     add_common_flags(detect)
+
+    text = "find the fewest locks that serve all nodes, and what more locks would give"
+    solve = commands.add_parser("solve", help=text, description=text)
+    _add_collection_flags(solve)
+    add_request_flags(solve)
+    solve.add_argument(
+        "--what-if",
+        metavar="DRIVER",
+        action="append",
+        help="say what this driver release would change (default: the floors of CUDA toolkits)",
+    )
+    solve.add_argument(
+        "--write-profiles",
+        metavar="DIR",
+        help="add a profile for each lock to the pyproject.toml of a folder",
+    )
+    solve.add_argument(
+        "--locks",
+        metavar="N",
+        type=_count,
+        help="with --write-profiles: use the plan with N locks (default: the fewest)",
+    )
+    add_common_flags(solve)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
 
 
 def _add_collection_flags(parser: Parser) -> None:
@@ -74,8 +106,12 @@ def _add_collection_flags(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run `gpuenv fleet detect`. Return 1 if a node gave no answer."""
-    return _detect(arguments)
+    """Run `gpuenv fleet detect` or `solve`.
+
+    Returns:
+        The exit status: 1 if a node gave no answer, 3 if there is no lock for a node.
+    """
+    return _solve(arguments) if arguments.fleet_command == "solve" else _detect(arguments)
 
 
 def _detect(arguments: Namespace) -> int:
@@ -86,6 +122,55 @@ def _detect(arguments: Namespace) -> int:
     else:
         print_lines(render.detect_lines(document))
     return 1 if document["silent"] else 0
+
+
+def _solve(arguments: Namespace) -> int:
+    _check_solve_flags(arguments)
+    collection = _collect(arguments, ["detect", "--json"])
+    grouped = classes.classify(collection.answers)
+    if not grouped.classes:
+        raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
+    request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
+    solver = locks.Solver(request, options)
+    solution = solve.solve_fleet(grouped.classes, solver, arguments.what_if)
+    document = report.solve_json(collection, grouped, solution, solves=solver.solves)
+    written = None
+    if arguments.write_profiles is not None:
+        plan = _chosen_plan(solution, arguments.locks)
+        written = profiles.write(plan, request, arguments.write_profiles)
+        document["profiles"] = {"path": written.path, "names": list(written.profiles)}
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines(render.solve_lines(document))
+        if written is not None:
+            print_lines([render.profiles_line(document["profiles"])])
+    if document["unsolved"]:
+        return NoSolutionError.exit_status
+    return 1 if document["silent"] else 0
+
+
+def _check_solve_flags(arguments: Namespace) -> None:
+    if arguments.locks is not None and arguments.write_profiles is None:
+        raise InputError("--locks: is for --write-profiles")
+    for release in arguments.what_if or ():
+        try:
+            parse_release(release)
+        except ValueError as error:
+            raise InputError(f"--what-if: {error}") from None
+
+
+def _chosen_plan(solution: solve.FleetSolution, count: int | None) -> solve.LockPlan:
+    """Return the plan with a number of locks; None is the fewest."""
+    by_count = {len(plan.groups): plan for plan in solution.plans}
+    if not by_count:
+        raise InputError("--write-profiles: no lock serves any node; nothing was written")
+    if count is None:
+        return solution.plans[0]
+    if count not in by_count:
+        offered = ", ".join(map(str, by_count))
+        raise InputError(f"--locks {count}: the plans have {offered} locks; nothing was written")
+    return by_count[count]
 
 
 # ---- the documents of the nodes ------------------------------------------------------------------

@@ -5,4 +5,8 @@
     launchers   the command lines of srun, clush, pdsh, kubectl and mpirun
     collect     run one process on each node, and read the answers as they come
     classes     hosts that need the same of a lock
+    locks       a lock for several classes
+    cover       the fewest groups of items
+    solve       the fewest locks, the cost of merges, and what a newer driver would change
+    report      the JSON documents
 """

@@ -8,6 +8,7 @@ driver allows. Two driver releases count as one if no build tells them apart
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from .. import api
@@ -138,6 +139,8 @@ def _doubt(host: Host) -> str:
     """Return which fact is missing that a lock depends on; "" if there is none."""
     if not host.gpus and host.problems:
         return f"no usable GPU: {host.problems[0].detail}"
+    if host.os == "linux" and host.glibc is None:
+        return "the glibc version is not known"
     if host.gpus and host.driver is None:
         return "the driver release is not known"
     for gpu in host.gpus:
@@ -161,11 +164,14 @@ def _key(host: Host) -> Key:
 
 def driver_step(host: Host) -> str:
     """Return the newest driver release from which on more runs that the host's driver reaches."""
-    reached = ""
-    for step in api.compatibility_data().driver_steps(host.os):
-        if host.driver is not None and reaches_release(host.driver, step):
-            reached = step
-    return reached
+    return "" if host.driver is None else _step_of(host.driver, host.os)
+
+
+@cache
+def _step_of(driver: str, os: str) -> str:
+    steps = api.compatibility_data().driver_steps(os)
+    reached = [step for step in steps if reaches_release(driver, step)]
+    return max(reached, key=parse_release, default="")
 
 
 def _representative(host: Host) -> Host:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..model import Host, show_pair
+from ..serialize import to_plain
 from .classes import Classes, HostClass, gpu_names
 from .documents import Collection, Silence
+from .solve import FleetSolution, Group, LockPlan, WhatIf
 
 
 def detect_json(collection: Collection, classes: Classes) -> dict[str, Any]:
@@ -46,3 +48,64 @@ def host_json(host: Host) -> dict[str, Any]:
 def silence_json(silent: Iterable[Silence]) -> list[dict[str, str]]:
     """Return the nodes without an answer."""
     return [{"node": silence.node, "reason": silence.reason} for silence in silent]
+
+
+def solve_json(
+    collection: Collection, classes: Classes, solution: FleetSolution, *, solves: int
+) -> dict[str, Any]:
+    """Return the document of `fleet solve --json`. Groups name their classes by number."""
+    return {
+        "kind": "fleet-solve",
+        "nodes": len(collection.answers) + len(collection.silent),
+        "locks": len(solution.plans[0].groups) if solution.plans else 0,
+        "proved": solution.proved,
+        "classes": classes_json(classes.classes),
+        "plans": [_plan_json(plan, solution) for plan in solution.plans],
+        "what_if": [_what_if_json(one, solution) for one in solution.what_if],
+        "unsolved": [
+            {"class": one.item, "reasons": to_plain(one.reasons)} for one in solution.unsolved
+        ],
+        "silent": silence_json(collection.silent),
+        "unknown": silence_json(classes.unknown),
+        "solves": solves,
+    }
+
+
+def _plan_json(plan: LockPlan, solution: FleetSolution) -> dict[str, Any]:
+    return {
+        "locks": len(plan.groups),
+        "cost": plan.cost,
+        "groups": [_group_json(group, solution) for group in plan.groups],
+    }
+
+
+def _group_json(group: Group, solution: FleetSolution) -> dict[str, Any]:
+    older: dict[tuple[str, str], int] = {}
+    versions = dict(group.lock.versions)
+    for item in group.items:
+        for name, newest in (solution.newest[item] or {}).items():
+            if versions.get(name, newest) != newest:
+                count = len(solution.classes[item].nodes)
+                older[name, newest] = older.get((name, newest), 0) + count
+    return {
+        "classes": list(group.items),
+        "nodes": sum(len(solution.classes[item].nodes) for item in group.items),
+        "versions": versions,
+        "older": [
+            {"name": name, "newest": newest, "nodes": count}
+            for (name, newest), count in older.items()
+        ],
+        "needs": to_plain(group.lock.lock.needs),
+        "host": host_json(group.lock.host),
+    }
+
+
+def _what_if_json(what_if: WhatIf, solution: FleetSolution) -> dict[str, Any]:
+    return {
+        "driver": what_if.driver,
+        "classes": list(what_if.items),
+        "nodes": sum(len(solution.classes[item].nodes) for item in what_if.items),
+        "locks": what_if.locks,
+        "solved": what_if.solved,
+        "gains": to_plain(what_if.gains),
+    }

@@ -154,6 +154,92 @@ def _further_profiles(
     )
 
 
+def begin_profiles(
+    folder: str,
+    hosts: Sequence[Host],
+    data: CompatibilityData,
+    *,
+    frameworks: Sequence[str],
+    requirements: Sequence[str] = (),
+    separate_versions: bool = False,
+) -> Beginning:
+    """Return one profile for each host, with all facts of the host; nothing is written.
+
+    Args:
+        folder: the folder of pyproject.toml, "" for the working folder.
+        hosts: the described hosts.
+        data: the compatibility data.
+        frameworks: the frameworks of a first table. A table that is there must have the same.
+        requirements: the requirements, likewise.
+        separate_versions: whether each profile has its own versions of the frameworks.
+
+    Raises:
+        InputError: the table that is there asks for something else.
+    """
+    path = os.path.join(folder, FILE)
+    document = _read_document(path)
+    table = _table(document, "tool", "gpuenv")
+    asked = {"frameworks": list(frameworks), "requirements": list(requirements)}
+    lines: list[str] = []
+    if has_table(document):
+        for key, texts in asked.items():
+            if _strings(table.get(key)) != texts:
+                message = f"{path}: tool.gpuenv.{key} differs from what was solved for"
+                raise InputError(message, hint="solve for the same, or write to another folder")
+    else:
+        lines.append("[tool.gpuenv]")
+        lines += [f"{key} = {_toml_list(texts)}" for key, texts in asked.items() if texts]
+    existing = _table(table, "profiles")
+    names: list[str] = []
+    covered: list[str] = []
+    for host in hosts:
+        body = _described_profile_lines(host, data, separate_versions=separate_versions)
+        same = _same_profile(tomllib.loads("\n".join(body)), existing)
+        if same is not None:
+            covered.append(same)
+            continue
+        name = _free_name(profile_name(host), {*existing, *names})
+        names.append(name)
+        lines += ["", f"[tool.gpuenv.profiles.{name}]", *body]
+    addition = "\n".join(lines).removeprefix("\n")
+    return Beginning(
+        path=path,
+        addition=addition + "\n" if names else "",
+        frameworks=tuple(frameworks),
+        profiles=tuple(names),
+        python="",
+        covered=tuple(covered),
+    )
+
+
+def _same_profile(profile: Mapping[str, object], existing: Mapping[str, object]) -> str | None:
+    """Return the name of a profile with the same content; None if there is none."""
+    for name in existing:
+        if dict(_table(existing, name)) == dict(profile):
+            return name
+    return None
+
+
+def _described_profile_lines(
+    host: Host, data: CompatibilityData, *, separate_versions: bool
+) -> list[str]:
+    """Return the keys of a profile with all facts of a host."""
+    python = show_pair(host.python.version)
+    if host.python.free_threaded:
+        python += "t"
+    texts = [_gpu_text(gpu, data) for gpu in host.gpus] or ["none"]
+    lines = [f"gpu = {_toml_list(texts) if len(texts) > 1 else _toml_string(texts[0])}"]
+    if host.driver is not None:
+        lines.append(f"driver = {_toml_string(host.driver)}")
+    lines.append(f"python = {_toml_string(python)}")
+    lines.append(f"platform = {_toml_string(host.platform)}")
+    if host.glibc is not None:
+        lines.append(f"glibc = {_toml_string(show_pair(host.glibc))}")
+    if separate_versions:
+        lines.append("separate-versions = true")
+    return lines
+
+
 def _profile_for(
     host: Host, profiles: Mapping[str, object], data: CompatibilityData
 ) -> str | None:

@@ -24,6 +24,92 @@ def detect_lines(document: Document) -> list[str]:
     return lines
 
 
+def solve_lines(document: Document) -> list[str]:
+    """Return the fewest locks, what each further lock gives, and what a newer driver would give."""
+    lines = [_fewest_line(document), *class_lines(document["classes"])]
+    if document["plans"]:
+        lines.append("locks:")
+    for plan in document["plans"]:
+        lines += _plan_lines(plan)
+    for one in document["unsolved"]:
+        nodes = document["classes"][one["class"]]["nodes"]
+        reasons = "; ".join(_reason_text(reason) for reason in one["reasons"][:2])
+        lines.append(f"no lock for {nodes_text(nodes)}: {reasons}")
+    lines += [_what_if_line(one, document) for one in document["what_if"]]
+    return [*lines, *silent_lines(document)]
+
+
+def profiles_line(profiles: Document) -> str:
+    """Return which profiles were written, and what to do next."""
+    if not profiles["names"]:
+        return f"{profiles['path']}: has these profiles already"
+    names = ", ".join(profiles["names"])
+    return f"wrote {profiles['path']}: profiles {names}; gpuenv lock makes their locks"
+
+
+def _fewest_line(document: Document) -> str:
+    count, classes = document["locks"], len(document["classes"])
+    if not count:
+        return f"no lock serves any of {quantity_text(document['nodes'], 'node')}"
+    solved = sum(group["nodes"] for group in document["plans"][0]["groups"])
+    least = "" if document["proved"] else "at most "
+    verb = "serves" if count == 1 else "serve"
+    nodes = quantity_text(solved, "node")
+    return f"{least}{quantity_text(count, 'lock')} {verb} {nodes}; classes of hosts: {classes}"
+
+
+def _plan_lines(plan: Document) -> list[str]:
+    """Return what a number of locks means: the versions, and for how many nodes."""
+    lines = []
+    for number, group in enumerate(plan["groups"]):
+        head = f"{plan['locks']:>3}" if number == 0 else "   "
+        nodes = quantity_text(group["nodes"], "node")
+        lines.append(f"{head}  {_versions_text(group['versions'])} on {nodes}{_needs_text(group)}")
+        lines += [
+            f"       {one['nodes']} of them could have {one['name']} {one['newest']}"
+            for one in group["older"]
+        ]
+    return lines
+
+
+def _needs_text(group: Document) -> str:
+    """Return what a lock needs of a node: ": Python 3.12, driver >= 580.65.06, V100 and H100"."""
+    needs = [f"Python {group['host']['python']}", group["host"]["platform"]]
+    if group["needs"].get("driver"):
+        needs.append(f"driver >= {group['needs']['driver']}")
+    if group["host"]["gpus"]:
+        needs.append(" and ".join(group["host"]["gpus"]))
+    return escape(f": {', '.join(needs)}")
+
+
+def _versions_text(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _reason_text(reason: Document) -> str:
+    return escape(f"{reason['subject']} needs {reason['need']}; found {reason['have']}")
+
+
+def _what_if_line(what_if: Document, document: Document) -> str:
+    """Return what a newer driver on some nodes would change."""
+    nodes = [
+        node for number in what_if["classes"] for node in document["classes"][number]["nodes"]
+    ]
+    head = f"with driver {what_if['driver']} on {quantity_text(len(nodes), 'node')}"
+    head += f" ({nodes_text(nodes)})"
+    changes = []
+    saved = document["locks"] - what_if["locks"]
+    if saved > 0:
+        changes.append(f"{quantity_text(what_if['locks'], 'lock')} instead of {document['locks']}")
+    if what_if["solved"]:
+        changes.append(f"a lock for {quantity_text(what_if['solved'], 'more node')}")
+    changes += [
+        f"{gain['name']} {gain['new']} instead of {gain['old']} on {gain['nodes']}"
+        for gain in what_if["gains"]
+    ]
+    return f"{head}: {', '.join(changes)}"
+
+
 def class_lines(classes: Sequence[Document]) -> list[str]:
     """Return a line for each class: how many nodes, which facts, which nodes."""
     width = max((len(str(len(one["nodes"]))) for one in classes), default=0)

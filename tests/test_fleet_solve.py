@@ -1,0 +1,388 @@
+"""`gpuenv fleet solve`: classes of hosts, the fewest locks, the cost of merges, what-if questions, profiles."""
+
+import json
+import tomllib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuenv import api
+from gpuenv.cli import main
+from gpuenv.errors import Reason
+from gpuenv.fleet.classes import HostClass, classify
+from gpuenv.fleet.cover import Family, fewest_groups, members
+from gpuenv.fleet.documents import Answer
+from gpuenv.fleet.locks import FleetLock, Solver, serves
+from gpuenv.fleet.solve import FleetSolution, solve_fleet
+from gpuenv.model import Host, IndexOptions, Lock, Needs, Request, parse_release
+from gpuenv.serialize import to_plain
+
+TORCH = Request(frameworks=("torch",))
+OFFLINE = IndexOptions(offline=True)
+# V100 to H100, and drivers around the floors of the toolkits.
+GPUS = ("V100", "T4", "A100", "L40S", "H100")
+DRIVERS = ("470.82.01", "525.60.13", "535.104.05", "550.54.14", "580.65.06", "595.45.04")
+GLIBCS = ("2.17", "2.28", "2.35")
+PYTHONS = ("3.11", "3.12")
+
+
+@cache
+def described(gpu: str, driver: str, glibc: str = "2.35", python: str = "3.12") -> Host:
+    gpus = gpu.split("+")
+    return api.describe(gpus=gpus, driver=driver, platform="linux-x86_64", python=python, glibc=glibc)
+
+
+def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
+    """The classes of (how many nodes, their host)."""
+    answers = []
+    for number, (count, host) in enumerate(hosts):
+        answers += [Answer(node=f"h{number}n{i}", document=to_plain(host)) for i in range(count)]
+    return classify(answers).classes
+
+
+class Builds(Solver):
+    """A solver of an index with a few builds: (version, driver floor, capabilities, glibc)."""
+
+    def __init__(self, builds: Sequence[tuple[int, str, frozenset[object], tuple[int, int]]]) -> None:
+        super().__init__(TORCH, OFFLINE)
+        self.builds = sorted(builds, reverse=True, key=lambda build: build[0])
+
+    def lock_for(self, host: Host) -> FleetLock | None:
+        return next((lock for build in self.builds if serves(lock := self.lock(build, host), host)), None)
+
+    def reasons_against(self, host: Host) -> tuple[Reason, ...]:
+        return ()
+
+    @staticmethod
+    def lock(build: tuple[int, str, frozenset[Any], tuple[int, int]], host: Host) -> FleetLock:
+        version, floor, capabilities, glibc = build
+        needs = Needs(
+            driver=floor, compute_capabilities=tuple(sorted(capabilities)), glibc=glibc,
+            python=host.python.version, platform=host.platform,
+        )  # fmt: skip
+        lock = Lock(pins=(), needs=needs, choices=(), host=host, frameworks=("torch",))
+        return FleetLock(host=host, lock=lock, versions=(("torch", f"2.{version}.0"),))
+
+
+def brute_force(count: int, holds: Any) -> int:
+    """The fewest sets that cover all items, by trying all sets."""
+    held = {items for items in range(1, 1 << count) if holds(items)}
+    fewest = {0: 0}
+    for items in range(1, 1 << count):
+        lowest, part, best = items & -items, items, count + 1
+        while part:
+            if part & lowest and part in held:
+                best = min(best, 1 + fewest[items ^ part])
+            part = (part - 1) & items
+        fewest[items] = best
+    return fewest[(1 << count) - 1]
+
+
+# ---- the fewest groups ---------------------------------------------------------------------------
+
+
+@st.composite
+def families(draw: st.DrawFn) -> tuple[int, list[int]]:
+    """Items, and the largest sets that a group can hold; each item fits into some group."""
+    count = draw(st.integers(1, 8))
+    return count, draw(st.lists(st.integers(1, (1 << count) - 1), max_size=8))
+
+
+def family_of(count: int, sets: list[int]) -> Family:
+    largest = [*sets, *(1 << item for item in range(count))]
+    return Family(lambda items: next((one for one in largest if items & one == items), None))
+
+
+@settings(max_examples=100, deadline=None)
+@given(families())
+def test_the_number_of_groups_is_minimal(case: tuple[int, list[int]]) -> None:
+    count, sets = case
+    grouping = fewest_groups(range(count), family_of(count, sets))
+    assert grouping.proved
+    assert sorted(item for group in grouping.groups for item in members(group)) == list(range(count))
+    assert all(family_of(count, sets).holds(group) for group in grouping.groups)
+    assert len(grouping.groups) == brute_force(count, family_of(count, sets).holds)
+
+
+@settings(max_examples=2, deadline=None)
+@given(st.lists(st.integers(1, (1 << 12) - 1), min_size=4, max_size=10))
+def test_the_number_of_groups_of_twelve_is_minimal(sets: list[int]) -> None:
+    grouping = fewest_groups(range(12), family_of(12, sets))
+    assert (len(grouping.groups), grouping.proved) == (brute_force(12, family_of(12, sets).holds), True)
+
+
+def test_a_spent_budget_is_no_proof() -> None:
+    pairs = [1 << i | 1 << (i + 1) % 9 for i in range(9)]
+    assert not fewest_groups(range(9), family_of(9, pairs), budget=3).proved
+    assert len(fewest_groups(range(9), family_of(9, pairs)).groups) == 5
+
+
+# ---- hosts with generated builds -----------------------------------------------------------------
+
+hosts = st.builds(
+    described, st.sampled_from(GPUS), st.sampled_from(DRIVERS), st.sampled_from(GLIBCS), st.sampled_from(PYTHONS)
+)
+CAPABILITIES = [(7, 0), (7, 5), (8, 0), (8, 9), (9, 0)]
+builds = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        st.sampled_from(["450.80.02", "525.60.13", "580.65.06"]),
+        st.frozensets(st.sampled_from(CAPABILITIES), min_size=1),
+        st.sampled_from([(2, 17), (2, 28), (2, 31)]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def fewest(solution: FleetSolution) -> int:
+    return len(solution.plans[0].groups)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(hosts, min_size=1, max_size=8), builds)
+def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[Any]) -> None:
+    classes = fleet(*((1, host) for host in some))
+    solution = solve_fleet(classes, Builds(of), drivers=[])
+    unsolved = {one.item for one in solution.unsolved}
+    solved = [one for item, one in enumerate(classes) if item not in unsolved]
+    for item in unsolved:
+        host = classes[item].host
+        assert not any(serves(Builds.lock(build, host), host) for build in of)
+
+    def holds(items: int) -> bool:
+        members_of = [solved[item].host for item in members(items)]
+        locks = [Builds.lock(build, members_of[0]) for build in of]
+        return any(all(serves(lock, host) for host in members_of) for lock in locks)
+
+    expected = brute_force(len(solved), holds) if solved else 0
+    assert fewest(solution) == expected
+    assert solution.proved
+    for plan in solution.plans:
+        placed = sorted(item for group in plan.groups for item in group.items)
+        assert placed == [item for item in range(len(classes)) if item not in unsolved]
+        for group in plan.groups:
+            assert all(serves(group.lock, classes[item].host) for item in group.items)
+    costs = [plan.cost for plan in solution.plans]
+    assert costs == sorted(set(costs), reverse=True)
+    if solved:
+        assert costs[-1] == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(hosts, min_size=1, max_size=12), hosts, builds)
+def test_another_host_never_lowers_the_number_of_locks(some: list[Host], more: Host, of: list[Any]) -> None:
+    few = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
+    many = solve_fleet(fleet(*((1, host) for host in [*some, more])), Builds(of), drivers=[])
+    assert fewest(many) >= fewest(few)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(hosts, min_size=1, max_size=8), builds, st.randoms(use_true_random=False))
+def test_the_order_of_the_hosts_does_not_matter(some: list[Host], of: list[Any], random: Any) -> None:
+    shuffled = list(some)
+    random.shuffle(shuffled)
+    one = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
+    other = solve_fleet(fleet(*((1, host) for host in shuffled)), Builds(of), drivers=[])
+    assert fewest(one) == fewest(other)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(hosts, min_size=1, max_size=6), builds)
+def test_a_newer_driver_saves_what_it_says(some: list[Host], of: list[Any]) -> None:
+    classes = fleet(*((1, host) for host in some))
+    solution = solve_fleet(classes, Builds(of), drivers=["580.65.06"])
+    for what_if in solution.what_if:
+        changed = [one.host for one in classes]
+        for item in what_if.items:
+            assert parse_release(changed[item].driver or "") < (580, 65, 6)
+            changed[item] = changed[item].replace(driver="580.65.06", driver_cuda=(13, 0))
+        after = solve_fleet(fleet(*((1, host) for host in changed)), Builds(of), drivers=[])
+        assert what_if.locks == fewest(after)
+        assert what_if.locks < fewest(solution) or what_if.solved or what_if.gains
+
+
+# ---- the real resolver ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def solver() -> Solver:
+    return Solver(TORCH, OFFLINE)
+
+
+@pytest.mark.parametrize(
+    "picks",
+    [
+        [("V100", "550.54.14"), ("B200", "595.45.04"), ("T4", "525.60.13"), ("H100", "580.65.06")],
+        [("GTX 1080 Ti", "535.104.05"), ("B200", "580.65.06"), ("V100", "580.65.06"), ("L40S", "525.60.13")],
+    ],
+    ids=["data center", "Pascal and Blackwell"],
+)
+def test_the_locks_of_the_real_resolver_are_minimal(solver: Solver, picks: list[tuple[str, str]]) -> None:
+    classes = fleet(*((1, described(*pick)) for pick in picks))
+    solution = solve_fleet(classes, solver, drivers=[])
+    solved = [item for item, newest in enumerate(solution.newest) if newest is not None]
+    known = [solver.lock_for(classes[item].host) for item in solved]
+    known += [group.lock for plan in solution.plans for group in plan.groups]
+
+    def holds(items: int) -> bool:
+        some = [classes[solved[item]].host for item in members(items)]
+        gpus = "+".join(dict.fromkeys(gpu.name for host in some for gpu in host.gpus))
+        driver = min((host.driver or "" for host in some), key=parse_release)
+        driver = "570.86.15" if "B200" in gpus and parse_release(driver) < (570,) else driver
+        lock = solver.lock_for(described(gpus, driver))
+        return any(one is not None and all(serves(one, host) for host in some) for one in [*known, lock])
+
+    assert fewest(solution) == brute_force(len(solved), holds)
+
+
+def test_a_merge_costs_what_the_newest_versions_lose(solver: Solver) -> None:
+    classes = fleet((9, described("H100", "580.65.06")), (2, described("V100", "580.65.06")))
+    solution = solve_fleet(classes, solver, drivers=[])
+    plans = [[dict(group.lock.versions)["torch"] for group in plan.groups] for plan in solution.plans]
+    old, (new, other) = plans[0][0], plans[1]
+    assert (len(plans), len(plans[0])) == (2, 1)
+    assert {new, other} == {"2.15.0", old}
+    releases = [one.version for one in api.matrix_catalog().entry("torch", "linux-x86_64").releases]
+    assert solution.plans[0].cost == 9 * abs(releases.index("2.15.0") - releases.index(old))
+    assert solution.plans[1].cost == 0
+
+
+def test_a_driver_upgrade_that_saves_a_lock(solver: Solver) -> None:
+    # The driver of the 60 nodes is too old for the B200's builds, and 525 is too old for a B200.
+    classes = fleet((60, described("V100", "470.82.01")), (940, described("B200", "580.65.06")))
+    solution = solve_fleet(classes, solver)
+    question = next(one for one in solution.what_if if one.driver == "525.60.13")
+    assert (question.locks, question.solved + sum(gain.nodes for gain in question.gains)) == (1, 60)
+    assert fewest(solution) == (1 if solution.unsolved else 2)
+
+
+# ---- classes -------------------------------------------------------------------------------------
+
+
+def test_what_makes_a_class() -> None:
+    base = described("H100", "580.65.06")
+    same = [
+        base.replace(driver="580.95.05"),
+        base.replace(gpus=base.gpus * 8),
+        base.replace(gpus=(base.gpus[0].replace(uuid="GPU-1", memory_free=5),)),
+        base.replace(python=base.python.replace(full_version="3.12.9", executable="/x/python")),
+    ]
+    other = [
+        base.replace(driver="550.54.14", driver_cuda=(12, 4)),
+        base.replace(glibc=(2, 28)),
+        base.replace(machine="aarch64"),
+        base.replace(python=base.python.replace(version=(3, 11))),
+        base.replace(gpus=(*base.gpus, *described("V100", "580.65.06").gpus)),
+    ]
+    classes = fleet((1, base), *((1, host) for host in [*same, *other]))
+    assert sorted(len(one.nodes) for one in classes) == [1] * len(other) + [1 + len(same)]
+    assert classes[0].host.driver == "580.65.06"  # the oldest of the class
+    assert len(classes[0].host.gpus) == 1
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        status = main(["fleet", "solve", *arguments])
+    except SystemExit as ended:
+        status = int(str(ended.code))
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> str:
+    rows = [(5, "H100", "580.65.06"), (2, "V100", "550.54.14"), (1, "GTX 1080 Ti", "595.45.04")]
+    file = tmp_path / "nodes.ndjson"
+    with file.open("w") as stream:
+        for count, gpu, driver in rows:
+            for number in range(count):
+                document = {"node": f"{gpu[0].lower()}{number}", **to_plain(described(gpu, driver))}
+                stream.write(json.dumps(document) + "\n")
+    return str(file)
+
+
+def test_the_document_and_the_text(capsys: pytest.CaptureFixture[str], documents: str) -> None:
+    arguments = ["--from", documents, "--framework", "torch", "--offline"]
+    status, out, _ = run(capsys, *arguments, "--json")
+    document = json.loads(out)
+    assert status == 3  # R580 is the last branch for Pascal
+    assert (document["nodes"], document["locks"], document["proved"]) == (8, 1, True)
+    assert [plan["locks"] for plan in document["plans"]] == [1, 2]
+    group = document["plans"][0]["groups"][0]
+    assert (group["nodes"], group["host"]["gpus"]) == (7, ["V100", "H100"])
+    assert group["older"] == [{"name": "torch", "newest": "2.15.0", "nodes": 5}]
+    assert document["unsolved"][0]["reasons"][0]["code"] == "gpu-dropped-by-driver"
+    status, text, _ = run(capsys, *arguments)
+    assert status == 3
+    assert text.startswith("1 lock serves 7 nodes; classes of hosts: 3")
+    assert "5 of them could have torch 2.15.0" in text
+    assert "torch 2.15.0 on 5 nodes: Python 3.12, linux-x86_64, driver >= 580.65.06, H100" in text
+    assert "no lock for g0:" in text
+
+
+def test_profiles_are_written_and_locked(
+    capsys: pytest.CaptureFixture[str], documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--from", documents, "--framework", "torch", "--offline", "--json", "--write-profiles", str(tmp_path)]
+    _, out, _ = run(capsys, *arguments, "--locks", "2")
+    document = json.loads(out)
+    path = tmp_path / "pyproject.toml"
+    table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
+    assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
+    assert table["profiles"]["h100"] == {
+        "gpu": "H100", "driver": "580.65.06", "python": "3.12", "platform": "linux-x86_64", "glibc": "2.35",
+        "separate-versions": True,
+    }  # fmt: skip
+    before = path.read_bytes()
+    _, out, _ = run(capsys, *arguments, "--locks", "2")
+    assert json.loads(out)["profiles"]["names"] == []
+    assert path.read_bytes() == before
+    monkeypatch.chdir(tmp_path)
+    assert main(["lock", "--offline", "--json"]) == 0
+    locked = json.loads(capsys.readouterr().out)["profiles"]
+    groups = document["plans"][1]["groups"]
+    assert sorted(
+        pin.wheel.version.partition("+")[0]
+        for one in locked
+        for pin in api.read_lock(one["path"]).pins
+        if pin.wheel.name == "torch"
+    ) == sorted(group["versions"]["torch"] for group in groups)
+    hosts = {gpu: api.describe(gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64")
+             for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))}  # fmt: skip
+    for host in hosts.values():
+        assert api.fitting_lock("", host).lock.needs.python == (3, 12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--locks", "2"], "--locks: is for --write-profiles"),
+        (["--what-if", "new"], "--what-if: 'new' is not a driver release"),
+        (["--write-profiles", "{dir}", "--locks", "9"], "the plans have 1, 2 locks; nothing was written"),
+        (["--write-profiles", "{dir}", "--pre"], "does not write pre; nothing was written"),
+        (["--write-profiles", "{dir}/other"], "tool.gpuenv.frameworks differs"),
+    ],
+)
+def test_bad_usage(
+    capsys: pytest.CaptureFixture[str], documents: str, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    text = '[tool.gpuenv]\nframeworks = ["jax"]\n'
+    (tmp_path / "other" / "pyproject.toml").write_text(text)
+    flags = [argument.format(dir=tmp_path) for argument in arguments]
+    status, out, err = run(capsys, "--from", documents, "--framework", "torch", "--offline", *flags)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "pyproject.toml").exists()
+    assert (tmp_path / "other" / "pyproject.toml").read_text() == text
+
+
