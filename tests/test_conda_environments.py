@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 import conda_channel
+from gpuenv import api
 from gpuenv.cli import main
+from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
+from gpuenv.lock import conda_formats
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers
 
@@ -70,12 +73,20 @@ def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
     (meta / "history").write_text("\n".join(lines) + "\n")
     if "pinned" in case:
         (meta / "pinned").write_text("\n".join(case["pinned"]) + "\n")
-    for wheel in case.get("wheels", ()):
+    if "frozen" in case:
+        (meta / "frozen").write_text(case["frozen"])
+    if "gpuenv-wheels" in case:
+        (meta / "gpuenv-wheels").write_text("\n".join(["3.12", *case["gpuenv-wheels"], ""]))
+    for wheel, requirements in case.get("wheels", {}).items():
         name, version = wheel.split()
         info = f"{name.replace('-', '_')}-{version}.dist-info"
         folder = target / "lib" / "python3.12" / "site-packages" / info
         folder.mkdir(parents=True)
         (folder / "INSTALLER").write_text("pip\n")
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
+        (folder / "METADATA").write_text("\n".join([*lines, ""]))
+        (folder / "RECORD").write_text(f"{info}/METADATA,,\n{info}/INSTALLER,,\n{info}/RECORD,,\n")
     for name in case.get("gone", ()):
         change_record(meta, name, url=f"file:///gone/{name}-0.1-h0_0.conda")
     for name in case.get("unhashed", ()):
@@ -112,12 +123,31 @@ def contents(target: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
+    """Make conda's settings of a case: a .condarc and variables."""
+
+    def make(case: dict[str, Any]) -> None:
+        for name, value in case.get("environment", {}).items():
+            monkeypatch.setenv(name, value)
+        if "condarc" in case:
+            (tmp_path / "my.condarc").write_text(case["condarc"])
+            monkeypatch.setenv("CONDARC", str(tmp_path / "my.condarc"))
+
+    return make
+
+
 @pytest.mark.parametrize("case", SOLVES, ids=[case["name"] for case in SOLVES])
 def test_a_solve_into_an_environment(
-    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    rows: Rows,
+    settings: Callable[[dict[str, Any]], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "prefix"
     make_prefix(target, case, rows)
+    settings(case)
     channel = rows["openssl 3.0.7"]["channel"]
     command = ["install", "--backend", "conda", "--channel", channel, *case["install"]]
     install(case, target, [*command, "-o", str(tmp_path / "lock.txt")], capsys)
@@ -127,10 +157,15 @@ def test_a_solve_into_an_environment(
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_an_installation_into_an_environment(
-    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    rows: Rows,
+    settings: Callable[[dict[str, Any]], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
     make_prefix(target, case, rows)
+    settings(case)
     make_lock(lock, case["lock"], rows)
     install(case, target, ["sync", str(lock)], capsys)
 
@@ -152,6 +187,9 @@ def install(
     assert not [text for text in case.get("says", ()) if text not in output], output
     came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
     gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
+    if "wheels-after" in case:
+        names = [distribution.name for distribution in conda_prefix.wheels_in(str(target))]
+        assert names == case["wheels-after"]
     assert packages_in(target) == (before - gone) | came
     assert not [name for name in case.get("files", ()) if not (target / name).exists()]
     if case.get("status", 0):
@@ -374,3 +412,36 @@ def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> No
 )
 def test_specs_as_conda_writes_them(text: str, parts: tuple[str, str, str]) -> None:
     assert conda_versions.split(text) == parts
+
+
+# ---- tokens and passwords ------------------------------------------------------------------------
+
+SECRETS = {
+    "https://conda.example/t/my-secret/mine/linux-64": "https://conda.example/mine/linux-64",
+    "https://ann:my-secret@conda.example/mine": "https://conda.example/mine",
+    "https://conda.example/t/mine": "https://conda.example/t/mine",
+    "file:///t/mine/linux-64": "file:///t/mine/linux-64",
+}
+
+
+@pytest.mark.parametrize("url", SECRETS)
+def test_a_url_without_its_credentials(url: str) -> None:
+    assert urls.without_credentials(url) == SECRETS[url]
+
+
+@pytest.mark.parametrize("form", conda_formats.FORMATS)
+def test_a_token_of_an_installed_package_does_not_reach_a_lock(
+    form: str, rows: Rows, tmp_path: Path
+) -> None:
+    target, path = tmp_path / "prefix", tmp_path / conda_formats.FORMATS[form]
+    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    channel = "https://ann:my-secret@conda.example/t/my-secret/mine"
+    url = f"{channel}/linux-64/openssl-3.0.7-h0_0.conda"
+    change_record(target / "conda-meta", "openssl", url=url, channel=channel)
+    (target / "conda-meta" / "history").write_text("")
+    command = ["install", "--backend", "conda", "--channel", rows["openssl 3.0.7"]["channel"]]
+    command += ["openssl", "libcudnn", "--target", str(target), *HOST, "--no-verify", "--yes"]
+    assert main([*command, "-o", str(path), "--format", form]) == 0
+    text = path.read_text() + (target / "conda-meta" / "history").read_text()
+    assert "https://conda.example/mine/linux-64" in text and "my-secret" not in text
+    assert {pin.wheel.name for pin in api.read_lock(str(path)).pins} == {"openssl", "libcudnn"}

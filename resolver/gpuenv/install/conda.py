@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -40,8 +41,8 @@ def check(target: str) -> bool:
     """Return whether the prefix must be made.
 
     Raises:
-        InputError: The folder is not empty and no conda environment, or it cannot be made or
-            written to.
+        InputError: The folder is not empty and no conda environment, it cannot be made or
+            written to, or it is frozen (CEP 22).
     """
     target = os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
@@ -51,10 +52,24 @@ def check(target: str) -> bool:
             raise InputError(f"--target {target}: has files in it and is no conda environment")
         if not os.access(os.path.join(target, "conda-meta"), os.W_OK | os.X_OK):
             raise InputError(f"--target {target}: cannot be written to")
+        _require_not_frozen(target)
         return False
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError(f"--target {target}: the folder above it does not exist")
     return True
+
+
+def _require_not_frozen(target: str) -> None:
+    path = os.path.join(target, "conda-meta", "frozen")
+    if not os.path.isfile(path):
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            message = json.load(file)["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        message = "it has the file conda-meta/frozen"
+    message = f"--target {target}: is frozen: {' '.join(str(message).split())}"
+    raise InputError(message, hint="install into another environment")
 
 
 def sync(

@@ -15,7 +15,7 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
 first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
 "fn". The script imports py-rattler and nothing of gpuenv. It ends with its input, and when its
-parent ends.
+parent ends, whose process id is its argument.
 """
 
 from __future__ import annotations
@@ -249,9 +249,8 @@ def hash_of(record: Any, name: str) -> str | None:
     return None if value is None else bytes(value).hex()
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """End this process when its parent has ended, even in the middle of a solve."""
-    parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     os._exit(1)
@@ -265,7 +264,8 @@ def write(answer: Answer) -> None:
 
 def main() -> None:
     """Answer line by line until stdin ends."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    parent = int(sys.argv[1])
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     try:
         session = Session()
     except ImportError as error:

@@ -55,7 +55,7 @@ class ExistingPrefix(Value):
                 pending.append(name)
         reached: set[str] = set()
         while pending:
-            name = conda_versions.split(pending.pop())[0]
+            name = conda_versions.name_of(pending.pop())
             if name in by_name and name not in reached:
                 reached.add(name)
                 pending += by_name[name].get("depends") or ()
@@ -215,7 +215,8 @@ class RattlerSolver:
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
         }  # fmt: skip
-        command = [python or sys.executable, "-I", "-X", "utf8", script]
+        parent = str(os.getpid())
+        command = [python or sys.executable, "-I", "-X", "utf8", script, parent]
         self._child: _Child | None = _Child(command)
 
     def __enter__(self) -> Self:
