@@ -211,8 +211,12 @@ class Conda:
         }
         self.info = json.loads(self.run("info", "--json").stdout)
         self.python = os.path.join(self.info["root_prefix"], "bin", "python")
-        if self.lacks("libmambapy", "conda_libmamba_solver"):
-            self.env["CONDA_SOLVER"] = "classic"
+        self.solver = "libmamba"
+        if not self.lacks("conda_rattler_solver"):
+            self.solver = "rattler"
+        elif self.lacks("libmambapy", "conda_libmamba_solver"):
+            self.solver = "classic"
+        self.env["CONDA_SOLVER"] = self.solver
 
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""

@@ -22,15 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import hashlib
 import json
 import os
 import sys
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -131,10 +128,6 @@ class Session:
         """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
         installed = self.installed(prefix)
-        present = {(name_of(record), hash_of(record, "sha256")) for record in installed}
-        for row in rows:
-            if (row["name"], row["sha256"]) not in present:
-                check_local_file(row)
         changed = {*request["remove"], *(row["name"] for row in rows)}
         # rattler removes what is not among the records.
         kept = [record for record in installed if name_of(record) not in changed]
@@ -170,23 +163,6 @@ class Session:
             sha256=bytes.fromhex(row["sha256"]),
         )
         return rattler.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
-
-
-def check_local_file(row: Record) -> None:
-    """Compare the hash of a file of a local channel. ValueError if it is another.
-
-    rattler compares the hashes of what it downloads only.
-    """
-    parts = urlsplit(row["url"])
-    if parts.scheme != "file":
-        return
-    with open(url2pathname(parts.path), "rb") as file:
-        have = hashlib.file_digest(file, "sha256").hexdigest()
-    locked = row["sha256"]
-    if have != locked:
-        raise ValueError(
-            f"hash mismatch of {row['fn']}: the lock says sha256 {locked}, the file has {have}"
-        )
 
 
 def complete_installed_record(prefix: str, row: Record) -> None:
