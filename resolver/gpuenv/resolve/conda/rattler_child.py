@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import importlib.metadata
+import inspect
 import json
 import os
 import sys
@@ -38,6 +40,8 @@ CACHE_ACTIONS = {
     "offline": "force-cache-only",
     "refresh": "no-cache",
 }
+# py-rattler's interface changes between releases: the first that works, and the first that may not.
+FIRST_RELEASE, NEXT_RELEASE = (0, 22), (0, 29)
 PARENT_SECONDS = 1.0  # between two looks at the parent process
 
 
@@ -45,7 +49,8 @@ class Session:
     """The channels that were opened, and their repodata as far as it was read."""
 
     def __init__(self) -> None:
-        """Import py-rattler. ImportError without it."""
+        """Import py-rattler. ImportError without a release that works."""
+        check_release(importlib.metadata.version("py-rattler"))
         import rattler  # type: ignore[import-not-found,unused-ignore]
         import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
 
@@ -53,6 +58,13 @@ class Session:
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
+        # Releases before 0.28 and 0.27 have other names, and channels without relations.
+        self.build_string: Any = getattr(rattler, "BuildString", str)
+        self.platform: Any = getattr(rattler, "Subdir", None) or rattler.Platform
+        parameters = inspect.signature(rattler.Gateway.query).parameters
+        self.relations = {}
+        if "channel_relations" in parameters:
+            self.relations["channel_relations"] = "disabled"
         self.runner = asyncio.Runner()
         self.actions = {
             "open": self.open,
@@ -90,9 +102,9 @@ class Session:
             self.subdirs,
             request["names"],
             recursive=False,
-            channel_relations="disabled",
+            **self.relations,
         )
-        # Newer releases of py-rattler wrap the lists.
+        # Since py-rattler 0.26 the lists are wrapped.
         records = []
         for group in getattr(result, "records", result):
             records += [plain_record(record) for record in group]
@@ -103,7 +115,7 @@ class Session:
         rattler = self.rattler
         virtual = [
             rattler.GenericVirtualPackage(
-                rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build)
+                rattler.PackageName(name), rattler.Version(version), self.build_string(build)
             )
             for name, version, build in request["virtual"]
         ]
@@ -116,7 +128,7 @@ class Session:
                 gateway=self.gateway,
                 locked_packages=self.installed(request["installed"]) or None,
                 virtual_packages=virtual,
-                channel_relations="disabled",
+                **self.relations,
             )
         except rattler.exceptions.SolverError as error:
             return {"refused": str(error)}
@@ -135,7 +147,7 @@ class Session:
             records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
             installed_packages=installed,
-            platform=rattler.Subdir(request["subdir"]),
+            platform=self.platform(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
@@ -156,13 +168,23 @@ class Session:
         package = rattler.PackageRecord(
             name=row["name"],
             version=row["version"],
-            build=rattler.BuildString(row["build"]),
+            build=self.build_string(row["build"]),
             build_number=int(row.get("build_number", 0)),
             subdir=row["subdir"],
             depends=list(row.get("depends", ())),
             sha256=bytes.fromhex(row["sha256"]),
         )
         return rattler.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
+
+
+def check_release(version: str) -> None:
+    """Raise ImportError if this script does not work with a release of py-rattler."""
+    release = tuple(map(int, version.split(".")[:2]))
+    if not FIRST_RELEASE <= release < NEXT_RELEASE:
+        first, following = (".".join(map(str, pair)) for pair in (FIRST_RELEASE, NEXT_RELEASE))
+        raise ImportError(
+            f"py-rattler {version} is installed, and gpuenv works with >={first},<{following}"
+        )
 
 
 def complete_installed_record(prefix: str, row: Record) -> None:
