@@ -211,8 +211,12 @@ class Conda:
         }
         self.info = json.loads(self.run("info", "--json").stdout)
         self.python = os.path.join(self.info["root_prefix"], "bin", "python")
-        if self.lacks("libmambapy", "conda_libmamba_solver"):
-            self.env["CONDA_SOLVER"] = "classic"
+        self.solver = "libmamba"
+        if not self.lacks("conda_rattler_solver"):
+            self.solver = "rattler"
+        elif self.lacks("libmambapy", "conda_libmamba_solver"):
+            self.solver = "classic"
+        self.env["CONDA_SOLVER"] = self.solver
 
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""
@@ -275,7 +279,7 @@ def real_conda(folder: Path) -> Conda:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         pytest.skip("the channel's packages are for linux-64")
     one = Conda(executable, folder)
-    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "resolvelib", "rich")
+    lacking = one.lacks("packaging", "pip", "pynvml", "requests", "resolvelib", "rich", "yaml")
     if lacking:
         pytest.skip(f"conda's Python lacks what gpuenv needs: {', '.join(lacking)}")
     return one

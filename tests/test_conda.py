@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import conda_channel
 import gpuenv
@@ -38,7 +39,7 @@ from gpuenv.install import conda
 from gpuenv.lock import conda_formats
 from gpuenv.model import Gpu, Host, Lock, Plan, Request, parse_pair
 from gpuenv.requirements import conda_versions
-from gpuenv.resolve.conda import solvers, virtual_packages
+from gpuenv.resolve.conda import rattler_child, solvers, virtual_packages
 from gpuenv.verify.installed import file_checks
 from gpuenv.verify.runner import Children
 
@@ -432,6 +433,43 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
         one.records(["pytorch"])
     one.close()
     assert "rattler" in caught.value.message and "gpuenv[conda]" in caught.value.hint
+
+
+def test_the_bounds_of_py_rattler_are_those_of_the_extra() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    (requirement,) = map(Requirement, project["optional-dependencies"]["conda"])
+    first, following = rattler_child.FIRST_RELEASE, rattler_child.NEXT_RELEASE
+    assert requirement.name == "py-rattler"
+    for version, works in (
+        (f"{first[0]}.{first[1]}.0", True),
+        (f"{following[0]}.{following[1] - 1}.9", True),
+        (f"{first[0]}.{first[1] - 1}.9", False),
+        (f"{following[0]}.{following[1]}.0", False),
+        ("1.0.0", False),
+    ):
+        assert requirement.specifier.contains(version) is works
+        if works:
+            rattler_child.check_release(version)
+            continue
+        with pytest.raises(ImportError, match=f"py-rattler {version} is installed"):
+            rattler_child.check_release(version)
+
+
+def test_another_release_of_py_rattler_is_named(tmp_path: Path) -> None:
+    info = tmp_path / "site" / "py_rattler-0.21.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-rattler\nVersion: 0.21.0\n")
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {str(info.parent)!r}); del sys.argv[0]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nshift 3\nexec \'{sys.executable}\' -I -c "{code}" "$@"\n')
+    other.chmod(0o755)
+    solver = solvers.RattlerSolver(["x"], ["noarch"], python=str(other))
+    with solver, pytest.raises(InputError) as caught:
+        solver.records(["pytorch"])
+    assert "py-rattler 0.21.0 is installed, and gpuenv works with >=0.22" in caught.value.message
 
 
 @pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip

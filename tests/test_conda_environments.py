@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,18 +11,25 @@ from typing import Any
 import pytest
 
 import conda_channel
+import conda_prefixes
+from conda_prefixes import (
+    CASES,
+    DATA,
+    HOST,
+    SOLVES,
+    Rows,
+    change_record,
+    contents,
+    make_lock,
+    packages_in,
+)
+from gpuenv import api
 from gpuenv.cli import main
+from gpuenv.index import urls
 from gpuenv.install import conda_history, conda_prefix
+from gpuenv.lock import conda_formats
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers
-
-DATA: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parent / "data" / "conda_environments.toml").read_text()
-)
-CASES: list[dict[str, Any]] = DATA["case"]
-SOLVES: list[dict[str, Any]] = DATA["solve"]
-HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-Rows = dict[str, dict[str, Any]]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,92 +38,53 @@ def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def row_of(package: str) -> dict[str, Any]:
-    name, version = package.split()
-    row = {"name": name, "version": version, "build": "h0_0", "build_number": 0}
-    depends = {**DATA["packages"], **DATA["elsewhere"]}[package]
-    row |= {"depends": depends, "subdir": "linux-64"}
-    row["constrains"] = DATA["constrains"].get(package, [])
-    if name in DATA["noarch-python"]["names"]:
-        row |= {"subdir": "noarch", "noarch": "python"}
-    return row
-
-
 @pytest.fixture(scope="module")
 def rows(made_once: Callable[..., Path]) -> Rows:
     """{"NAME VERSION": the record of repodata, with its URL} of the channel."""
-    found = {}
+    channels = []
     for table in ("packages", "elsewhere"):
-        packages = [row_of(package) for package in DATA[table]]
-        folder = made_once(f"environments-{table}", partial(conda_channel.make, rows=packages))
-        for subdir in ("linux-64", "noarch"):
-            document = json.loads((folder / subdir / "repodata.json").read_text())
-            for file, record in document["packages.conda"].items():
-                where = {"fn": file, "url": f"{folder.as_uri()}/{subdir}/{file}"}
-                record |= {**where, "channel": folder.as_uri(), "subdir": subdir}
-                found[f"{record['name']} {record['version']}"] = record
-    return found
+        packages = [conda_prefixes.row_of(package) for package in DATA[table]]
+        make = partial(conda_channel.make, rows=packages)
+        channels.append(made_once(f"environments-{table}", make))
+    return conda_prefixes.rows_of(channels)
 
 
 def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
     """Make an environment as another tool leaves it."""
     with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
         solver.install(str(target), [rows[name] for name in case["installed"]], "linux-64")
-    meta = target / "conda-meta"
-    lines = ["==> 2026-01-01 00:00:00 <==", "# cmd: conda create"]
-    lines += [f"+{conda_history._distribution(rows[name])}" for name in case["installed"]]
-    lines.append(f"# update specs: {case.get('history', [])}")
-    (meta / "history").write_text("\n".join(lines) + "\n")
-    if "pinned" in case:
-        (meta / "pinned").write_text("\n".join(case["pinned"]) + "\n")
-    for wheel in case.get("wheels", ()):
-        name, version = wheel.split()
-        info = f"{name.replace('-', '_')}-{version}.dist-info"
-        folder = target / "lib" / "python3.12" / "site-packages" / info
-        folder.mkdir(parents=True)
-        (folder / "INSTALLER").write_text("pip\n")
-    for name in case.get("gone", ()):
-        change_record(meta, name, url=f"file:///gone/{name}-0.1-h0_0.conda")
-    for name in case.get("unhashed", ()):
-        change_record(meta, name, sha256=None, md5=None, size=None)
-    if case.get("damaged"):
-        (meta / "broken-1.0-0.json").write_text("{")
-
-
-def change_record(meta: Path, name: str, **changes: Any) -> None:
-    (path,) = meta.glob(f"{name}-*.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
-    lines = [f"{rows[name]['url']}#sha256:{rows[name]['sha256']}" for name in packages]
-    path.write_text("\n".join(["@EXPLICIT", *lines]) + "\n")
-
-
-def packages_in(target: Path) -> set[str]:
-    records = conda_prefix.read_packages(str(target)).values()
-    return {f"{record['name']} {record['version']}" for record in records}
+    conda_prefixes.describe(target, case, rows)
 
 
 def requests_in(target: Path) -> dict[str, str]:
     return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
 
 
-def contents(target: Path) -> dict[str, tuple[int, int]]:
-    """Return {file: (inode, time of change)} of a prefix."""
-    found = {}
-    for path in target.rglob("*"):
-        status = path.lstat()
-        found[str(path.relative_to(target))] = (status.st_ino, status.st_mtime_ns)
-    return found
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
+    """Make conda's settings of a case: a .condarc and variables."""
+
+    def make(case: dict[str, Any]) -> None:
+        for name, value in case.get("environment", {}).items():
+            monkeypatch.setenv(name, value)
+        if "condarc" in case:
+            (tmp_path / "my.condarc").write_text(case["condarc"])
+            monkeypatch.setenv("CONDARC", str(tmp_path / "my.condarc"))
+
+    return make
 
 
 @pytest.mark.parametrize("case", SOLVES, ids=[case["name"] for case in SOLVES])
 def test_a_solve_into_an_environment(
-    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    rows: Rows,
+    settings: Callable[[dict[str, Any]], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target = tmp_path / "prefix"
     make_prefix(target, case, rows)
+    settings(case)
     channel = rows["openssl 3.0.7"]["channel"]
     command = ["install", "--backend", "conda", "--channel", channel, *case["install"]]
     install(case, target, [*command, "-o", str(tmp_path / "lock.txt")], capsys)
@@ -127,10 +94,15 @@ def test_a_solve_into_an_environment(
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_an_installation_into_an_environment(
-    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    rows: Rows,
+    settings: Callable[[dict[str, Any]], None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
     make_prefix(target, case, rows)
+    settings(case)
     make_lock(lock, case["lock"], rows)
     install(case, target, ["sync", str(lock)], capsys)
 
@@ -152,6 +124,9 @@ def install(
     assert not [text for text in case.get("says", ()) if text not in output], output
     came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
     gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
+    if "wheels-after" in case:
+        names = [distribution.name for distribution in conda_prefix.wheels_in(str(target))]
+        assert names == case["wheels-after"]
     assert packages_in(target) == (before - gone) | came
     assert not [name for name in case.get("files", ()) if not (target / name).exists()]
     if case.get("status", 0):
@@ -364,3 +339,36 @@ def test_requests_are_read_from_the_records_of_other_tools(tmp_path: Path) -> No
 )
 def test_specs_as_conda_writes_them(text: str, parts: tuple[str, str, str]) -> None:
     assert conda_versions.split(text) == parts
+
+
+# ---- tokens and passwords ------------------------------------------------------------------------
+
+SECRETS = {
+    "https://conda.example/t/my-secret/mine/linux-64": "https://conda.example/mine/linux-64",
+    "https://ann:my-secret@conda.example/mine": "https://conda.example/mine",
+    "https://conda.example/t/mine": "https://conda.example/t/mine",
+    "file:///t/mine/linux-64": "file:///t/mine/linux-64",
+}
+
+
+@pytest.mark.parametrize("url", SECRETS)
+def test_a_url_without_its_credentials(url: str) -> None:
+    assert urls.without_credentials(url) == SECRETS[url]
+
+
+@pytest.mark.parametrize("form", conda_formats.FORMATS)
+def test_a_token_of_an_installed_package_does_not_reach_a_lock(
+    form: str, rows: Rows, tmp_path: Path
+) -> None:
+    target, path = tmp_path / "prefix", tmp_path / conda_formats.FORMATS[form]
+    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    channel = "https://ann:my-secret@conda.example/t/my-secret/mine"
+    url = f"{channel}/linux-64/openssl-3.0.7-h0_0.conda"
+    change_record(target / "conda-meta", "openssl", url=url, channel=channel)
+    (target / "conda-meta" / "history").write_text("")
+    command = ["install", "--backend", "conda", "--channel", rows["openssl 3.0.7"]["channel"]]
+    command += ["openssl", "libcudnn", "--target", str(target), *HOST, "--no-verify", "--yes"]
+    assert main([*command, "-o", str(path), "--format", form]) == 0
+    text = path.read_text() + (target / "conda-meta" / "history").read_text()
+    assert "https://conda.example/mine/linux-64" in text and "my-secret" not in text
+    assert {pin.wheel.name for pin in api.read_lock(str(path)).pins} == {"openssl", "libcudnn"}

@@ -61,9 +61,9 @@ WHEELS = [
 ]
 
 
-def sync_both(lock: Lock, wheels: Lock | None, target: Path) -> None:
+def sync_both(lock: Lock, wheels: Lock | None, target: Path, *, exact: bool = False) -> None:
     """Install a conda lock and that of its wheels."""
-    api.sync(lock.replace(conda=True, wheels=wheels), str(target), host=H100)
+    api.sync(lock.replace(conda=True, wheels=wheels), str(target), host=H100, exact=exact)
 
 
 @pytest.fixture(scope="module")
@@ -301,31 +301,50 @@ def test_the_needs_of_both_are_checked_before_anything_is_written(both: tuple[Pa
     assert {reason.code for reason in caught.value.reasons} == {"glibc"} and not target.exists()
 
 
-def test_a_wheel_that_another_lock_does_not_name_is_taken_out(solved: Any, tmp_path: Path) -> None:
+# exact -> the wheels after each of three installations
+EARLIER_WHEELS = {
+    False: [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote", "trainer"]],
+    True: [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"]],
+}
+
+
+@pytest.mark.parametrize("exact", EARLIER_WHEELS)
+def test_the_wheels_of_an_earlier_lock(exact: bool, solved: Any, tmp_path: Path) -> None:
     target, found = tmp_path / "prefix", []
     for asked in (["trainer"], ["leaf-kit", "remote"], []):
         _, path = solved(*asked)
         lock = conda_formats.read(str(path))
         beside = conda_formats.wheel_lock_path(str(path), lock)
         second = None if beside is None else gpuenv.read_lock(beside)
-        sync_both(lock, second, target)
+        sync_both(lock, second, target, exact=exact)
         assert second is None or conda_prefix.wheels_check(str(target), second).status == "pass"
         found.append(
             sorted(one.name.partition("-")[0] for one in (target / "lib").rglob("*.dist-info"))
         )
-    assert found == [["leaf_kit", "trainer"], ["aio_kit", "leaf_kit", "remote"], []]
-    assert not (target / "conda-meta" / "gpuenv-wheels").exists()
+    first, both = EARLIER_WHEELS[exact]
+    assert found == [first, both, [] if exact else both]
+    assert (target / "conda-meta" / "gpuenv-wheels").exists() is not exact
 
 
-def test_with_another_python_all_wheels_are_taken_out(both: tuple[Path, Path]) -> None:
-    second, target = gpuenv.read_lock(str(both[1])), both[0].parent
-    assert conda_prefix.left_over(str(target), second) == ()
-    (target / "conda-meta").mkdir()
-    conda_prefix.remember(str(target), second)
-    assert conda_prefix.left_over(str(target), second) == ()
-    assert conda_prefix.left_over(str(target), None) == ("leaf-kit",)
+def test_which_wheels_of_an_earlier_lock_are_removed(both: tuple[Path, Path]) -> None:
+    second, target = gpuenv.read_lock(str(both[1])), str(both[0].parent)
     older = second.replace(needs=second.needs.replace(python=(3, 12)))
-    assert conda_prefix.left_over(str(target), older) == ("leaf-kit",)
+    assert conda_prefix.left_over(target, second, exact=True) == ()
+    Path(target, "conda-meta").mkdir()
+    conda_prefix.remember(target, second)
+    # (the new lock of wheels, distributions of its conda packages, exact) -> what is removed
+    cases = [
+        (second, (), True, ()),
+        (None, (), True, ("leaf-kit",)),
+        (None, (), False, ()),
+        (None, ("leaf-kit",), False, ("leaf-kit",)),
+        (older, (), False, ("leaf-kit",)),
+        (older, (), True, ("leaf-kit",)),
+    ]
+    for lock, packages, exact, removed in cases:
+        assert conda_prefix.left_over(target, lock, packages, exact=exact) == removed
+    conda_prefix.remember(target, None, ["leaf-kit"])
+    assert not Path(target, "conda-meta", "gpuenv-wheels").exists()
 
 
 def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: Path) -> None:
@@ -342,7 +361,7 @@ def test_wheels_of_the_user_are_in_the_plan(both: tuple[Path, Path], tmp_path: P
         raise DeclinedError("no")
 
     with pytest.raises(DeclinedError):
-        api.sync(lock, str(target), host=H100, approve=decline)
+        api.sync(lock, str(target), host=H100, approve=decline, exact=True)
     (changes,) = seen
     assert plans.changes_lines(changes) == [
         f"{target}: 0 to add, 1 to change, 1 to remove",

@@ -71,7 +71,8 @@ def solve(
             raise
         solver.leave()
         if prefix is not None:
-            plan = plan.replace(warnings=(*plan.warnings, *_owned_by_wheels(plan, prefix)))
+            owned = _owned_by_wheels(plan, prefix, exact=not keep)
+            plan = plan.replace(warnings=(*plan.warnings, *owned))
         if request.conda is not None and request.conda.wheels:
             wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
             plan = plan.replace(wheels=wheels_plan)
@@ -83,20 +84,20 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
 
     What the request names replaces what was asked for before.
     """
-    from ..install import conda_changes, conda_history, conda_prefix
+    from ..install import conda_history, conda_pins, conda_prefix
     from ..requirements import conda_versions
     from ..resolve.conda import planning
 
     installed = conda_prefix.read_packages(prefix, strict=True)
     carriers = Carriers(compatibility_data().folder)
     new = planning.requested_specs(request.frameworks, request.requirements, carriers)
-    replaced = {conda_versions.split(spec)[0] for spec in new}
+    replaced = {conda_versions.name_of(spec) for spec in new}
     earlier = conda_history.requested_specs(prefix, installed)
     packages, specs = [], []
     for name, record in installed.items():
         packages.append((name, str(record.get("version")), str(record.get("build"))))
         specs.append(name if name in replaced else earlier.get(name, name))
-    pins = [pin for _, pin in conda_changes.read_pins(prefix)]
+    pins = [pin for _, pin in conda_pins.read_pins(prefix, os.environ)]
 
     def portable(texts: Sequence[str]) -> tuple[str, ...]:
         return tuple(planning.portable_spec(*conda_versions.split(text)) for text in texts)
@@ -155,13 +156,14 @@ def _contains(specifier: str, version: str, pre: bool) -> bool:
         return not specifier
 
 
-def _owned_by_wheels(plan: Plan, prefix: str) -> tuple[Reason, ...]:
+def _owned_by_wheels(plan: Plan, prefix: str, *, exact: bool) -> tuple[Reason, ...]:
     """Return what the conda packages would bring into a prefix that wheels have there already."""
-    from ..install import conda_prefix
+    from ..install import conda_changes, conda_prefix
 
     data = compatibility_data()
-    leaving = conda_prefix.left_over(prefix, None)  # wheels of an earlier lock, removed with it
     carriers = Carriers(data.folder)
+    provided = conda_changes.distributions_of(plan.pins, carriers)
+    leaving = conda_prefix.left_over(prefix, None, provided, exact=exact)
     return conda_prefix.beside_wheels(prefix, plan.pins, carriers, data, leaving)
 
 
@@ -309,7 +311,7 @@ def sync(
 
     beside = lock.wheels
     _require_fit(lock, host)
-    leaving = conda_prefix.left_over(target, beside)
+    leaving = _leaving_wheels(lock, target, exact=exact)
     if beside is not None or leaving:
         wheel_installer.check_installer(installer)
     new = conda.check(target)
@@ -331,7 +333,7 @@ def sync(
         conda_history.record(target, requested)
         if beside is not None:
             wheel_installer.add(beside, prefix_python, installer=installer, progress=progress)
-        conda_prefix.remember(target, beside)
+        conda_prefix.remember(target, beside, leaving)
     except BaseException:
         if new:
             shutil.rmtree(target, ignore_errors=True)
@@ -355,7 +357,7 @@ def changes(
 
 
 def _plan_changes(lock: Lock, target: str, *, exact: bool | None) -> EnvironmentChanges:
-    from ..install import conda_changes, conda_prefix
+    from ..install import conda_changes
 
     return conda_changes.plan_changes(
         lock,
@@ -363,8 +365,16 @@ def _plan_changes(lock: Lock, target: str, *, exact: bool | None) -> Environment
         exact=bool(exact),
         requested=_requested_specs(lock),
         carriers=Carriers(compatibility_data().folder),
-        leaving=conda_prefix.left_over(target, lock.wheels),
+        leaving=_leaving_wheels(lock, target, exact=exact),
     )
+
+
+def _leaving_wheels(lock: Lock, target: str, *, exact: bool | None) -> tuple[str, ...]:
+    """Return the names of an earlier lock's wheels that a sync removes from a prefix."""
+    from ..install import conda_changes, conda_prefix
+
+    provided = conda_changes.distributions_of(lock.pins, Carriers(compatibility_data().folder))
+    return conda_prefix.left_over(target, lock.wheels, provided, exact=bool(exact))
 
 
 def _require_fit(lock: Lock, host: Host) -> None:

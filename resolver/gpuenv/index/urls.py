@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
+
+_TOKEN = re.compile(r"/t/[A-Za-z0-9-]+(?=/)")
 
 
 def redact_url(url: str) -> str:
@@ -28,6 +31,16 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
         return url, None
     user, _, password = credentials.partition(":")
     return urlunsplit(parts._replace(netloc=host)), (unquote(user), unquote(password))
+
+
+def without_credentials(url: str) -> str:
+    """Return a URL of a conda channel or package without its password and its token.
+
+    anaconda.org and its mirrors take a token as a part of the path: /t/TOKEN/CHANNEL.
+    """
+    if not is_http_url(url):
+        return url
+    return _TOKEN.sub("", split_credentials(url)[0], count=1)
 
 
 def is_http_url(location: str) -> bool:

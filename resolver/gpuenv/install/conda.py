@@ -1,10 +1,15 @@
-"""Installation of conda locks, by rattler in a child process. Nothing is solved."""
+"""Installation of conda locks: by conda if it runs gpuenv, otherwise by rattler in a child process.
+
+Nothing is solved.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..compat import conda_parts
@@ -12,9 +17,10 @@ from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
+from ..index.urls import file_url_to_path
 from ..model import EnvironmentChanges, Host, Lock, Wheel
 from ..prefix import find_interpreter, is_conda
-from ..resolve.conda.solvers import RattlerSolver
+from ..resolve.conda.solvers import RattlerSolver, inside_conda
 from .conda_prefix import read_packages
 
 
@@ -40,8 +46,8 @@ def check(target: str) -> bool:
     """Return whether the prefix must be made.
 
     Raises:
-        InputError: The folder is not empty and no conda environment, or it cannot be made or
-            written to.
+        InputError: The folder is not empty and no conda environment, it cannot be made or
+            written to, or it is frozen (CEP 22).
     """
     target = os.path.abspath(target)
     if os.path.exists(target) and not os.path.isdir(target):
@@ -51,10 +57,24 @@ def check(target: str) -> bool:
             raise InputError(f"--target {target}: has files in it and is no conda environment")
         if not os.access(os.path.join(target, "conda-meta"), os.W_OK | os.X_OK):
             raise InputError(f"--target {target}: cannot be written to")
+        _require_not_frozen(target)
         return False
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError(f"--target {target}: the folder above it does not exist")
     return True
+
+
+def _require_not_frozen(target: str) -> None:
+    path = os.path.join(target, "conda-meta", "frozen")
+    if not os.path.isfile(path):
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            message = json.load(file)["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        message = "it has the file conda-meta/frozen"
+    message = f"--target {target}: is frozen: {' '.join(str(message).split())}"
+    raise InputError(message, hint="install into another environment")
 
 
 def sync(
@@ -82,19 +102,51 @@ def sync(
     target, is_new = os.path.abspath(target), check(target)
     if progress is not None:
         progress(f"installing {len(lock.pins)} conda packages into {target}")
-    subdir = _subdir(lock)
     removed = [] if changes is None else [row.name for row in changes.remove if not row.wheel]
     try:
-        # The child ends with the block: nothing goes on writing into a prefix that is removed.
-        with RattlerSolver((), (subdir, "noarch")) as solver:
-            rows = [_install_row(pin.wheel) for pin in lock.pins]
-            solver.install(target, rows, subdir, remove=removed)
-            _check_installed(lock, target)
+        _check_local_files(lock, target)
+        _install(lock, target, removed)
+        _check_installed(lock, target)
     except BaseException:
         if is_new:
             shutil.rmtree(target, ignore_errors=True)
         raise
     return find_interpreter(target) or ""
+
+
+def _install(lock: Lock, target: str, removed: Sequence[str]) -> None:
+    rows = [_install_row(pin.wheel) for pin in lock.pins]
+    if inside_conda():
+        from . import conda_transaction
+
+        conda_transaction.install(target, rows, remove=removed)
+        return
+    subdir = _subdir(lock)
+    # The child ends with the block: nothing goes on writing into a prefix that is removed.
+    with RattlerSolver((), (subdir, "noarch")) as solver:
+        solver.install(target, rows, subdir, remove=removed)
+
+
+def _check_local_files(lock: Lock, target: str) -> None:
+    """Raise InstallError if a file of a local channel is not the one that was locked.
+
+    conda and rattler compare the hashes of what they download only.
+    """
+    installed = read_packages(target)
+    for pin in lock.pins:
+        wheel = pin.wheel
+        if not wheel.url.startswith("file:"):
+            continue
+        if installed.get(wheel.name, {}).get("sha256") == wheel.sha256:
+            continue
+        try:
+            with open(file_url_to_path(wheel.url), "rb") as file:
+                have = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InstallError(f"{wheel.filename} cannot be read: {error}") from None
+        if have != wheel.sha256:
+            locked = f"the lock says sha256 {wheel.sha256}, the file has {have}"
+            raise InstallError(f"hash mismatch of {wheel.filename}: {locked}")
 
 
 def _subdir(lock: Lock) -> str:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..compat.conda_records import Carriers
 from ..errors import HostMismatchError, InputError, Reason
-from ..model import EnvironmentChanges, Lock, PackageChange, Wheel
+from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Requirement, Wheel
 from ..requirements import conda_versions
-from ..requirements.versions import normalize_name
+from ..requirements.versions import contains, normalize_name
 from .conda_history import requested_specs
+from .conda_pins import read_pins
 from .conda_prefix import (
     distributions_of_conda,
     read_packages,
+    requirements_of,
     some,
     wheels_in,
 )
 
-_PINNED = os.path.join("conda-meta", "pinned")
 # A prefix with one of these runs the user's conda: without it no environment can be repaired.
 _MANAGERS = ("conda", "mamba", "micromamba")
 _PYTHON = {"python", "python_abi"}
@@ -59,7 +60,8 @@ def plan_changes(
     reasons = [
         *_pin_reasons(target, changed),
         *_dependency_reasons(changed),
-        *_overwritten_wheels(lock, target, changed, carriers, leaving),
+        *_overwritten_wheels(target, changed, carriers, leaving),
+        *_wheel_reasons(target, changed, carriers, {*leaving, *beside}),
     ]
     if not exact:
         reasons += _request_reasons(target, changed, requested)
@@ -156,7 +158,7 @@ class _Changed:
 
     def met_before(self, spec: str) -> bool:
         """Return whether the prefix has the package that a spec asks for."""
-        name = conda_versions.split(spec)[0]
+        name = conda_versions.name_of(spec)
         record = self.before.get(name)
         if record is None:
             return False
@@ -165,7 +167,7 @@ class _Changed:
 
     def violated_by(self, spec: str) -> Wheel | None:
         """Return the new build of the package of a spec if it is not what the spec asks for."""
-        wheel = self.after.get(conda_versions.split(spec)[0])
+        wheel = self.after.get(conda_versions.name_of(spec))
         if wheel is None:
             return None
         build = str(wheel.metadata["build"])
@@ -179,32 +181,18 @@ def _have(wheel: Wheel) -> str:
 
 
 def _pin_reasons(target: str, changed: _Changed) -> Iterator[Reason]:
-    """Yield the lines of conda-meta/pinned that the lock violates. Code: pinned."""
-    for number, spec in read_pins(target):
+    """Yield the pins of the prefix and of conda's settings that the lock violates. Code: pinned."""
+    for subject, spec in read_pins(target, os.environ):
         wheel = changed.violated_by(spec)
         if wheel is not None:
-            subject = f"{_PINNED}, line {number}"
             yield Reason(code="pinned", subject=subject, need=spec, have=_have(wheel))
-
-
-def read_pins(target: str) -> list[tuple[int, str]]:
-    """Return (line number, spec) of conda-meta/pinned. InputError if it cannot be read."""
-    path = os.path.join(target, _PINNED)
-    if not os.path.exists(path):
-        return []
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = list(enumerate(map(str.strip, file), 1))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    return [(number, line) for number, line in lines if line and not line.startswith("#")]
 
 
 def _request_reasons(
     target: str, changed: _Changed, requested: Sequence[str]
 ) -> Iterator[Reason]:
     """Yield the earlier requests that the lock violates and does not replace. Code: requested."""
-    replaced = {conda_versions.split(spec)[0] for spec in requested}
+    replaced = {conda_versions.name_of(spec) for spec in requested}
     for name, spec in requested_specs(target, changed.before).items():
         wheel = changed.violated_by(spec)
         if name not in replaced and wheel is not None:
@@ -226,7 +214,7 @@ def _dependency_reasons(changed: _Changed) -> Iterator[Reason]:
 def _met_constraints(record: _Record, changed: _Changed) -> Iterator[str]:
     """Yield the constraints of a package that hold now."""
     for spec in record.get("constrains") or ():
-        if conda_versions.split(spec)[0] not in changed.before or changed.met_before(spec):
+        if conda_versions.name_of(spec) not in changed.before or changed.met_before(spec):
             yield spec
 
 
@@ -246,25 +234,58 @@ def _python_reasons(
         yield Reason(code="wheel-python", subject=subject, need=need, have=_have(python))
 
 
+def _wheel_reasons(
+    target: str, changed: _Changed, carriers: Carriers, leaving: Collection[str]
+) -> Iterator[Reason]:
+    """Yield what wheels that stay need and have now, and would lose. Code: conflict."""
+    before = {
+        carriers.distributions.get(name) or normalize_name(name): str(record.get("version"))
+        for name, record in changed.before.items()
+    }
+    after = _providers(changed.after.values(), carriers)
+    for distribution in wheels_in(target, leaving):
+        subject = f"{distribution.name} {distribution.version} (wheel)"
+        for requirement in requirements_of(distribution):
+            wheel = after.get(requirement.name)
+            if wheel is None or not _admits(requirement, before.get(requirement.name)):
+                continue
+            if not _admits(requirement, wheel.version):
+                need = f"{requirement.name}{requirement.specifier}"
+                yield Reason(code="conflict", subject=subject, need=need, have=_have(wheel))
+
+
+def _admits(requirement: Requirement, version: str | None) -> bool:
+    try:
+        return version is not None and contains(requirement.specifier, version, pre=True)
+    except InputError:
+        return False  # a version that is not of PEP 440
+
+
 def _overwritten_wheels(
-    lock: Lock,
-    target: str,
-    changed: _Changed,
-    carriers: Carriers,
-    leaving: Collection[str],
+    target: str, changed: _Changed, carriers: Carriers, leaving: Collection[str]
 ) -> Iterator[Reason]:
     """Yield the wheels whose files conda packages would overwrite. Code: two-distributions."""
-    packages = {}
-    for pin in lock.pins:
-        if pin.wheel.name in changed.after and _may_be_distribution(pin.wheel):
-            name = carriers.distributions.get(pin.wheel.name) or normalize_name(pin.wheel.name)
-            packages[name] = pin.wheel
+    packages = _providers(changed.after.values(), carriers)
     for wheel in wheels_in(target, leaving):
         package = packages.get(wheel.name)
         if package is not None:
             subject = f"{wheel.name} {wheel.version} (wheel)"
             need = f"to be uninstalled first (pip uninstall {wheel.name})"
             yield Reason(code="two-distributions", subject=subject, need=need, have=_have(package))
+
+
+def distributions_of(pins: Sequence[Pin], carriers: Carriers) -> Collection[str]:
+    """Return the Python distributions that conda packages may provide."""
+    return _providers((pin.wheel for pin in pins), carriers).keys()
+
+
+def _providers(packages: Iterable[Wheel], carriers: Carriers) -> dict[str, Wheel]:
+    """Return {Python distribution: the conda package that may provide it}."""
+    return {
+        carriers.distributions.get(package.name) or normalize_name(package.name): package
+        for package in packages
+        if _may_be_distribution(package)
+    }
 
 
 def _overwritten_packages(target: str, beside: Mapping[str, Wheel]) -> Iterator[Reason]:
@@ -285,4 +306,4 @@ def _may_be_distribution(package: Wheel) -> bool:
     """Return whether a package depends on Python; an @EXPLICIT file does not say it."""
     if "depends" not in package.metadata:
         return True
-    return any(conda_versions.split(spec)[0] in _PYTHON for spec in package.metadata["depends"])
+    return any(conda_versions.name_of(spec) in _PYTHON for spec in package.metadata["depends"])

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..index.urls import without_credentials
 from ..requirements import conda_versions
 from .conda_prefix import read_packages
 
@@ -46,7 +47,7 @@ def requested_specs(target: str, installed: Mapping[str, Mapping[str, Any]]) -> 
     for name, record in installed.items():
         requested = [record.get("requested_spec"), *(record.get("requested_specs") or ())]
         for spec in map(str, requested):
-            if conda_versions.split(spec)[0] == name:
+            if conda_versions.name_of(spec) == name:
                 specs[name] = spec
     for line in _read_lines(target):
         _apply_specs(line, specs)
@@ -63,7 +64,7 @@ def _apply_specs(line: str, specs: dict[str, str]) -> None:
     except (ValueError, SyntaxError):
         return
     for spec in map(str, listed):
-        name = conda_versions.split(spec)[0]
+        name = conda_versions.name_of(spec)
         specs.pop(name, None)
         if not _ACTIONS[match.group(1)]:
             specs[name] = spec
@@ -89,7 +90,7 @@ def record(target: str, specs: Sequence[str]) -> None:
     known: dict[str, str] = {}
     for line in lines:
         _apply_specs(line, known)
-    new = [spec for spec in specs if known.get(conda_versions.split(spec)[0]) != spec]
+    new = [spec for spec in specs if known.get(conda_versions.name_of(spec)) != spec]
     gone = [name for name in known if name not in installed]
     if before == after and not new and not gone:
         return
@@ -147,7 +148,8 @@ def _distribution(record: Mapping[str, Any]) -> str:
     conda names the channels of its default host without their URL.
     """
     subdir = record.get("subdir", "")
-    channel = str(record.get("channel") or "").rstrip("/").removesuffix(f"/{subdir}")
+    channel = without_credentials(str(record.get("channel") or ""))
+    channel = channel.rstrip("/").removesuffix(f"/{subdir}")
     _, host, name = channel.partition(_CHANNEL_HOST)
     package = f"{record['name']}-{record.get('version')}-{record.get('build')}"
     return f"{name if host else channel}/{subdir}::{package}"

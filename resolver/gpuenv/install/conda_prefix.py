@@ -13,8 +13,8 @@ from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import OWNER_SOURCE
 from ..errors import InputError, Reason
-from ..model import Check, Lock, Pin, Wheel, show_pair
-from ..requirements.target import version_key
+from ..model import Check, Lock, Pin, Requirement, Wheel, show_pair
+from ..requirements.target import parse_requirement, version_key
 from ..requirements.versions import normalize_name
 from ..resolve.conda import wheels_beside
 from .environment_files import SITES
@@ -72,6 +72,21 @@ def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
     ]
 
 
+def requirements_of(distribution: Distribution) -> list[Requirement]:
+    """Return the requirements of an installed distribution that have no marker."""
+    from importlib.metadata import Distribution as Metadata
+
+    requirements = []
+    for text in Metadata.at(distribution.folder).requires or ():
+        try:
+            requirement = parse_requirement(text)
+        except InputError:
+            continue
+        if not requirement.marker:
+            requirements.append(requirement)
+    return requirements
+
+
 def distributions_of_conda(target: str) -> list[Distribution]:
     """Return the distributions in a prefix that conda packages hold."""
     return [distribution for distribution in _distributions(target) if _is_of_conda(distribution)]
@@ -89,28 +104,53 @@ def _is_of_conda(distribution: Distribution) -> bool:
 # ---- the wheels that gpuenv installed -----------------------------------------------------------
 
 
-def left_over(target: str, wheel_lock: Lock | None) -> tuple[str, ...]:
-    """Return the wheels that gpuenv installed into a prefix and that `wheel_lock` does not name.
+def left_over(
+    target: str,
+    wheel_lock: Lock | None,
+    packages: Collection[str] = (),
+    *,
+    exact: bool = False,
+) -> tuple[str, ...]:
+    """Return the wheels of earlier locks of gpuenv that an installation removes.
 
-    They are all of its wheels if the lock is for another Python.
+    Args:
+        target: The prefix.
+        wheel_lock: The lock of the new wheels.
+        packages: The distributions that the conda packages of the new lock provide.
+        exact: Whether wheels that the lock does not name are removed. The others stay unless
+            conda packages replace them, or the same wheels are installed for another Python.
     """
+    python, names = _remembered(target)
+    locked = set() if wheel_lock is None else {pin.wheel.name for pin in wheel_lock.pins}
+    moves = wheel_lock is not None and python != show_pair(wheel_lock.needs.python)
+    removed = set(names) & set(packages)
+    if moves:
+        removed |= set(names) & locked
+    if exact:
+        removed |= set(names) - locked
+    return tuple(sorted(removed))
+
+
+def _remembered(target: str) -> tuple[str, list[str]]:
+    """Return the Python and the names of the wheels that gpuenv installed: ("", []) without any."""
     try:
         with open(os.path.join(target, _MARK), encoding="utf-8") as file:
             python, *names = file.read().split()
     except (OSError, ValueError):
-        return ()
-    if wheel_lock is None or python != show_pair(wheel_lock.needs.python):
-        return tuple(names)
-    return tuple(sorted(set(names) - {pin.wheel.name for pin in wheel_lock.pins}))
+        return "", []
+    return python, names
 
 
-def remember(target: str, wheel_lock: Lock | None) -> None:
-    """Write down in the prefix which wheels gpuenv installed."""
+def remember(target: str, wheel_lock: Lock | None, removed: Collection[str] = ()) -> None:
+    """Write down in the prefix which wheels gpuenv installed, but for those that it removed."""
     path = os.path.join(target, _MARK)
+    python, names = _remembered(target)
+    kept = set(names) - set(removed)
     if wheel_lock is not None:
-        lines = [show_pair(wheel_lock.needs.python)]
-        lines += [pin.wheel.name for pin in wheel_lock.pins]
-        write_whole(path, "".join(f"{line}\n" for line in lines).encode())
+        python = show_pair(wheel_lock.needs.python)
+        kept |= {pin.wheel.name for pin in wheel_lock.pins}
+    if kept:
+        write_whole(path, "".join(f"{line}\n" for line in (python, *sorted(kept))).encode())
     elif os.path.exists(path):
         os.remove(path)
 

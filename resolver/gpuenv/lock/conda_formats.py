@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from ..errors import InputError, TamperedError
+from ..index.urls import without_credentials
 from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel
 from ..resolve.conda import virtual_packages
 from ..serialize import canonical_json
@@ -71,10 +72,24 @@ def lock(plan: Plan, channels: tuple[str, ...]) -> Lock:
 
 
 def dumps(lock: Lock, form: str) -> str:
-    """Return the text of a lock in one of FORMATS."""
+    """Return the text of a lock in one of FORMATS, without passwords and tokens of channels."""
+    lock = _without_credentials(lock)
     if form == "conda-explicit":
         return _explicit_text(lock)
     return _conda_lock_text(lock)
+
+
+def _without_credentials(lock: Lock) -> Lock:
+    pins = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        wheel = wheel.replace(
+            url=without_credentials(wheel.url), index=without_credentials(wheel.index)
+        )
+        pins.append(pin.replace(wheel=wheel))
+    inputs = dict(lock.inputs)
+    inputs["channels"] = tuple(map(without_credentials, _channels(lock)))
+    return lock.replace(pins=tuple(pins), inputs=tuple(inputs.items()))
 
 
 def _channels(lock: Lock) -> tuple[str, ...]:

@@ -175,6 +175,11 @@ def split(dependency: str) -> tuple[str, str, str]:
     return name, version_range, build
 
 
+def name_of(dependency: str) -> str:
+    """Return the package that a dependency names."""
+    return split(dependency)[0]
+
+
 def _split_words(text: str) -> tuple[str, str, str]:
     match = _NAME.match(text)
     if match is None:

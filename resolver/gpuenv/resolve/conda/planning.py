@@ -258,7 +258,7 @@ class _Search:
         """Limit cuDNN and toolkits that the user names to the versions that the host can run."""
         limits = []
         for spec in self.parsed.specs:
-            name = conda_versions.split(spec)[0]
+            name = conda_versions.name_of(spec)
             if name not in _CUDA_PACKAGES:
                 continue
             try:
@@ -293,7 +293,7 @@ class _Search:
         specs = list(self.parsed.specs)
         for candidate in combination:
             specs += specs_of(candidate, self.carriers.packages)
-        named = {conda_versions.split(spec)[0] for spec in self.parsed.specs}
+        named = {conda_versions.name_of(spec) for spec in self.parsed.specs}
         constraints = list(limits)
         for _ in range(ROUNDS):
             try:
@@ -467,7 +467,7 @@ def _oldest_glibc(records: Sequence[Record]) -> tuple[int, int] | None:
 def _pin(record: Record) -> Pin:
     """Return a package's file. What a wheel has no field for is in `metadata`."""
     depends = tuple(record.get("depends") or ())
-    names = sorted({conda_versions.split(dependency)[0] for dependency in depends})
+    names = sorted({conda_versions.name_of(dependency) for dependency in depends})
     metadata = {
         "build": record["build"],
         "build_number": int(record.get("build_number", 0)),

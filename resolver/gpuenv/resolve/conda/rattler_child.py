@@ -15,22 +15,21 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
 first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
 "fn". The script imports py-rattler and nothing of gpuenv. It ends with its input, and when its
-parent ends.
+parent ends, whose process id is its argument.
 """
 
 from __future__ import annotations
 
 import asyncio
 import glob
-import hashlib
+import importlib.metadata
+import inspect
 import json
 import os
 import sys
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -41,6 +40,8 @@ CACHE_ACTIONS = {
     "offline": "force-cache-only",
     "refresh": "no-cache",
 }
+# py-rattler's interface changes between releases: the first that works, and the first that may not.
+FIRST_RELEASE, NEXT_RELEASE = (0, 22), (0, 29)
 PARENT_SECONDS = 1.0  # between two looks at the parent process
 
 
@@ -48,7 +49,8 @@ class Session:
     """The channels that were opened, and their repodata as far as it was read."""
 
     def __init__(self) -> None:
-        """Import py-rattler. ImportError without it."""
+        """Import py-rattler. ImportError without a release that works."""
+        check_release(importlib.metadata.version("py-rattler"))
         import rattler  # type: ignore[import-not-found,unused-ignore]
         import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
 
@@ -56,6 +58,13 @@ class Session:
         self.gateway: Any = None
         self.channels: list[str] = []
         self.subdirs: list[str] = []
+        # Releases before 0.28 and 0.27 have other names, and channels without relations.
+        self.build_string: Any = getattr(rattler, "BuildString", str)
+        self.platform: Any = getattr(rattler, "Subdir", None) or rattler.Platform
+        parameters = inspect.signature(rattler.Gateway.query).parameters
+        self.relations = {}
+        if "channel_relations" in parameters:
+            self.relations["channel_relations"] = "disabled"
         self.runner = asyncio.Runner()
         self.actions = {
             "open": self.open,
@@ -93,9 +102,9 @@ class Session:
             self.subdirs,
             request["names"],
             recursive=False,
-            channel_relations="disabled",
+            **self.relations,
         )
-        # Newer releases of py-rattler wrap the lists.
+        # Since py-rattler 0.26 the lists are wrapped.
         records = []
         for group in getattr(result, "records", result):
             records += [plain_record(record) for record in group]
@@ -106,7 +115,7 @@ class Session:
         rattler = self.rattler
         virtual = [
             rattler.GenericVirtualPackage(
-                rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build)
+                rattler.PackageName(name), rattler.Version(version), self.build_string(build)
             )
             for name, version, build in request["virtual"]
         ]
@@ -119,7 +128,7 @@ class Session:
                 gateway=self.gateway,
                 locked_packages=self.installed(request["installed"]) or None,
                 virtual_packages=virtual,
-                channel_relations="disabled",
+                **self.relations,
             )
         except rattler.exceptions.SolverError as error:
             return {"refused": str(error)}
@@ -131,10 +140,6 @@ class Session:
         """Link packages into a prefix, and remove those that the request names."""
         rattler, prefix, rows = self.rattler, request["prefix"], request["records"]
         installed = self.installed(prefix)
-        present = {(name_of(record), hash_of(record, "sha256")) for record in installed}
-        for row in rows:
-            if (row["name"], row["sha256"]) not in present:
-                check_local_file(row)
         changed = {*request["remove"], *(row["name"] for row in rows)}
         # rattler removes what is not among the records.
         kept = [record for record in installed if name_of(record) not in changed]
@@ -142,7 +147,7 @@ class Session:
             records=[*kept, *(self.repodata_record(row) for row in rows)],
             target_prefix=prefix,
             installed_packages=installed,
-            platform=rattler.Subdir(request["subdir"]),
+            platform=self.platform(request["subdir"]),
             show_progress=False,
             execute_link_scripts=False,
         )
@@ -163,7 +168,7 @@ class Session:
         package = rattler.PackageRecord(
             name=row["name"],
             version=row["version"],
-            build=rattler.BuildString(row["build"]),
+            build=self.build_string(row["build"]),
             build_number=int(row.get("build_number", 0)),
             subdir=row["subdir"],
             depends=list(row.get("depends", ())),
@@ -172,20 +177,13 @@ class Session:
         return rattler.RepoDataRecord(package, row["fn"], row["url"], row.get("channel") or "")
 
 
-def check_local_file(row: Record) -> None:
-    """Compare the hash of a file of a local channel. ValueError if it is another.
-
-    rattler compares the hashes of what it downloads only.
-    """
-    parts = urlsplit(row["url"])
-    if parts.scheme != "file":
-        return
-    with open(url2pathname(parts.path), "rb") as file:
-        have = hashlib.file_digest(file, "sha256").hexdigest()
-    locked = row["sha256"]
-    if have != locked:
-        raise ValueError(
-            f"hash mismatch of {row['fn']}: the lock says sha256 {locked}, the file has {have}"
+def check_release(version: str) -> None:
+    """Raise ImportError if this script does not work with a release of py-rattler."""
+    release = tuple(map(int, version.split(".")[:2]))
+    if not FIRST_RELEASE <= release < NEXT_RELEASE:
+        first, following = (".".join(map(str, pair)) for pair in (FIRST_RELEASE, NEXT_RELEASE))
+        raise ImportError(
+            f"py-rattler {version} is installed, and gpuenv works with >={first},<{following}"
         )
 
 
@@ -249,9 +247,8 @@ def hash_of(record: Any, name: str) -> str | None:
     return None if value is None else bytes(value).hex()
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """End this process when its parent has ended, even in the middle of a solve."""
-    parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
     os._exit(1)
@@ -265,7 +262,8 @@ def write(answer: Answer) -> None:
 
 def main() -> None:
     """Answer line by line until stdin ends."""
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    parent = int(sys.argv[1])
+    threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     try:
         session = Session()
     except ImportError as error:

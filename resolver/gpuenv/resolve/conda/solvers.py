@@ -35,13 +35,42 @@ class ExistingPrefix(Value):
     """An environment that a closure is added to.
 
     `packages` are (name, version, build). `specs` name every package, with what users asked for.
-    `pins` are the specs of its conda-meta/pinned.
+    `pins` are the specs of its pins.
     """
 
     path: str
     packages: frozenset[tuple[str, str, str]]
     specs: tuple[str, ...]
     pins: tuple[str, ...]
+
+    def staying(self, specs: Sequence[str]) -> list[str]:
+        """Return the exact specs of the packages that the specs permit to stay."""
+        wanted: dict[str, list[str]] = {}
+        for spec in specs:
+            wanted.setdefault(conda_versions.name_of(spec), []).append(spec)
+        return [
+            f"{name} =={version} {build}"
+            for name, version, build in sorted(self.packages)
+            if all(
+                conda_versions.matches(spec, name, version, build) for spec in wanted.get(name, ())
+            )
+        ]
+
+    def installed_pins(self) -> list[str]:
+        """Return the pins of packages that are there."""
+        names = {name for name, _, _ in self.packages}
+        return [pin for pin in self.pins if conda_versions.name_of(pin) in names]
+
+    def require_pins(self, records: Sequence[Any]) -> None:
+        """Raise RefusedError if a record of conda is not what a pin permits."""
+        by_name = {record.name: record for record in records}
+        for pin in self.pins:
+            record = by_name.get(conda_versions.name_of(pin))
+            if record is None:
+                continue
+            if not conda_versions.matches(pin, record.name, record.version, record.build):
+                have = f"{record.name} {record.version}"
+                raise RefusedError(f"the constraint {pin} is not met by {have}")
 
     def added(self, records: Sequence[Record], specs: Sequence[str]) -> list[Record]:
         """Return the records that the specs need, and those that change the environment.
@@ -55,7 +84,7 @@ class ExistingPrefix(Value):
                 pending.append(name)
         reached: set[str] = set()
         while pending:
-            name = conda_versions.split(pending.pop())[0]
+            name = conda_versions.name_of(pending.pop())
             if name in by_name and name not in reached:
                 reached.add(name)
                 pending += by_name[name].get("depends") or ()
@@ -105,41 +134,26 @@ def open_solver(
     channels: Sequence[str],
     subdirs: Sequence[str],
     *,
-    name: str = "auto",
     cache: str = "fetch",
     into: ExistingPrefix | None = None,
 ) -> Solver:
-    """Start a solver.
+    """Start a solver: that of the conda that runs gpuenv, otherwise py-rattler.
 
     Args:
         channels: Names or URLs.
         subdirs: linux-64 and the like, and noarch.
-        name: libmamba, classic or rattler; auto is that of the conda around gpuenv, else rattler.
         cache: fetch, offline or refresh.
         into: the environment that closures are added to; its packages are kept, and changed only
             if a closure needs it.
     """
-    backend = conda_backend() if name == "auto" else name
-    if backend is None or backend == "rattler":
-        return RattlerSolver(channels, subdirs, cache=cache, into=into)
-    return CondaSolver(channels, subdirs, cache=cache, backend=backend, into=into)
+    if inside_conda():
+        return CondaSolver(channels, subdirs, cache=cache, into=into)
+    return RattlerSolver(channels, subdirs, cache=cache, into=into)
 
 
-def conda_backend() -> str | None:
-    """Return the solver of the conda in this interpreter, as a base environment has it.
-
-    It is libmamba, or classic where libmamba's library or conda's plugin for it is missing; None
-    without conda.
-    """
-    if not _is_installed("conda/plugins"):
-        return None
-    if _is_installed("libmambapy") and _is_installed("conda_libmamba_solver"):
-        return "libmamba"
-    return "classic"
-
-
-def _is_installed(package: str) -> bool:
-    return any(os.path.isdir(os.path.join(folder, package)) for folder in sys.path)
+def inside_conda() -> bool:
+    """Return whether this interpreter has conda, as that of a base environment."""
+    return any(os.path.isdir(os.path.join(folder, "conda", "plugins")) for folder in sys.path)
 
 
 # ---- rattler ------------------------------------------------------------------------------------
@@ -215,7 +229,8 @@ class RattlerSolver:
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
         }  # fmt: skip
-        command = [python or sys.executable, "-I", "-X", "utf8", script]
+        parent = str(os.getpid())
+        command = [python or sys.executable, "-I", "-X", "utf8", script, parent]
         self._child: _Child | None = _Child(command)
 
     def __enter__(self) -> Self:
@@ -332,11 +347,12 @@ class CondaSolver:
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
-        backend: str = "libmamba",
+        backend: str | None = None,
         into: ExistingPrefix | None = None,
     ) -> None:
-        """`backend` names a solver plugin of conda: libmamba, classic or rattler."""
-        self._channels, self._subdirs, self.name = [*channels], [*subdirs], backend
+        """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
+        self._channels, self._subdirs = [*channels], [*subdirs]
+        self.name = backend or _configured_backend()
         self._into = into
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
@@ -353,7 +369,7 @@ class CondaSolver:
         )
 
         records = []
-        with _CondaVariables(self._variables):
+        with CondaVariables(self._variables):
             try:
                 for name in names:
                     records += SubdirData.query_all(
@@ -369,37 +385,70 @@ class CondaSolver:
         """As Solver.solve.
 
         conda has no constraints on packages that nothing requires, so they become specs. Planning
-        constrains only packages that the closure has anyway. conda reads the packages, the history
-        and the pins of an existing environment itself.
+        constrains only packages that the closure has anyway. conda reads the packages and the
+        history of an existing environment itself.
         """
+        variables = {**self._variables, **override_variables(virtual)}
+        with CondaVariables(variables):
+            try:
+                records = self._final_state([*specs, *constraints])
+            except Exception as error:
+                raise translated(error, self.name) from None
+        real = [record for record in records if not record.name.startswith("__")]
+        plain = [_plain_record(record) for record in real]
+        return plain if self._into is None else self._into.added(plain, specs)
+
+    def _final_state(self, specs: Sequence[str]) -> Sequence[Any]:
+        """Return conda's records of the environment, those of virtual packages among them."""
+        into = self._into
+        if into is None:
+            with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+                return self._solved(os.path.join(folder, "prefix"), specs, "create")
+        specs = [*specs, *into.installed_pins()]
+        try:
+            # conda may also change packages that could stay.
+            records = self._solved(into.path, [*specs, *into.staying(specs)], "install")
+        except Exception as error:
+            if not isinstance(translated(error, self.name), RefusedError):
+                raise
+            records = self._solved(into.path, specs, "install")
+        into.require_pins(records)
+        return records
+
+    def _solved(self, prefix: str, specs: Sequence[str], command: str) -> Sequence[Any]:
         from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
         from conda.models.match_spec import (  # type: ignore[import-not-found,unused-ignore]
             MatchSpec,
         )
 
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
-        variables, into = {**self._variables, **override_variables(virtual)}, self._into
-        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder, _CondaVariables(variables):
-            try:
-                solver = backend(
-                    prefix=os.path.join(folder, "prefix") if into is None else into.path,
-                    channels=self._channels,
-                    subdirs=self._subdirs,
-                    specs_to_add=[MatchSpec(spec) for spec in (*specs, *constraints)],
-                    command="create" if into is None else "install",
-                )
-                records = solver.solve_final_state()
-            except Exception as error:
-                raise translated(error, self.name) from None
-        real = [record for record in records if not record.name.startswith("__")]
-        plain = [_plain_record(record) for record in real]
-        return plain if into is None else into.added(plain, specs)
+        solver = backend(
+            prefix=prefix,
+            channels=self._channels,
+            subdirs=self._subdirs,
+            specs_to_add=[MatchSpec(spec) for spec in specs],
+            command=command,
+        )
+        records: Sequence[Any] = solver.solve_final_state()
+        return records
 
     def leave(self) -> None:
         """Nothing was started."""
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def _configured_backend() -> str:
+    """Return conda's setting `solver`; classic where that solver is not installed."""
+    from conda.base.context import context  # type: ignore[import-not-found,unused-ignore]
+    from conda.exceptions import CondaError  # type: ignore[import-not-found,unused-ignore]
+
+    try:
+        context.plugin_manager.get_cached_solver_backend(context.solver)
+    except CondaError:
+        return "classic"
+    return str(context.solver)
 
 
 _REFUSALS = {
@@ -442,7 +491,7 @@ def override_variables(virtual: Sequence[Virtual]) -> dict[str, str]:
     return variables
 
 
-class _CondaVariables:
+class CondaVariables:
     """Sets conda's variables while it works, and drops the steps that it writes to stdout."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:

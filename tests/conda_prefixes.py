@@ -1,0 +1,95 @@
+"""Prefixes of the cases of data/conda_environments.toml; used in the interpreter of a conda, too."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from gpuenv.install import conda_history, conda_prefix
+
+DATA: dict[str, Any] = tomllib.loads(
+    (Path(__file__).parent / "data" / "conda_environments.toml").read_text()
+)
+CASES: list[dict[str, Any]] = DATA["case"]
+SOLVES: list[dict[str, Any]] = DATA["solve"]
+HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
+Rows = dict[str, dict[str, Any]]
+
+
+def row_of(package: str) -> dict[str, Any]:
+    name, version = package.split()
+    row = {"name": name, "version": version, "build": "h0_0", "build_number": 0}
+    depends = {**DATA["packages"], **DATA["elsewhere"]}[package]
+    row |= {"depends": depends, "subdir": "linux-64"}
+    row["constrains"] = DATA["constrains"].get(package, [])
+    if name in DATA["noarch-python"]["names"]:
+        row |= {"subdir": "noarch", "noarch": "python"}
+    return row
+
+
+def rows_of(channels: list[Path]) -> Rows:
+    """Return {"NAME VERSION": the record of repodata, with its URL} of channels."""
+    found = {}
+    for folder in channels:
+        for subdir in ("linux-64", "noarch"):
+            document = json.loads((folder / subdir / "repodata.json").read_text())
+            for file, record in document["packages.conda"].items():
+                where = {"fn": file, "url": f"{folder.as_uri()}/{subdir}/{file}"}
+                record |= {**where, "channel": folder.as_uri(), "subdir": subdir}
+                found[f"{record['name']} {record['version']}"] = record
+    return found
+
+
+def describe(target: Path, case: dict[str, Any], rows: Rows) -> None:
+    """Write what another tool leaves beside the packages of a case."""
+    meta = target / "conda-meta"
+    lines = ["==> 2026-01-01 00:00:00 <==", "# cmd: conda create"]
+    lines += [f"+{conda_history._distribution(rows[name])}" for name in case["installed"]]
+    lines.append(f"# update specs: {case.get('history', [])}")
+    (meta / "history").write_text("\n".join(lines) + "\n")
+    if "pinned" in case:
+        (meta / "pinned").write_text("\n".join(case["pinned"]) + "\n")
+    if "frozen" in case:
+        (meta / "frozen").write_text(case["frozen"])
+    if "gpuenv-wheels" in case:
+        (meta / "gpuenv-wheels").write_text("\n".join(["3.12", *case["gpuenv-wheels"], ""]))
+    for wheel, requirements in case.get("wheels", {}).items():
+        name, version = wheel.split()
+        info = f"{name.replace('-', '_')}-{version}.dist-info"
+        folder = target / "lib" / "python3.12" / "site-packages" / info
+        folder.mkdir(parents=True)
+        (folder / "INSTALLER").write_text("pip\n")
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requirements]
+        (folder / "METADATA").write_text("\n".join([*lines, ""]))
+        (folder / "RECORD").write_text(f"{info}/METADATA,,\n{info}/INSTALLER,,\n{info}/RECORD,,\n")
+    for name in case.get("gone", ()):
+        change_record(meta, name, url=f"file:///gone/{name}-0.1-h0_0.conda")
+    for name in case.get("unhashed", ()):
+        change_record(meta, name, sha256=None, md5=None, size=None)
+    if case.get("damaged"):
+        (meta / "broken-1.0-0.json").write_text("{")
+
+
+def change_record(meta: Path, name: str, **changes: Any) -> None:
+    (path,) = meta.glob(f"{name}-*.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
+    lines = [f"{rows[name]['url']}#sha256:{rows[name]['sha256']}" for name in packages]
+    path.write_text("\n".join(["@EXPLICIT", *lines]) + "\n")
+
+
+def packages_in(target: Path) -> set[str]:
+    records = conda_prefix.read_packages(str(target)).values()
+    return {f"{record['name']} {record['version']}" for record in records}
+
+
+def contents(target: Path) -> dict[str, tuple[int, int]]:
+    """Return {file: (inode, time of change)} of a prefix."""
+    found = {}
+    for path in target.rglob("*"):
+        status = path.lstat()
+        found[str(path.relative_to(target))] = (status.st_ino, status.st_mtime_ns)
+    return found

@@ -1,0 +1,113 @@
+"""Existing environments and a real conda: its solver and its transaction, without py-rattler."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+import conda_prefixes
+from conda_prefixes import CASES, DATA, SOLVES
+from conda_stand_in import Conda, real_conda
+
+# Runs cases in conda's own interpreter: makes the prefix, installs, and writes what came of it.
+RUN = """
+import contextlib, io, json, os, sys
+from pathlib import Path
+sys.path.append(sys.argv[2])
+import conda_prefixes
+from gpuenv.cli import main
+from gpuenv.install import conda_transaction
+from gpuenv.resolve.conda import solvers
+
+job = json.load(open(sys.argv[1]))
+rows, answers = job["rows"], {}
+for number, case in enumerate(job["cases"]):
+    folder = Path(job["folder"], str(number))
+    folder.mkdir(parents=True)
+    target, lock = folder / "prefix", folder / "explicit.txt"
+    conda_transaction.install(str(target), [rows[name] for name in case["installed"]])
+    conda_prefixes.describe(target, case, rows)
+    os.environ.update(case.get("environment", {}))
+    if "condarc" in case:
+        (folder / "my.condarc").write_text(job["condarc"] + case["condarc"])
+        os.environ["CONDARC"] = str(folder / "my.condarc")
+    if "lock" in case:
+        conda_prefixes.make_lock(lock, case["lock"], rows)
+        command = ["sync", str(lock)]
+    else:
+        command = ["install", "--backend", "conda", "--channel", job["channel"], *case["install"]]
+        command += ["-o", str(folder / "lock.txt")]
+    command += ["--target", str(target), *conda_prefixes.HOST, "--no-verify"]
+    files, output = conda_prefixes.contents(target), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        status = main([*command, *(["--exact"] if case.get("exact") else [])])
+    after = conda_prefixes.contents(target)
+    answers[case["name"]] = {
+        "status": status,
+        "output": output.getvalue(),
+        "packages": sorted(conda_prefixes.packages_in(target)),
+        "files": sorted(after),
+        "unchanged": after == files,
+        "history": (target / "conda-meta" / "history").read_text(),
+    }
+    for name in case.get("environment", {}):
+        del os.environ[name]
+    os.environ["CONDARC"] = job["CONDARC"]
+print(json.dumps(answers))
+"""
+ALL = [*CASES, *SOLVES]
+
+
+@pytest.fixture(scope="module")
+def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
+    return real_conda(tmp_path_factory.mktemp("conda"))
+
+
+@pytest.fixture(scope="module")
+def answers(
+    conda: Conda, made_once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    assert conda.lacks("rattler") == ["rattler"] or conda.solver == "rattler"
+    channels = []
+    for table in ("packages", "elsewhere"):
+        packages = [conda_prefixes.row_of(package) for package in DATA[table]]
+        make = partial(conda_channel.make, rows=packages)
+        channels.append(made_once(f"environments-{table}", make))
+    folder = tmp_path_factory.mktemp("cases")
+    job = {
+        "rows": conda_prefixes.rows_of(channels),
+        "cases": ALL,
+        "channel": channels[0].as_uri(),
+        "folder": str(folder),
+        "CONDARC": conda.env["CONDARC"],
+        "condarc": Path(conda.env["CONDARC"]).read_text(),
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    tests = str(Path(__file__).parent)
+    done = conda.python_runs(RUN, str(folder / "job.json"), tests)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("case", ALL, ids=[case["name"] for case in ALL])
+def test_conda_itself_installs_into_an_environment(
+    case: dict[str, Any], answers: dict[str, Any]
+) -> None:
+    answer, status = answers[case["name"]], case.get("status", 0)
+    assert answer["status"] == status, answer["output"]
+    if "lock" in case:  # each solver has its own words for a refusal
+        assert not [text for text in case.get("says", ()) if text not in answer["output"]]
+    before = set(case["installed"])
+    came = {text[1:] for text in case.get("after", ()) if text[0] == "+"}
+    gone = {text[1:] for text in case.get("after", ()) if text[0] == "-"}
+    assert set(answer["packages"]) == (before - gone) | came
+    assert set(case.get("files", ())) <= set(answer["files"])
+    if status:
+        assert answer["unchanged"]
+    for name, spec in case.get("specs", {}).items():
+        assert name in spec and repr(spec) in answer["history"]
