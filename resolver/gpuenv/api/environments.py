@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .. import activity
 from ..errors import InputError
 from ..model import Check, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_venv
@@ -55,9 +56,11 @@ def solve(
         PackageIndexError: an index did not answer.
     """
     backend = _backend(conda=request.conda is not None)
-    return backend.solve(
-        request, host, options or IndexOptions(), prefix=prefix, keep=keep, changes=changes
-    )
+    options = options or IndexOptions()
+    with activity.current.during("solving"):
+        return backend.solve(
+            request, host, options, prefix=prefix, keep=keep, changes=changes
+        )
 
 
 def lock(plan: Plan) -> Lock:
@@ -281,16 +284,17 @@ def verify(
     Raises:
         InputError: there is no environment at the target, or no framework has the name.
     """
-    if lock is None:
-        from . import wheels
+    with activity.current.during("verifying"):
+        if lock is None:
+            from . import wheels
 
-        return wheels.verify_installed(
-            target, host, device=device, timeout=timeout, only=only, verbose=verbose
+            return wheels.verify_installed(
+                target, host, device=device, timeout=timeout, only=only, verbose=verbose
+            )
+        backend = _backend(conda=lock.conda)
+        return backend.verify(
+            lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
         )
-    backend = _backend(conda=lock.conda)
-    return backend.verify(
-        lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
-    )
 
 
 # ---- environments that exist ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Protocol, cast
 
 from ..errors import GpuEnvError
 from ..version import __version__
-from .output import print_json
+from .output import clear_progress, configure, print_errors, print_json
 from .parser import Parser
 
 COMMANDS = (
@@ -58,6 +58,7 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    configure(arguments)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _report(error, json=arguments.json)
     except KeyboardInterrupt:
+        clear_progress()
         print("gpuenv: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
@@ -76,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug:
             raise
         message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        clear_progress()
         print(f"gpuenv: {message}", file=sys.stderr)
         return INTERNAL_ERROR
     return status
@@ -121,5 +124,5 @@ def _report(error: GpuEnvError, *, json: bool) -> int:
 
     if json:
         print_json(plans.error_json(error))
-    print("\n".join(plans.error_lines(error)), file=sys.stderr)
+    print_errors(plans.error_lines(error))
     return error.exit_status

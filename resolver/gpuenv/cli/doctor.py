@@ -109,7 +109,11 @@ def run(arguments: Namespace) -> int:
         print_json(render.doctor_json(examination, causes))
     else:
         name = "" if log is None else _log_name(arguments.log)
-        print_lines(render.doctor_lines(examination, causes, doctor_values.TESTS, name))
+        print_lines(
+            render.doctor_lines(
+                examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
+            )
+        )
     return 0 if render.well(examination) else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from .. import api
 from ..errors import DeclinedError, InputError
 from ..model import Check, EnvironmentChanges, Host, Lock
+from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
 from .output import print_json, print_lines, progress_printer
@@ -120,16 +122,32 @@ def verify_installation(arguments: Namespace, lock: Lock, host: Host, python: st
         device=not is_described(arguments),
         timeout=arguments.timeout,
     )
-    return print_checks(arguments, checks)
+    return print_checks(arguments, checks, doctor_step(arguments.target))
 
 
-def print_checks(arguments: Namespace, checks: Sequence[Check]) -> int:
-    """Print checks and return the exit status."""
+def doctor_step(target: str) -> str:
+    """Return what to type if the environment at the target is not verified."""
+    return f"gpuenv doctor --target {shlex.quote(target)}"
+
+
+def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str = "") -> int:
+    """Print checks and return the exit status.
+
+    One line for each part of the environment; -v prints every check, -q those that did not pass.
+
+    Args:
+        arguments: the parsed flags.
+        checks: the checks.
+        next_step: what to type next if something is not verified.
+    """
+    is_ok = render_checks.ok(checks)
     if arguments.json:
-        print_json(plans.checks_json(checks))
-    else:
-        print_lines(plans.check_lines(checks))
-    return 0 if plans.ok(checks) else 1
+        print_json(render_checks.checks_json(checks))
+    elif arguments.verbose:
+        print_lines(render_checks.check_lines(checks, next_step=next_step))
+    elif not (arguments.quiet and is_ok):
+        print_lines(render_checks.summary_lines(checks, next_step=next_step))
+    return 0 if is_ok else 1
 
 
 def exit_on_signals() -> None:

@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..model import Host
 from ..render import locks as render
 from .host_args import add_host_flags, read_host_flags, used_flags
-from .output import print_json, print_lines
+from .output import print_json, print_report
 from .parser import Parser, add_common_flags
 
 HELP = "write a first [tool.gpuenv] into pyproject.toml, or add profiles to it"
@@ -66,7 +66,7 @@ def run(arguments: Namespace) -> int:
             }
         )
     else:
-        print_lines(render.beginning_lines(begun, hosts))
+        print_report(render.beginning_lines(begun, hosts))
     return 0
 
 

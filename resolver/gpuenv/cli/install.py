@@ -10,7 +10,7 @@ from .. import api
 from ..errors import InputError
 from ..render import plans
 from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
-from .output import print_lines, progress_printer
+from .output import print_report, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
 
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
 
     def print_plan(paths: Sequence[str]) -> None:
         if not arguments.json:
-            print_lines(plans.solution_lines(plan, paths))
+            print_report(plans.solution_lines(plan, paths, verbose=arguments.verbose > 0))
 
     python = api.install(
         lock,

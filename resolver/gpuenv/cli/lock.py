@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from ..render import locks as render
 from ..render import plans
 from .host_args import add_host_flags, read_host_flags, used_flags
 from .init import add_project_flag
-from .output import print_json, print_lines
+from .output import print_errors, print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
 
 HELP = "lock the profiles of pyproject.toml, or check that their locks are up to date"
@@ -78,7 +77,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         upgrade=arguments.upgrade,
         offline=arguments.offline,
         refresh=arguments.refresh,
-        warn=lambda line: print(f"gpuenv: {line}", file=sys.stderr),
+        warn=lambda line: print_errors([f"gpuenv: {line}"]),
     )
     documents, changed = [], False
     for locked in project.profiles:
@@ -90,14 +89,14 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
             document = render.lock_json(path, locked.profile.name, status, new, changes)
             documents.append(document)
         elif status == "unchanged":
-            print_lines([f"{path}: unchanged, {len(new.pins)} packages"])
+            print_report([f"{path}: unchanged, {len(new.pins)} packages"])
         else:
-            print_lines(render.lock_lines(path, locked.old, new, changes, locked.warnings))
+            print_report(render.lock_lines(path, locked.old, new, changes, locked.warnings))
     if arguments.json:
         shared = render.shared_versions_json(project.shared)
         print_json({"profiles": documents, "frameworks": shared})
     elif changed and project.shared:
-        print_lines(render.shared_versions_lines(project.shared, some=bool(names)))
+        print_report(render.shared_versions_lines(project.shared, some=bool(names)))
     return 0
 
 

@@ -29,10 +29,23 @@ class Parser(ArgumentParser):
 
 def add_common_flags(parser: ArgumentParser) -> None:
     """Add the flags that every command has."""
-    parser.add_argument(
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-v", "--verbose", action="count", default=0, help="print every detail"
+    )
+    group.add_argument(
+        "-q", "--quiet", action="count", default=0, help="print only failures and results"
+    )
+    group.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="use colors (default: auto, on a terminal)",
+    )
+    group.add_argument(
         "--json", action="store_true", help="print one JSON document on stdout and nothing else"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
 def seconds(text: str) -> float:

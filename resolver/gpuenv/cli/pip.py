@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Check
+from ..render import checks as render_checks
 from ..render import pip as render
-from ..render import plans
-from .environment_args import add_installer_flags, exit_on_signals
+from .environment_args import (
+    add_installer_flags,
+    doctor_step,
+    exit_on_signals,
+    print_checks,
+)
 from .host_args import add_host_flags, is_described, read_host_flags
-from .output import print_json, print_lines, progress_printer
+from .output import print_json, print_report, progress_printer
 from .parser import Parser, add_common_flags
 from .request_args import read_request
 
@@ -135,8 +140,6 @@ def _add_pip_flags(parser: Parser) -> None:
     )
     group.add_argument("--pre", action="store_true", help="allow pre-releases")
     group.add_argument("--dry-run", action="store_true", help="print the changes; make none")
-    group.add_argument("-q", "--quiet", action="count", default=0, help="print only failures")
-    group.add_argument("-v", "--verbose", action="count", default=0, help=SUPPRESS)
     group.add_argument(
         "-i", "--index-url", "--pypi-url", metavar="URL", help="use this index for every package"
     )
@@ -228,11 +231,11 @@ def run(arguments: Namespace) -> int:
         upgrade=arguments.upgrade,
         eager=arguments.upgrade_strategy == "eager",
     )
-    if not (arguments.json or arguments.quiet):
+    if not arguments.json:
         lines = render.step_lines(
             installation.plan, installation.steps, dry=arguments.dry_run
         )
-        print_lines(lines)
+        print_report(lines)
     if arguments.dry_run:
         if arguments.json:
             _print_document(installation, None, dry_run=True)
@@ -240,7 +243,7 @@ def run(arguments: Namespace) -> int:
     inplace.install_inplace(
         installation,
         installer=arguments.installer,
-        progress=None if arguments.quiet else progress_printer(arguments),
+        progress=progress_printer(arguments),
     )
     if arguments.no_verify:
         checks = None
@@ -255,12 +258,12 @@ def run(arguments: Namespace) -> int:
 def _print_result(
     arguments: Namespace, installation: InplaceInstallation, checks: Sequence[Check] | None
 ) -> int:
-    good = checks is None or plans.ok(checks)
     if arguments.json:
         _print_document(installation, checks, dry_run=False)
-    elif checks is not None and not (arguments.quiet and good):
-        print_lines(plans.check_lines(checks))
-    return 0 if good else 1
+        return 0 if checks is None or render_checks.ok(checks) else 1
+    if checks is None:
+        return 0
+    return print_checks(arguments, checks, doctor_step(installation.prefix))
 
 
 def _print_document(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from argparse import Namespace
 
 from .. import api
 from ..render import plans
-from .output import print_json, print_lines
+from .output import print_json, print_report
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
 
@@ -31,7 +32,10 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
     elif paths:
-        print_lines(plans.solution_lines(plan, paths))
+        next_step = f"gpuenv sync {shlex.quote(paths[0])} --target .venv"
+        print_report(
+            plans.solution_lines(plan, paths, verbose=arguments.verbose > 0, next_step=next_step)
+        )
     else:
         sys.stdout.write(api.lock_text(lock, form))
     return 0

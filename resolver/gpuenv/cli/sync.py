@@ -6,8 +6,8 @@ from argparse import Namespace
 from functools import partial
 
 from .. import api
-from ..errors import HostMismatchError, InputError
-from ..model import Host, Lock, show_pair
+from ..errors import HostMismatchError
+from ..model import Host, Lock
 from ..render import locks as render
 from .environment_args import add_install_flags, approve_changes, new_python, verify_installation
 from .host_args import add_host_flags, is_described, read_host_flags
@@ -46,7 +46,9 @@ def run(arguments: Namespace) -> int:
             progress=progress_printer(arguments),
         )
     except HostMismatchError as error:
-        if not (lock.conda or is_described(arguments) or host.gpus):
+        if arguments.python is not None and host.python.version != lock.needs.python:
+            error.hint = "leave --python out, or make another lock: gpuenv solve --python"
+        elif not (lock.conda or is_described(arguments) or host.gpus):
             error.hint = (
                 "to install for another host (an image, a login node) name it:"
                 " --gpu and --driver, or --host"
@@ -70,15 +72,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
 
 
 def _with_python(arguments: Namespace, host: Host, lock: Lock) -> Host:
-    """Return the host with the Python of the lock. InputError if --python names another one."""
+    """Return the host with the Python of --python, otherwise with that of the lock."""
     if arguments.python is not None and lock.needs.python is not None:
-        python, locked = api.describe(host, python=arguments.python).python, lock.host.python
-        wanted = (python.version, python.free_threaded)
-        if wanted != (locked.version, locked.free_threaded):
-            need = show_pair(locked.version)
-            if locked.free_threaded:
-                need += "t"
-            message = f"--python {arguments.python}: the lock is for Python {need}"
-            hint = "leave --python out, or make a lock with gpuenv solve --python"
-            raise InputError(message, hint=hint)
+        return api.describe(host, python=arguments.python)
     return api.with_python_of(host, lock)

@@ -10,7 +10,13 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..model import Check, Host
-from .environment_args import TIMEOUT, active_environment, exit_on_signals, print_checks
+from .environment_args import (
+    TIMEOUT,
+    active_environment,
+    doctor_step,
+    exit_on_signals,
+    print_checks,
+)
 from .parser import Parser, add_common_flags, seconds
 
 HELP = "prove that an environment works on this host"
@@ -41,9 +47,6 @@ def add_arguments(parser: Parser) -> None:
         help="check only this framework (repeat for several)",
     )
     parser.add_argument("--no-device", action="store_true", help="check only what needs no GPU")
-    parser.add_argument(
-        "--verbose", action="store_true", help="show every call in cuDNN's log of a failure"
-    )
     parser.add_argument(
         "--timeout",
         metavar="S",
@@ -81,7 +84,8 @@ def run(arguments: Namespace) -> int:
         return run_hook(arguments, timeout, verify_environment)
     exit_on_signals()
     checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
-    return print_checks(arguments, checks)
+    target = arguments.python or arguments.target or active_environment("")
+    return print_checks(arguments, checks, doctor_step(target))
 
 
 def verify_environment(
@@ -117,7 +121,7 @@ def verify_environment(
         device=not arguments.no_device,
         timeout=max(0.1, timeout - (time.monotonic() - begin)),
         only=tuple(arguments.framework),
-        verbose=arguments.verbose,
+        verbose=arguments.verbose > 0,
     )
     if arguments.bundle:
         _announce(step, "writing the report")

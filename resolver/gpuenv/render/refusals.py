@@ -22,7 +22,7 @@ from .values import (
     sentence,
 )
 
-WIDTH = 100
+WIDTH = 79  # fits the terminals that are 80 columns wide
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
