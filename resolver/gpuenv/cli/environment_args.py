@@ -24,23 +24,23 @@ END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 def add_install_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
     parser.add_argument(
-        "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
+        "--target", metavar="DIR", required=True, help="The environment: a new or an existing one"
     )
     parser.add_argument(
         "--exact",
         action="store_true",
-        help="remove packages that the lock does not name from an existing conda environment",
+        help="Remove packages that the lock does not name from an existing conda environment",
     )
     parser.add_argument(
         "-y",
         "--yes",
         action="store_true",
-        help="change an existing conda environment without a question",
+        help="Change an existing conda environment without a question",
     )
     parser.add_argument(
         "--python-downloads",
         action="store_true",
-        help="let uv download a Python for a new environment if there is none here",
+        help="Let uv download a Python for a new environment if there is none here",
     )
     add_installer_flags(parser)
 
@@ -51,17 +51,17 @@ def add_installer_flags(parser: ArgumentParser) -> None:
         "--installer",
         choices=("auto", "uv", "pip"),
         default="auto",
-        help="install with uv or pip (default: uv if it is there)",
+        help="Install with uv or pip (default: uv if it is there)",
     )
     parser.add_argument(
-        "--no-verify", action="store_true", help="do not verify the environment afterwards"
+        "--no-verify", action="store_true", help="Do not verify the environment afterwards"
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
         default=TIMEOUT,
-        help="end the verification after S seconds (default: 300)",
+        help="End the verification after S seconds (default: 300)",
     )
 
 

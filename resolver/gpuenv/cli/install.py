@@ -14,7 +14,15 @@ from .output import print_report, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
 
-HELP = "solve, sync and verify in one step"
+HELP = "Solve, sync and verify in one step"
+DESCRIPTION = (
+    "Choose an environment as `gpuenv solve` does, write its lock, install it as `gpuenv "
+    "sync` does, and verify it."
+)
+EXAMPLES = (
+    ("gpuenv install torch --target .venv", "Make an environment for this host"),
+    ("gpuenv install torch --gpu none --target .venv", "Make one for the CPU"),
+)
 
 
 def add_arguments(parser: Parser) -> None:

@@ -17,7 +17,15 @@ from .init import add_project_flag
 from .output import print_errors, print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
 
-HELP = "lock the profiles of pyproject.toml, or check that their locks are up to date"
+HELP = "Lock the profiles of pyproject.toml, or check their locks"
+DESCRIPTION = (
+    "Write one lock for each host profile in [tool.gpuenv]. Pins that still fit are kept."
+)
+EXAMPLES = (
+    ("gpuenv lock", "Lock all profiles"),
+    ("gpuenv lock --upgrade torch", "Take the newest release of one package"),
+    ("gpuenv lock --check", "Check that the locks are up to date"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -26,21 +34,21 @@ def add_arguments(parser: Parser) -> None:
         "profile",
         metavar="PROFILE",
         nargs="*",
-        help="the profiles (default: all); with --check also lock files",
+        help="The profiles (default: all); with --check also lock files",
     )
     add_project_flag(parser)
     parser.add_argument(
         "--upgrade",
         metavar="NAME",
         nargs="*",
-        help="take the newest release of these packages, or of all packages",
+        help="Take the newest release of these packages, or of all packages",
     )
     parser.add_argument(
-        "--check", action="store_true", help="check that the locks are up to date; solve nothing"
+        "--check", action="store_true", help="Check that the locks are up to date; solve nothing"
     )
-    parser.add_argument("--offline", action="store_true", help="use no network")
+    parser.add_argument("--offline", action="store_true", help="Use no network")
     parser.add_argument(
-        "--refresh", action="store_true", help="bypass the snapshot and the cache"
+        "--refresh", action="store_true", help="Ask the indexes, not the snapshot or the cache"
     )
     add_host_flags(parser)
     add_common_flags(parser)

@@ -13,7 +13,19 @@ from .output import print_json, print_report
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
 
-HELP = "choose an environment for this host and lock it"
+HELP = "Choose an environment for this host and lock it"
+DESCRIPTION = (
+    "Choose the newest frameworks that work on the host, with one consistent set of CUDA, "
+    "cuDNN and packages, and write them to a lock file. Nothing is installed."
+)
+EXAMPLES = (
+    ("gpuenv solve torch --gpu H100 --driver 580.65.06", "Lock PyTorch for another host"),
+    (
+        'gpuenv solve "torch>=2.9" torchvision -r requirements.txt',
+        "Lock it for this host, with your own requirements",
+    ),
+    ("gpuenv solve torch --gpu none", "Lock it for the CPU"),
+)
 
 
 def add_arguments(parser: Parser) -> None:

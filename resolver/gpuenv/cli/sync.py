@@ -14,7 +14,16 @@ from .host_args import add_host_flags, is_described, read_host_flags
 from .output import progress_printer
 from .parser import Parser, add_common_flags
 
-HELP = "install a lock into an environment, and verify it"
+HELP = "Install a lock into an environment, and verify it"
+DESCRIPTION = (
+    "Install exactly the files of a lock, by their hashes, into a new or an existing "
+    "environment. A lock that does not fit the host is refused before anything is "
+    "written."
+)
+EXAMPLES = (
+    ("gpuenv sync pylock.toml --target .venv", "Install a lock"),
+    ("gpuenv sync --target .venv", "Install the lock of the profile that fits this host"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -23,7 +32,7 @@ def add_arguments(parser: Parser) -> None:
         "lock",
         metavar="LOCK",
         nargs="?",
-        help="the lock file (default: that of the profile of pyproject.toml that fits this host,"
+        help="The lock file (default: that of the profile of pyproject.toml that fits this host,"
         " otherwise pylock.toml)",
     )
     add_host_flags(parser)
