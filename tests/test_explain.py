@@ -19,7 +19,7 @@ CASES: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "data" / "explain.json").read_text()
 )
 DATA = data.load()
-SCREEN, WIDTH = 25, 79
+SCREEN, WIDTH = 25, 100
 JARGON = ("resolvelib", "the request needs", "__", "=CUDA", "backtrack")
 
 

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from ..render.text import Line, Meaning, wrap
+from ..render.text import Line, Meaning, columns, set_columns, wrap
 
 COLORS: dict[Meaning, str] = {
     "headline": "bold",
@@ -30,6 +30,8 @@ class _Settings:
 def configure(arguments: Namespace) -> None:
     """Use --color and --quiet for all that a command prints, and show its progress."""
     _Settings.color, _Settings.quiet = arguments.color, arguments.quiet > 0
+    if sys.stdout.isatty():
+        set_columns(min(columns(), os.get_terminal_size(sys.stdout.fileno()).columns or 80))
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
     if not _Settings.quiet and (sys.stderr.isatty() or in_ci):
         from . import progress

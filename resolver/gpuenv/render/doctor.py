@@ -14,11 +14,11 @@ from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
+from .text import columns
 from .values import choice_text
 
 Causes = Mapping[str, Cause]
 
-WIDTH = 79
 SHOWN = 6  # lines of evidence, and further causes
 CHANGES_SHOWN = 2
 SHADOWS_SHOWN = 3
@@ -225,7 +225,7 @@ def _gaps(examination: Examination) -> list[str]:
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
-    longest = 3 * WIDTH
+    longest = 3 * columns()
     shortened = []
     for line in lines:
         if len(line) > longest:
@@ -237,7 +237,7 @@ def _cut(lines: Iterable[str]) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     """Return lines of a readable width. A line that starts with four spaces is a command."""
-    wrapper = textwrap.TextWrapper(WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(columns() - 2, break_on_hyphens=False, break_long_words=False)
     lines = []
     for line in text.split("\n"):
         if line.startswith("    "):

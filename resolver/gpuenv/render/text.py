@@ -7,6 +7,18 @@ from typing import Literal, Self
 
 Meaning = Literal["", "headline", "good", "bad", "doubt", "command"]
 _GAP = "  "
+_columns = 100
+
+
+def columns() -> int:
+    """Return the width for lines that are wrapped when they are made."""
+    return _columns
+
+
+def set_columns(count: int) -> None:
+    """Set the width, to that of a terminal."""
+    global _columns  # noqa: PLW0603  a process has one terminal
+    _columns = count
 
 
 class Line(str):
