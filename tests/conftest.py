@@ -23,6 +23,9 @@ from index_server import IndexServer
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# In CI, commands print progress on stderr.
+os.environ.pop("CI", None)
+
 processes.adopt_orphans()
 # Seconds for processes that were told to end and are about to.
 GRACE = 5.0

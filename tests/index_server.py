@@ -9,6 +9,7 @@ import socket
 import sys
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Sequence
 from html import escape
@@ -149,6 +150,7 @@ class IndexServer:
         self, style: str = "json", *, ranges: bool = True, metadata: str | None = "hashed"
     ) -> None:
         self.style, self.ranges, self.metadata = style, ranges, metadata
+        self.delay = 0.0  # seconds before each answer
         self.etag = True
         self.sizes = True
         self.headers: dict[str, str] = {}
@@ -227,6 +229,7 @@ class IndexServer:
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """(content type, body) of a good answer."""
+        time.sleep(self.delay)
         if path in self.raw:
             return self.raw[path]
         if found := re.fullmatch(r"/simple/([^/]+)/", path):

@@ -9,7 +9,7 @@ import pytest
 
 import gpuenv
 from gpuenv.model import Check, Request
-from gpuenv.render import plans
+from gpuenv.render.checks import ok
 from gpuenv.serialize import host_from_plain
 
 FOLDER = Path(__file__).parent.parent / "docs" / "hosts"
@@ -71,7 +71,7 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
     gpus = RECORDS[name]["host"]["gpus"]
     for step in ("verify", "verify again"):
         found = checks(steps(name)[step])
-        assert steps(name)[step]["exit"] == 0 and plans.ok(found)
+        assert steps(name)[step]["exit"] == 0 and ok(found)
         assert not [check for check in found if check.status == "fail"]
         passed = {f"{check.name} {check.subject}" for check in found if check.status == "pass"}
         for ordinal, gpu in enumerate(gpus):
@@ -92,7 +92,7 @@ def test_an_environment_that_works_is_verified(name: str) -> None:
 def test_a_planted_fault_was_found(fault: str) -> None:
     step = steps("h200-frameworks")[fault]
     found = checks(step)
-    assert step["exit"] == 1 and not step["document"]["ok"] and not plans.ok(found)
+    assert step["exit"] == 1 and not step["document"]["ok"] and not ok(found)
     status = (
         "unknown" if "left on the card" in fault else "fail"
     )  # a full card is no fault of the environment

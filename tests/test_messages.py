@@ -52,7 +52,7 @@ from gpuenv.model import (
 )
 from gpuenv.project.init import Beginning
 from gpuenv.project.profiles import Comparison, Difference, Profile, Project, State
-from gpuenv.render import doctor, hook, locks, matrix, pip, plans, refusals, run
+from gpuenv.render import checks, doctor, hook, locks, matrix, pip, plans, refusals, run
 from gpuenv.verify.probe_tests import Shown
 
 RECORDED = Path(__file__).parent / "data" / "messages.json"
@@ -540,6 +540,8 @@ def plan_messages() -> dict[str, list[str]]:
         "host: no GPU": plans.host_lines(NO_GPU),
         "host: unknown facts": plans.host_lines(UNKNOWN),
         "solve": plans.plan_lines(plan(skipped=rejections, warnings=(AVOID,)), "pylock.toml"),
+        "solve -v": plans.plan_lines(plan(skipped=rejections), "pylock.toml", verbose=True),
+        "solve: nothing written": plans.solution_lines(plan(), (), next_step="gpuenv solve torch"),
         "solve: unknown driver": plans.plan_lines(unknown_driver, "pylock.toml"),
         "pip install": pip.step_lines(plan(), steps, dry=False),
         "pip install: dry run": pip.step_lines(plan(), steps, dry=True),
@@ -580,9 +582,12 @@ def check_messages() -> dict[str, list[str]]:
     preload = Shadow(variable="LD_PRELOAD", entry="/a/libcudnn.so.9", libraries=("libcudnn.so.9",))
     names = tuple(f"lib{letter}.so" for letter in "abcde")
     return {
-        "verify": plans.check_lines(CHECKS),
-        "verify: failed": plans.check_lines(FAILED),
-        "verify: unknown": plans.check_lines(NO_DEVICE),
+        "verify": checks.summary_lines(CHECKS),
+        "verify: failed": checks.summary_lines(FAILED, next_step="gpuenv doctor --target env"),
+        "verify: unknown": checks.summary_lines(NO_DEVICE),
+        "verify -v": checks.check_lines(CHECKS),
+        "verify -v: failed": checks.check_lines(FAILED, next_step="gpuenv doctor --target env"),
+        "verify -v: unknown": checks.check_lines(NO_DEVICE),
         "hook: ok": [hook.hook_line(CHECKS, HOST, 3.14, device=True)],
         "hook: no GPU used": [hook.hook_line(CHECKS[:1], HOST, 3.14, device=False)],
         "hook: failed": [hook.hook_line((*FAILED, *FAILED), HOST, 3.14, device=True)],
@@ -705,13 +710,27 @@ def test_the_text_of_a_message(name: str) -> None:
 
 def is_table(name: str) -> bool:
     """Return whether columns align the lines of a message, so that double spaces are right."""
-    return name.startswith(("matrix list", "matrix show", "host", "verify", "doctor"))
+    return name.startswith(("matrix list", "matrix show", "host", "solve", "verify", "doctor"))
+
+
+def sentences(lines: list[str]) -> list[str]:
+    """Return the lines with those joined that `refusals.wrapped` has parted."""
+    whole: list[str] = []
+    indent = 0
+    for line in lines:
+        own = len(line) - len(line.lstrip())
+        if whole and own == indent + 4:
+            whole[-1] += f" {line.strip()}"
+        else:
+            whole.append(line)
+            indent = own
+    return whole
 
 
 @pytest.mark.parametrize("name", MESSAGES)
 def test_the_grammar_of_a_message(name: str) -> None:
     assert MESSAGES[name]
-    for line in MESSAGES[name]:
+    for line in sentences(MESSAGES[name]):
         text = line.strip()
         assert line.isascii()
         assert line == line.rstrip()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import gpuenv
+from fatbin_maker import binary
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.compat.evaluate import is_doubt
@@ -26,7 +27,6 @@ from gpuenv.index.live import SimpleIndex
 from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
-from fatbin_maker import binary
 from index_server import IndexServer
 from variant_maker import make_release, make_variant, metadata
 

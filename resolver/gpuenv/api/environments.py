@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from .. import activity
 from ..errors import InputError
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_venv
@@ -57,9 +58,11 @@ def solve(
         PackageIndexError: an index did not answer.
     """
     backend = _backend(conda=request.conda is not None)
-    return backend.solve(
-        request, host, options or IndexOptions(), prefix=prefix, keep=keep, changes=changes
-    )
+    options = options or IndexOptions()
+    with activity.current.during("solving"):
+        return backend.solve(
+            request, host, options, prefix=prefix, keep=keep, changes=changes
+        )
 
 
 def lock(plan: Plan) -> Lock:
@@ -320,17 +323,18 @@ def verify(
     Raises:
         InputError: there is no environment at the target, or no framework has the name.
     """
-    if lock is None:
-        from . import wheels
+    with activity.current.during("verifying"):
+        if lock is None:
+            from . import wheels
 
-        checks = wheels.verify_installed(
-            target, host, device=device, timeout=timeout, only=only, verbose=verbose
-        )
-    else:
-        backend = _backend(conda=lock.conda)
-        checks = backend.verify(
-            lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
-        )
+            checks = wheels.verify_installed(
+                target, host, device=device, timeout=timeout, only=only, verbose=verbose
+            )
+        else:
+            backend = _backend(conda=lock.conda)
+            checks = backend.verify(
+                lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+            )
     if shown_as:
         own = os.path.dirname(os.path.dirname(interpreter_of(target)))
         return tuple(_shown_at(check, own, os.path.abspath(shown_as)) for check in checks)

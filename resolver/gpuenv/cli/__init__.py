@@ -19,29 +19,22 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
-from ..errors import GpuEnvError
+from ..errors import GpuEnvError, InputError
 from ..version import __version__
-from .output import print_json
-from .parser import Parser
+from .output import clear_progress, configure, print_errors, print_json
+from .parser import Examples, Parser
 
-COMMANDS = (
-    "init",
-    "lock",
-    "detect",
-    "solve",
-    "install",
-    "sync",
-    "rollback",
-    "verify",
-    "doctor",
-    "pip",
-    "run",
-    "explain",
-    "matrix",
-    "fleet",
-)
+# The commands, by what they are about. Each is a module.
+GROUPS = {
+    "Environments": ("solve", "install", "sync", "rollback", "verify", "run", "pip"),
+    "Projects and clusters": ("init", "lock", "fleet"),
+    "Answers": ("doctor", "explain", "detect", "matrix"),
+    "This program": ("help",),
+}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+PROGRAM = "gpuenv: GPU environments that are known to work"
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 
@@ -49,7 +42,9 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 class Command(Protocol):
     """What the module of a command has."""
 
-    HELP: str
+    HELP: str  # one line
+    DESCRIPTION: str
+    EXAMPLES: Examples
 
     def add_arguments(self, parser: Parser) -> None: ...
 
@@ -59,6 +54,7 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
     arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    configure(arguments)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -67,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _report(error, json=arguments.json)
     except KeyboardInterrupt:
+        clear_progress()
         print("gpuenv: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
@@ -77,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug:
             raise
         message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        clear_progress()
         print(f"gpuenv: {message}", file=sys.stderr)
         return INTERNAL_ERROR
     return status
@@ -89,32 +87,67 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     themselves. `command_line` has what comes after the first `--` of `gpuenv fleet`; argparse
     would remove a second `--` from it.
     """
-    known, command_line = list(argv), list[str]()
-    if known[:1] == ["fleet"] and "--" in known:
-        at = known.index("--")
-        known, command_line = known[:at], known[at + 1 :]
-    parser = _parser(known[0] if known else "")
-    arguments, unknown = parser.parse_known_args(known)
+    name, *words = argv or [""]
+    command_line: list[str] = []
+    if name == "fleet" and "--" in words:
+        at = words.index("--")
+        words, command_line = words[:at], words[at + 1 :]
+    if name in ("-h", "--help"):
+        name, words = "help", []
+    if name in ("-V", "--version"):
+        print(f"gpuenv {__version__}")
+        sys.exit(0)
+    if name not in COMMANDS:
+        _refuse_command(name)
+    parser = command_parser(name)
+    arguments, unknown = parser.parse_known_args(words)
     if unknown and not arguments.reports_unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        _refuse_flags(parser, unknown)
     arguments.unknown, arguments.command_line = unknown, command_line
     return arguments
 
 
-def _parser(name: str) -> Parser:
-    """Return the parser with the command of this name; with all commands if there is none."""
-    parser = Parser(prog="gpuenv", description="GPU environments that are known to work.")
-    parser.add_argument("--version", action="version", version=f"gpuenv {__version__}")
-    parser.set_defaults(reports_unknown=False)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command_name in [name] if name in COMMANDS else COMMANDS:
-        command = cast(Command, import_module(f".{command_name}", __name__))
-        subparser = commands.add_parser(
-            command_name, help=command.HELP, description=command.HELP
-        )
-        subparser.set_defaults(run=command.run)
-        command.add_arguments(subparser)
+def load_command(name: str) -> Command:
+    """Return the module of a command."""
+    return cast(Command, import_module(f".{name}", __name__))
+
+
+def command_parser(name: str) -> Parser:
+    """Return the parser of a command."""
+    command = load_command(name)
+    parser = Parser(
+        prog=f"gpuenv {name}", description=command.DESCRIPTION, examples=command.EXAMPLES
+    )
+    parser.set_defaults(run=command.run, reports_unknown=False)
+    command.add_arguments(parser)
     return parser
+
+
+def _refuse_command(name: str) -> NoReturn:
+    message = "a command is missing"
+    if name.startswith("-"):
+        message = f"{name}: a flag stands after its command"
+    elif name:
+        message = f"there is no command {name}{suggestion(name, COMMANDS)}"
+    print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)
+    sys.exit(InputError.exit_status)
+
+
+def _refuse_flags(parser: Parser, unknown: Sequence[str]) -> NoReturn:
+    """Report the first unknown flag; without one, the first word too many."""
+    flags = [word for word in unknown if word.startswith("-")]
+    if not flags:
+        parser.error(f"{unknown[0]}: is one argument too many")
+    flag = flags[0].partition("=")[0]
+    parser.error(f"there is no flag {flag}{suggestion(flag, parser.flags())}")
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """Return "; did you mean NAME?" with the names that are close to a word; "" if none is."""
+    from difflib import get_close_matches  # takes 5 ms, and only mistakes need it
+
+    close = get_close_matches(word, known, n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _report(error: GpuEnvError, *, json: bool) -> int:
@@ -122,5 +155,5 @@ def _report(error: GpuEnvError, *, json: bool) -> int:
 
     if json:
         print_json(plans.error_json(error))
-    print("\n".join(plans.error_lines(error)), file=sys.stderr)
+    print_errors(plans.error_lines(error))
     return error.exit_status

@@ -11,13 +11,20 @@ from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 
-HELP = "describe this host: GPUs, driver, platform and Python"
+HELP = "Describe this host: GPUs, driver, platform and Python"
+DESCRIPTION = (
+    "Print what a solve would use, and each fact that could not be read, with the reason."
+)
+EXAMPLES = (
+    ("gpuenv detect", "Describe this host"),
+    ("gpuenv detect -o host.json", "Describe it in a file, for --host on another machine"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv detect`."""
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the host to a file for --host"
+        "-o", "--output", metavar="FILE", help="Write the host to a file for --host"
     )
     add_host_flags(parser)
     add_common_flags(parser)

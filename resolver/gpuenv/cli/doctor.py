@@ -25,7 +25,16 @@ from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags, seconds
 
-HELP = "diagnose an error log or this host, and suggest a fix"
+HELP = "Diagnose an error log or this host, and suggest a fix"
+DESCRIPTION = (
+    "Find the cause of a failure in what a program printed, in the environment and on the "
+    "host. Without a log, check the host and the environment."
+)
+EXAMPLES = (
+    ("gpuenv doctor train.log", "Diagnose a log"),
+    ("python train.py 2>&1 | gpuenv doctor -", "Diagnose what a program prints"),
+    ("gpuenv doctor --target .venv", "Check an environment and the host"),
+)
 SILENCE = 1.0  # seconds without input on a pipe, after which a message says that it is read
 
 
@@ -35,12 +44,12 @@ def add_arguments(parser: Parser) -> None:
         "log",
         metavar="LOG",
         nargs="?",
-        help="what the program printed: a file, or - for standard input",
+        help="What the program printed: a file, or - for standard input",
     )
     parser.add_argument(
         "--target",
         metavar="DIR",
-        help="the environment (default: the active one, otherwise ./.venv)",
+        help="The environment (default: the active one, otherwise ./.venv)",
     )
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
@@ -49,26 +58,26 @@ def add_arguments(parser: Parser) -> None:
         action="store_const",
         const="here",
         default="",
-        help="the log is from this machine: use the machine as evidence",
+        help="The log is from this machine: use the machine as evidence",
     )
     origin.add_argument(
         "--elsewhere",
         dest="origin",
         action="store_const",
         const="elsewhere",
-        help="the log is from another machine: do not use this one as evidence",
+        help="The log is from another machine: do not use this one as evidence",
     )
     parser.add_argument(
         "--probe",
         action="store_true",
-        help="run tests that tell causes apart, each in its own process",
+        help="Run tests that tell causes apart, each in its own process",
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
         default=TIMEOUT,
-        help="end all checks after S seconds (default: 300)",
+        help="End all checks after S seconds (default: 300)",
     )
     add_host_flags(parser)
     add_common_flags(parser)
@@ -109,7 +118,11 @@ def run(arguments: Namespace) -> int:
         print_json(render.doctor_json(examination, causes))
     else:
         name = "" if log is None else _log_name(arguments.log)
-        print_lines(render.doctor_lines(examination, causes, doctor_values.TESTS, name))
+        print_lines(
+            render.doctor_lines(
+                examination, causes, doctor_values.TESTS, name, verbose=arguments.verbose > 0
+            )
+        )
     return 0 if render.well(examination) else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,9 +11,10 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import DeclinedError, InputError, NotVerifiedError
 from ..model import Check, EnvironmentChanges, Host, Lock
+from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
-from .output import print_json, print_lines, progress_printer
+from .output import print_errors, print_json, print_lines, progress_printer
 from .parser import seconds
 
 TIMEOUT = 300.0  # seconds for all checks
@@ -26,22 +28,22 @@ def add_install_flags(parser: ArgumentParser) -> None:
         "--exact",
         action="store_true",
         default=None,
-        help="remove what the lock does not name (default: only from an environment of wheels that"
+        help="Remove what the lock does not name (default: only from an environment of wheels that"
         " gpuenv made)",
     )
     parser.add_argument(
         "--inexact",
         dest="exact",
         action="store_false",
-        help="keep packages that the lock does not name",
+        help="Keep packages that the lock does not name",
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="change an existing environment without a question"
+        "-y", "--yes", action="store_true", help="Change an existing environment without a question"
     )
     parser.add_argument(
         "--python-downloads",
         action="store_true",
-        help="let uv download a Python for a new environment if there is none here",
+        help="Let uv download a Python for a new environment if there is none here",
     )
     add_installer_flags(parser)
 
@@ -49,14 +51,14 @@ def add_install_flags(parser: ArgumentParser) -> None:
 def add_target_flags(parser: ArgumentParser) -> None:
     """Add the flags of the environment that a command changes."""
     parser.add_argument(
-        "--target", metavar="DIR", required=True, help="the environment: a new or an existing one"
+        "--target", metavar="DIR", required=True, help="The environment: a new or an existing one"
     )
     parser.add_argument(
         "--wait",
         metavar="S",
         type=seconds,
         default=api.WAIT,
-        help="wait S seconds for another run on the same target (default: 600)",
+        help="Wait S seconds for another run on the same target (default: 600)",
     )
 
 
@@ -66,17 +68,17 @@ def add_installer_flags(parser: ArgumentParser) -> None:
         "--installer",
         choices=("auto", "uv", "pip"),
         default="auto",
-        help="install with uv or pip (default: uv if it is there)",
+        help="Install with uv or pip (default: uv if it is there)",
     )
     parser.add_argument(
-        "--no-verify", action="store_true", help="do not verify the environment afterwards"
+        "--no-verify", action="store_true", help="Do not verify the environment afterwards"
     )
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
         default=TIMEOUT,
-        help="end the verification after S seconds (default: 300)",
+        help="End the verification after S seconds (default: 300)",
     )
 
 
@@ -133,7 +135,7 @@ def prove_installation(
             timeout=arguments.timeout,
             shown_as=arguments.target,
         )
-        return print_checks(arguments, checks) == 0
+        return print_checks(arguments, checks, doctor_step(arguments.target)) == 0
 
     return prove
 
@@ -149,17 +151,33 @@ def print_unverified(arguments: Namespace, lock: Lock) -> None:
 
 def report_not_verified(error: NotVerifiedError) -> int:
     """Print what became of an environment whose checks were printed. Return the exit status."""
-    print("\n".join(plans.error_lines(error)), file=sys.stderr)
+    print_errors(plans.error_lines(error))
     return error.exit_status
 
 
-def print_checks(arguments: Namespace, checks: Sequence[Check]) -> int:
-    """Print checks and return the exit status."""
+def doctor_step(target: str) -> str:
+    """Return what to type if the environment at the target is not verified."""
+    return f"gpuenv doctor --target {shlex.quote(target)}"
+
+
+def print_checks(arguments: Namespace, checks: Sequence[Check], next_step: str = "") -> int:
+    """Print checks and return the exit status.
+
+    One line for each part of the environment; -v prints every check, -q those that did not pass.
+
+    Args:
+        arguments: the parsed flags.
+        checks: the checks.
+        next_step: what to type next if something is not verified.
+    """
+    is_ok = render_checks.ok(checks)
     if arguments.json:
-        print_json(plans.checks_json(checks))
-    else:
-        print_lines(plans.check_lines(checks))
-    return 0 if plans.ok(checks) else 1
+        print_json(render_checks.checks_json(checks))
+    elif arguments.verbose:
+        print_lines(render_checks.check_lines(checks, next_step=next_step))
+    elif not (arguments.quiet and is_ok):
+        print_lines(render_checks.summary_lines(checks, next_step=next_step))
+    return 0 if is_ok else 1
 
 
 def exit_on_signals() -> None:

@@ -13,7 +13,15 @@ from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 from .request_args import add_request_flags, read_request
 
-HELP = "explain why a request is impossible here, or whether a lock works on another host"
+HELP = "Explain why a request is impossible, or whether a lock works"
+DESCRIPTION = (
+    "Print every reason against the newest releases on a host, and the smallest changes "
+    "that help. For a lock of any tool, print whether it works on a host."
+)
+EXAMPLES = (
+    ("gpuenv explain torch tensorflow --gpu V100 --driver 550.54.14", "Explain a request"),
+    ('gpuenv explain pylock.toml --gpu "RTX 5090"', "Explain whether a lock works on another GPU"),
+)
 
 
 def add_arguments(parser: Parser) -> None:

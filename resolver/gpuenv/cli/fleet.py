@@ -16,7 +16,15 @@ from .output import print_json, print_lines
 from .parser import Parser, add_common_flags, seconds
 from .request_args import add_request_flags, read_request
 
-HELP = "detect, solve and verify on many nodes"
+HELP = "Describe the nodes of a cluster"
+DESCRIPTION = (
+    "Run gpuenv on the nodes of a cluster, or read what it printed there, and group the nodes "
+    "into classes."
+)
+EXAMPLES = (
+    ("gpuenv fleet detect --launcher ssh --nodes gpu[01-16]", "Describe the nodes"),
+    ("gpuenv fleet detect --from hosts/", "Read documents that were collected"),
+)
 LIMIT = 600.0  # seconds to wait for all nodes
 _SHOWN = 8  # nodes that a line of progress names
 
@@ -26,7 +34,7 @@ def add_arguments(parser: Parser) -> None:
     commands = parser.add_subparsers(
         dest="fleet_command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    text = "describe the nodes, grouped into classes"
+    text = "Describe the nodes, grouped into classes"
     detect = commands.add_parser("detect", help=text, description=text)
     _add_collection_flags(detect)
     add_common_flags(detect)
@@ -64,44 +72,44 @@ def _count(text: str) -> int:
 
 def _add_collection_flags(parser: Parser) -> None:
     """Add the flags that say where the documents of the nodes come from."""
-    group = parser.add_argument_group("nodes (arguments after -- are for the launcher)")
+    group = parser.add_argument_group("Nodes (arguments after -- are for the launcher)")
     source = group.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--from",
         dest="source",
         metavar="DIR|FILE|-",
-        help="read documents: a folder of NODE.json, a file of NDJSON, or stdin",
+        help="Read documents: a folder of NODE.json, a file of NDJSON, or stdin",
     )
     source.add_argument(
         "--launcher",
         choices=sorted(launchers.LAUNCHERS),
-        help="run gpuenv on the nodes, one process on each",
+        help="Run gpuenv on the nodes, one process on each",
     )
     group.add_argument(
         "--nodes",
         metavar="LIST",
-        help="the nodes, such as gpu[01-16],gpu20 (default: those of the job)",
+        help="The nodes, such as gpu[01-16],gpu20 (default: those of the job)",
     )
     group.add_argument(
         "--command",
         metavar="TEXT",
         default="gpuenv",
-        help="the command of gpuenv on the nodes (default: gpuenv)",
+        help="The command of gpuenv on the nodes (default: gpuenv)",
     )
     group.add_argument(
         "--limit",
         metavar="S",
         type=seconds,
         default=LIMIT,
-        help=f"wait at most S seconds for all nodes (default: {LIMIT:g})",
+        help=f"Wait at most S seconds for all nodes (default: {LIMIT:g})",
     )
     group.add_argument(
-        "-o", "--output", metavar="DIR", help="write each document to DIR/NODE.json as it comes"
+        "-o", "--output", metavar="DIR", help="Write each document to DIR/NODE.json as it comes"
     )
     group.add_argument(
         "--resume",
         action="store_true",
-        help="do not ask the nodes again whose documents are in the folder of -o",
+        help="Do not ask the nodes again whose documents are in the folder of -o",
     )
 
 

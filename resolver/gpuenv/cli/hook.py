@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from ..errors import GpuEnvError
 from ..model import Check, Host
-from ..render import plans
+from ..render import checks as render_checks
 from ..render.hook import hook_line, one_line
 from .environment_args import END_SIGNALS
 
@@ -99,7 +99,7 @@ def _work(
         seconds = timeout - (time.monotonic() - begin)
         checks, host = verify(arguments, seconds, lambda step: write(step=step))
         unproved = arguments.strict and any(check.status != "pass" for check in checks)
-        verdict = 0 if plans.ok(checks) and not unproved else 1
+        verdict = 0 if render_checks.ok(checks) and not unproved else 1
         elapsed = time.monotonic() - begin
         line = hook_line(checks, host, elapsed, device=not arguments.no_device)
         write(line=line, status=verdict, bad_input=False)

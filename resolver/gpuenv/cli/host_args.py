@@ -13,27 +13,27 @@ NAMES = ("host", "gpu", "driver", "python", "platform", "glibc")
 
 def add_host_flags(parser: ArgumentParser) -> None:
     """Add the flags that `read_host_flags` reads."""
-    group = parser.add_argument_group("host (facts that are not given are detected)")
+    group = parser.add_argument_group("Host (what is not given is detected)")
     group.add_argument(
-        "--host", metavar="FILE", help="use the host that `gpuenv detect -o FILE` wrote"
+        "--host", metavar="FILE", help="Use the host that `gpuenv detect -o FILE` wrote"
     )
     group.add_argument(
         "--gpu",
         metavar="GPU",
         action="append",
         default=[],
-        help="use this GPU: H100, sm_90, 9.0, or none for the CPU (repeat for several)",
+        help="Use this GPU: H100, sm_90, 9.0, or none for the CPU. Repeat for several",
     )
     group.add_argument(
-        "--driver", metavar="RELEASE", help="use this driver release: 580.65.06, 580.65 or 580"
+        "--driver", metavar="RELEASE", help="Use this driver release: 580.65.06, 580.65 or 580"
     )
     group.add_argument(
-        "--python", metavar="X.Y|EXE", help="use this Python version, or this interpreter"
+        "--python", metavar="X.Y|EXE", help="Use this Python version, or this interpreter"
     )
     group.add_argument(
-        "--platform", metavar="NAME", help="use linux-x86_64, linux-aarch64 or win-amd64"
+        "--platform", metavar="NAME", help="Use linux-x86_64, linux-aarch64 or win-amd64"
     )
-    group.add_argument("--glibc", metavar="X.Y", help="use this glibc version, such as 2.28")
+    group.add_argument("--glibc", metavar="X.Y", help="Use this glibc version, such as 2.28")
 
 
 def is_described(arguments: Namespace) -> bool:

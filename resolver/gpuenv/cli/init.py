@@ -9,10 +9,18 @@ from ..errors import InputError
 from ..model import Host
 from ..render import locks as render
 from .host_args import add_host_flags, read_host_flags, used_flags
-from .output import print_json, print_lines
+from .output import print_json, print_report
 from .parser import Parser, add_common_flags
 
-HELP = "write a first [tool.gpuenv] into pyproject.toml, or add profiles to it"
+HELP = "Write a first [tool.gpuenv] into pyproject.toml"
+DESCRIPTION = (
+    "Write the frameworks of the project and a profile for each host into pyproject.toml. "
+    "If the table exists, add profiles to it. Nothing else in the file changes."
+)
+EXAMPLES = (
+    ("gpuenv init", "Make a profile of this host"),
+    ("gpuenv init --framework torch --gpu H100 --driver 580.65.06", "Make one of another host"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -21,19 +29,19 @@ def add_arguments(parser: Parser) -> None:
         "host_files",
         metavar="HOST.json",
         nargs="*",
-        help="make a profile of each of these hosts, which `gpuenv detect -o` wrote"
+        help="Make a profile of each of these hosts, which `gpuenv detect -o` wrote"
         " (default: this host, or the one of the flags)",
     )
     add_project_flag(parser)
     parser.add_argument(
-        "--name", metavar="NAME", default="", help="the name of the profile (default: by its GPUs)"
+        "--name", metavar="NAME", default="", help="The name of the profile (default: by its GPUs)"
     )
     parser.add_argument(
         "--framework",
         metavar="NAME[SPEC]",
         action="append",
         default=[],
-        help="use this framework instead of those found in the project (repeat for several)",
+        help="Use this framework instead of those found in the project. Repeat for several",
     )
     add_host_flags(parser)
     add_common_flags(parser)
@@ -45,7 +53,7 @@ def add_project_flag(parser: ArgumentParser) -> None:
         "--project",
         metavar="DIR",
         default="",
-        help="the folder of pyproject.toml (default: the working folder)",
+        help="The folder of pyproject.toml (default: the working folder)",
     )
 
 
@@ -66,7 +74,7 @@ def run(arguments: Namespace) -> int:
             }
         )
     else:
-        print_lines(render.beginning_lines(begun, hosts))
+        print_report(render.beginning_lines(begun, hosts))
     return 0
 
 

@@ -18,11 +18,19 @@ from .environment_args import (
     prove_installation,
     report_not_verified,
 )
-from .output import print_lines, progress_printer
+from .output import print_report, progress_printer
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
 
-HELP = "solve, sync and verify in one step"
+HELP = "Solve, sync and verify in one step"
+DESCRIPTION = (
+    "Choose an environment as `gpuenv solve` does, write its lock, install it as `gpuenv "
+    "sync` does, and verify it."
+)
+EXAMPLES = (
+    ("gpuenv install torch --target .venv", "Make an environment for this host"),
+    ("gpuenv install torch --gpu none --target .venv", "Make one for the CPU"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -44,7 +52,7 @@ def run(arguments: Namespace) -> int:
 
     def print_plan(paths: Sequence[str]) -> None:
         if not arguments.json:
-            print_lines(plans.solution_lines(plan, paths))
+            print_report(plans.solution_lines(plan, paths, verbose=arguments.verbose > 0))
 
     exit_on_signals()
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
@@ -15,10 +14,18 @@ from ..render import locks as render
 from ..render import plans
 from .host_args import add_host_flags, read_host_flags, used_flags
 from .init import add_project_flag
-from .output import print_json, print_lines
+from .output import print_errors, print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
 
-HELP = "lock the profiles of pyproject.toml, or check that their locks are up to date"
+HELP = "Lock the profiles of pyproject.toml, or check their locks"
+DESCRIPTION = (
+    "Write one lock for each host profile in [tool.gpuenv]. Pins that still fit are kept."
+)
+EXAMPLES = (
+    ("gpuenv lock", "Lock all profiles"),
+    ("gpuenv lock --upgrade torch", "Take the newest release of one package"),
+    ("gpuenv lock --check", "Check that the locks are up to date"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -27,21 +34,21 @@ def add_arguments(parser: Parser) -> None:
         "profile",
         metavar="PROFILE",
         nargs="*",
-        help="the profiles (default: all); with --check also lock files",
+        help="The profiles (default: all); with --check also lock files",
     )
     add_project_flag(parser)
     parser.add_argument(
         "--upgrade",
         metavar="NAME",
         nargs="*",
-        help="take the newest release of these packages, or of all packages",
+        help="Take the newest release of these packages, or of all packages",
     )
     parser.add_argument(
-        "--check", action="store_true", help="check that the locks are up to date; solve nothing"
+        "--check", action="store_true", help="Check that the locks are up to date; solve nothing"
     )
-    parser.add_argument("--offline", action="store_true", help="use no network")
+    parser.add_argument("--offline", action="store_true", help="Use no network")
     parser.add_argument(
-        "--refresh", action="store_true", help="bypass the snapshot and the cache"
+        "--refresh", action="store_true", help="Ask the indexes, not the snapshot or the cache"
     )
     add_host_flags(parser)
     add_common_flags(parser)
@@ -78,7 +85,7 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
         upgrade=arguments.upgrade,
         offline=arguments.offline,
         refresh=arguments.refresh,
-        warn=lambda line: print(f"gpuenv: {line}", file=sys.stderr),
+        warn=lambda line: print_errors([f"gpuenv: {line}"]),
     )
     statuses = api.write_profile_locks({locked.path: locked.new for locked in project.profiles})
     documents, changed = [], False
@@ -91,14 +98,14 @@ def _lock(arguments: Namespace, names: Sequence[str]) -> int:
             document = render.lock_json(path, locked.profile.name, status, new, changes)
             documents.append(document)
         elif status == "unchanged":
-            print_lines([f"{path}: unchanged, {len(new.pins)} packages"])
+            print_report([f"{path}: unchanged, {len(new.pins)} packages"])
         else:
-            print_lines(render.lock_lines(path, locked.old, new, changes, locked.warnings))
+            print_report(render.lock_lines(path, locked.old, new, changes, locked.warnings))
     if arguments.json:
         shared = render.shared_versions_json(project.shared)
         print_json({"profiles": documents, "frameworks": shared})
     elif changed and project.shared:
-        print_lines(render.shared_versions_lines(project.shared, some=bool(names)))
+        print_report(render.shared_versions_lines(project.shared, some=bool(names)))
     return 0
 
 

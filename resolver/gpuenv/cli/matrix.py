@@ -12,7 +12,15 @@ from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 
-HELP = "show what is known about releases and the GPUs that they run on"
+HELP = "Show what is known about releases and GPUs"
+DESCRIPTION = (
+    "Show the compatibility data: which builds a release has, and the GPUs that each has "
+    "code for."
+)
+EXAMPLES = (
+    ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
+    ("gpuenv matrix list", "List the frameworks and libraries"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -20,29 +28,29 @@ def add_arguments(parser: Parser) -> None:
     commands = parser.add_subparsers(
         dest="matrix_command", metavar="COMMAND", required=True, parser_class=Parser
     )
-    text = "list the known frameworks and libraries"
+    text = "List the known frameworks and libraries"
     listing = commands.add_parser("list", help=text, description=text)
     _add_platform_flag(listing)
     add_common_flags(listing)
 
-    text = "show the variants of a release, and the GPUs that each has code for"
+    text = "Show the variants of a release, and the GPUs that each has code for"
     show = commands.add_parser("show", help=text, description=text)
-    show.add_argument("name", metavar="NAME", help="torch, jax, cudnn, nvidia-cudnn-cu12, ...")
+    show.add_argument("name", metavar="NAME", help="Torch, jax, cudnn, nvidia-cudnn-cu12, ...")
     show.add_argument(
-        "version", metavar="VERSION", nargs="?", help="a release, or the start of its number: 9.10"
+        "version", metavar="VERSION", nargs="?", help="A release, or the start of its number: 9.10"
     )
     _add_platform_flag(show)
     add_common_flags(show)
 
-    text = "show the device code of a file, a wheel or an environment, and what cannot run here"
+    text = "Show the device code of a file, a wheel or an environment, and what cannot run here"
     scan = commands.add_parser("scan", help=text, description=text)
     scan.add_argument(
-        "path", metavar="PATH", help="a library, a cubin, a fat binary, a wheel or a folder"
+        "path", metavar="PATH", help="A library, a cubin, a fat binary, a wheel or a folder"
     )
     add_host_flags(scan)
     add_common_flags(scan)
 
-    text = "check that the data is consistent, and show how much is known"
+    text = "Check that the data is consistent, and show how much is known"
     check = commands.add_parser("check", help=text, description=text)
     add_common_flags(check)
 

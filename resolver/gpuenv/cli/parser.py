@@ -1,38 +1,119 @@
-"""The argument parser: help of a fixed width, bad usage in one line, the flags of all commands."""
+"""The argument parser: help that fits the terminal, bad usage in one line, the common flags."""
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import ArgumentParser, HelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import InputError
 
+MOST_COLUMNS = 100
+FEWEST_COLUMNS = 60
+COLUMNS_WITHOUT_TERMINAL = 80
+Examples = Sequence[tuple[str, str]]  # (a command, what it does)
+
 
 class _Formatter(HelpFormatter):
-    """A fixed width: asking the terminal for its own would import shutil at every start."""
+    """Help with a usage of one line: the flags are below."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=110, max_help_position=34)
+        super().__init__(prog, width=help_columns(), max_help_position=30)
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[Action],
+        groups: Iterable[Any],
+        prefix: str | None = None,
+    ) -> None:
+        """Add the usage; without a given one it has [OPTIONS] and the positional arguments."""
+        if usage is None:
+            names = [_usage_of(action) for action in actions if not action.option_strings]
+            usage = " ".join(["%(prog)s", "[OPTIONS]", *names])
+        super().add_usage(usage, actions, groups, prefix or "Usage: ")
+
+
+def _usage_of(action: Action) -> str:
+    """Return how the usage names a positional argument."""
+    name = str(action.metavar or action.dest)
+    if action.nargs == "?":
+        return f"[{name}]"
+    if action.nargs == "*":
+        return f"[{name} ...]"
+    return name
+
+
+def help_columns() -> int:
+    """Return the width of help texts. (HelpFormatter would import shutil at every start.)"""
+    text = os.environ.get("COLUMNS", "")
+    columns = int(text) if text.isdecimal() else 0
+    if not columns:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError, AttributeError):
+            columns = COLUMNS_WITHOUT_TERMINAL
+    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, columns))
 
 
 class Parser(ArgumentParser):
-    """A parser that reports bad usage in one line, like every other error."""
+    """A parser that reports bad usage in one line, like every other error.
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=_Formatter, **options)
+    Args:
+        examples: commands for the end of the help.
+        options: those of ArgumentParser.
+    """
+
+    def __init__(self, *, examples: Examples = (), **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, add_help=False, **options)
+        self.color = False  # CPython 3.14 colors help texts
+        self._examples = examples
+        self._positionals.title = "Arguments"
+        self._optionals.title = "Options"
+        self.add_argument("-h", "--help", action="help", help="Print this help")
+
+    def format_help(self) -> str:
+        """Return the help, with the examples at its end."""
+        return super().format_help() + _examples_text(self._examples)
 
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
 
+    def flags(self) -> list[str]:
+        """Return the flags that the help shows."""
+        shown = [action for action in self._actions if action.help != SUPPRESS]
+        return [flag for action in shown for flag in action.option_strings]
+
+
+def _examples_text(examples: Examples) -> str:
+    if not examples:
+        return ""
+    lines = ["", "Examples:"]
+    for command, purpose in examples:
+        lines += [f"  # {purpose}", f"  {command}"]
+    return "\n".join([*lines, ""])
+
 
 def add_common_flags(parser: ArgumentParser) -> None:
     """Add the flags that every command has."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON document on stdout and nothing else"
+    group = parser.add_argument_group("Output")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="Print every detail")
+    group.add_argument(
+        "-q", "--quiet", action="count", default=0, help="Print only failures and results"
     )
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    group.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="Use colors (default: auto, on a terminal)",
+    )
+    group.add_argument(
+        "--json", action="store_true", help="Print one JSON document on stdout and nothing else"
+    )
+    group.add_argument("--debug", action="store_true", help="Show the traceback of an error")
 
 
 def seconds(text: str) -> float:

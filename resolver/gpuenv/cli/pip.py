@@ -12,18 +12,31 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..model import Check
+from ..render import checks as render_checks
 from ..render import pip as render
-from ..render import plans
-from .environment_args import add_installer_flags, exit_on_signals
+from .environment_args import (
+    add_installer_flags,
+    doctor_step,
+    exit_on_signals,
+    print_checks,
+)
 from .host_args import add_host_flags, is_described, read_host_flags
-from .output import print_json, print_lines, progress_printer
+from .output import print_json, print_report, progress_printer
 from .parser import Parser, add_common_flags
 from .request_args import read_request
 
 if TYPE_CHECKING:  # the stages of an installation are imported when it begins
     from ..api.inplace import InplaceInstallation
 
-HELP = "install packages as pip does, by gpuenv's rules, and verify them"
+HELP = "Install into the active environment, with pip's arguments"
+DESCRIPTION = (
+    "Install packages by gpuenv's rules into an environment that has packages already, "
+    "and verify them."
+)
+EXAMPLES = (
+    ("gpuenv pip install torch pandas", "Install packages"),
+    ("gpuenv pip install -r requirements.txt --dry-run", "Show what would change"),
+)
 # Flags of pip that change nothing: gpuenv asks no questions and installs wheels only.
 FLAGS_WITHOUT_EFFECT = (
     "--no-input",
@@ -86,14 +99,14 @@ REFUSED = {
 def add_arguments(parser: Parser) -> None:
     """Add the command `gpuenv pip install` and its flags."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    install = commands.add_parser("install", help=HELP, description=HELP)
+    install = commands.add_parser("install", help=HELP, description=DESCRIPTION, examples=EXAMPLES)
     install.allow_abbrev = False
     # What `read_request` reads and pip has no flags for.
     install.set_defaults(
         reports_unknown=True, framework=[], project=None, extra=[], group=[], refresh=False
     )
     install.add_argument(
-        "requirement", metavar="REQUIREMENT", nargs="*", help="the packages, as pip takes them"
+        "requirement", metavar="REQUIREMENT", nargs="*", help="The packages, as pip takes them"
     )
     _add_pip_flags(install)
     _add_own_flags(install)
@@ -102,7 +115,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_pip_flags(parser: Parser) -> None:
-    group = parser.add_argument_group("as in pip")
+    group = parser.add_argument_group("As in pip")
     group.add_argument(
         "-r",
         "--requirement",
@@ -110,7 +123,7 @@ def _add_pip_flags(parser: Parser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="read requirements from a file",
+        help="Read requirements from a file",
     )
     group.add_argument(
         "-c",
@@ -119,33 +132,31 @@ def _add_pip_flags(parser: Parser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="read version constraints from a file",
+        help="Read version constraints from a file",
     )
     group.add_argument(
         "-U",
         "--upgrade",
         action="store_true",
-        help="take the newest releases of the named packages",
+        help="Take the newest releases of the named packages",
     )
     group.add_argument(
         "--upgrade-strategy",
         choices=("only-if-needed", "eager"),
         default="only-if-needed",
-        help="eager: with --upgrade, take the newest releases of the dependencies, too",
+        help="With --upgrade: eager takes the newest releases of dependencies, too",
     )
-    group.add_argument("--pre", action="store_true", help="allow pre-releases")
-    group.add_argument("--dry-run", action="store_true", help="print the changes; make none")
-    group.add_argument("-q", "--quiet", action="count", default=0, help="print only failures")
-    group.add_argument("-v", "--verbose", action="count", default=0, help=SUPPRESS)
+    group.add_argument("--pre", action="store_true", help="Allow pre-releases")
+    group.add_argument("--dry-run", action="store_true", help="Print the changes; make none")
     group.add_argument(
-        "-i", "--index-url", "--pypi-url", metavar="URL", help="use this index for every package"
+        "-i", "--index-url", "--pypi-url", metavar="URL", help="Use this index for every package"
     )
     group.add_argument(
         "--extra-index-url",
         metavar="URL",
         action="append",
         default=[],
-        help="use this index before the default one",
+        help="Use this index before the default one",
     )
     group.add_argument(
         "-f",
@@ -153,10 +164,10 @@ def _add_pip_flags(parser: Parser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="use a folder of wheels",
+        help="Use a folder of wheels",
     )
     group.add_argument(
-        "--no-index", action="store_true", help="use only the files of --find-links"
+        "--no-index", action="store_true", help="Use only the files of --find-links"
     )
     for flag in FLAGS_WITHOUT_EFFECT:
         group.add_argument(flag, action="store_true", help=SUPPRESS)
@@ -170,19 +181,19 @@ def _add_own_flags(parser: Parser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="allow a source distribution of this package if it has no wheel",
+        help="Allow a source distribution of this package if it has no wheel",
     )
     parser.add_argument(
         "--default-index-only",
         action="store_true",
-        help="use no index that belongs to a framework",
+        help="Use no index that belongs to a framework",
     )
     parser.add_argument(
         "--exclude-newer",
         metavar="DATE",
-        help="use only files uploaded up to this date, by the live index",
+        help="Use only files uploaded up to this date, by the live index",
     )
-    parser.add_argument("--offline", action="store_true", help="use no network")
+    parser.add_argument("--offline", action="store_true", help="Use no network")
     add_installer_flags(parser)
 
 
@@ -228,11 +239,11 @@ def run(arguments: Namespace) -> int:
         upgrade=arguments.upgrade,
         eager=arguments.upgrade_strategy == "eager",
     )
-    if not (arguments.json or arguments.quiet):
+    if not arguments.json:
         lines = render.step_lines(
             installation.plan, installation.steps, dry=arguments.dry_run
         )
-        print_lines(lines)
+        print_report(lines)
     if arguments.dry_run:
         if arguments.json:
             _print_document(installation, None, dry_run=True)
@@ -240,7 +251,7 @@ def run(arguments: Namespace) -> int:
     inplace.install_inplace(
         installation,
         installer=arguments.installer,
-        progress=None if arguments.quiet else progress_printer(arguments),
+        progress=progress_printer(arguments),
     )
     if arguments.no_verify:
         checks = None
@@ -255,12 +266,12 @@ def run(arguments: Namespace) -> int:
 def _print_result(
     arguments: Namespace, installation: InplaceInstallation, checks: Sequence[Check] | None
 ) -> int:
-    good = checks is None or plans.ok(checks)
     if arguments.json:
         _print_document(installation, checks, dry_run=False)
-    elif checks is not None and not (arguments.quiet and good):
-        print_lines(plans.check_lines(checks))
-    return 0 if good else 1
+        return 0 if checks is None or render_checks.ok(checks) else 1
+    if checks is None:
+        return 0
+    return print_checks(arguments, checks, doctor_step(installation.prefix))
 
 
 def _print_document(

@@ -12,6 +12,7 @@ from .. import api
 from ..atomic_write import write_whole
 from ..errors import InputError
 from ..model import Check, Host, Lock
+from ..render import checks as render_checks
 from ..render import plans, redact
 from ..serialize import to_plain
 from ..version import __version__
@@ -58,14 +59,14 @@ def _report(
         "python": sys.version.split()[0],
         "target": target,
         "host": to_plain(host),
-        **plans.checks_json(checks),
+        **render_checks.checks_json(checks),
         "lock": None if lock is None else _lock_json(lock),
         "packages": package_lines,
         "variables": variables,
     }
-    verdict = "verified" if plans.ok(checks) else "NOT verified"
+    verdict = "verified" if render_checks.ok(checks) else "NOT verified"
     sections = [
-        ("Checks", plans.check_lines(checks)),
+        ("Checks", render_checks.check_lines(checks)),
         ("Host", plans.host_lines(host)),
         ("Variables", [f"{name}={value}" for name, value in variables.items()]),
         ("Packages", package_lines),

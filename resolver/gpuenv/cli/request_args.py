@@ -34,24 +34,27 @@ def add_request_flags(parser: ArgumentParser) -> None:
         metavar="NAME[SPEC]",
         action="append",
         default=[],
-        help="solve for a framework, such as torch or torch>=2.9 (repeat for several)",
+        help="Solve for a framework, such as torch or torch>=2.9. Repeat for several",
     )
     parser.add_argument(
-        "requirement", metavar="REQUIREMENT", nargs="*", help="further packages, as pip takes them"
+        "requirement",
+        metavar="REQUIREMENT",
+        nargs="*",
+        help="Frameworks and packages, as pip takes them",
     )
     _add_file_flags(parser)
     _add_index_flags(parser)
 
 
 def _add_file_flags(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("files")
+    group = parser.add_argument_group("Files")
     group.add_argument(
         "-r",
         "--requirements",
         metavar="FILE",
         action="append",
         default=[],
-        help="read requirements from a file, as pip does",
+        help="Read requirements from a file, as pip does",
     )
     group.add_argument(
         "-c",
@@ -59,70 +62,70 @@ def _add_file_flags(parser: ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="read version constraints from a file",
+        help="Read version constraints from a file",
     )
     group.add_argument(
         "--project",
         metavar="DIR",
         nargs="?",
         const=".",
-        help="use the dependencies of its pyproject.toml (default: the working folder)",
+        help="Use the dependencies of pyproject.toml in DIR (default: the working folder)",
     )
     group.add_argument(
         "--extra",
         metavar="NAME",
         action="append",
         default=[],
-        help="use the dependencies of an extra of the project",
+        help="Use the dependencies of an extra of the project",
     )
     group.add_argument(
         "--group",
         metavar="NAME",
         action="append",
         default=[],
-        help="use a dependency group of the project",
+        help="Use a dependency group of the project",
     )
 
 
 def _add_index_flags(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("index")
+    group = parser.add_argument_group("Indexes")
     group.add_argument(
-        "--index-url", metavar="URL", help="use this index for every package, and not the snapshot"
+        "--index-url", metavar="URL", help="Use this index for every package, and not the snapshot"
     )
     group.add_argument(
         "--extra-index-url",
         metavar="URL",
         action="append",
         default=[],
-        help="use this index before the default one",
+        help="Use this index before the default one",
     )
     group.add_argument(
-        "--find-links", metavar="DIR", action="append", default=[], help="use a folder of wheels"
+        "--find-links", metavar="DIR", action="append", default=[], help="Use a folder of wheels"
     )
     group.add_argument(
-        "--no-index", action="store_true", help="use no index, only the folders of --find-links"
+        "--no-index", action="store_true", help="Use no index, only the folders of --find-links"
     )
     group.add_argument(
         "--default-index-only",
         action="store_true",
-        help="use no index that belongs to a framework",
+        help="Use no index that belongs to a framework",
     )
-    group.add_argument("--offline", action="store_true", help="use no network")
+    group.add_argument("--offline", action="store_true", help="Use no network")
     group.add_argument(
-        "--refresh", action="store_true", help="bypass the snapshot and the cache"
+        "--refresh", action="store_true", help="Ask the indexes, not the snapshot or the cache"
     )
     group.add_argument(
         "--exclude-newer",
         metavar="DATE",
-        help="use only files uploaded up to this date, by the live index",
+        help="Use only files uploaded up to this date, by the live index",
     )
-    group.add_argument("--pre", action="store_true", help="allow pre-releases")
+    group.add_argument("--pre", action="store_true", help="Allow pre-releases")
     group.add_argument(
         "--allow-sdist",
         metavar="NAME",
         action="append",
         default=[],
-        help="allow a source distribution of this package if it has no wheel",
+        help="Allow a source distribution of this package if it has no wheel",
     )
 
 
@@ -130,18 +133,18 @@ def add_solve_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv solve`, which `gpuenv install` has, too."""
     add_request_flags(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the lock to this file (default: pylock.toml)"
+        "-o", "--output", metavar="FILE", help="Write the lock to this file (default: pylock.toml)"
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         default="pylock",
-        help="write this format; without -o, requirements go to stdout",
+        help="Write this format; without -o, requirements go to stdout",
     )
     parser.add_argument(
         "--backend",
         choices=("pip", "conda", "auto"),
-        help="solve for wheels with pip (the default) or for conda packages;"
+        help="Solve for wheels with pip (the default) or for conda packages;"
         " auto is conda if a conda environment is active",
     )
     parser.add_argument(
@@ -149,14 +152,14 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         metavar="URL",
         action="append",
         default=[],
-        help="conda: use a channel by its name, URL or folder",
+        help="Use this conda channel: its name, URL or folder",
     )
     parser.add_argument(
         "--pip",
         metavar="REQUIREMENT",
         action="append",
         default=[],
-        help="conda: add a wheel beside the conda packages",
+        help="Add this wheel beside the conda packages",
     )
     add_host_flags(parser)
     add_common_flags(parser)

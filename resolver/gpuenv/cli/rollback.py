@@ -9,7 +9,9 @@ from .environment_args import add_target_flags
 from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
-HELP = "return to the environment before the last sync; a second time undoes the first"
+HELP = "Return to the environment before the last sync"
+DESCRIPTION = "Exchange the environment and the one before the last sync. A second time undoes it."
+EXAMPLES = (("gpuenv rollback --target .venv", "Return to the environment before the last sync"),)
 
 
 def add_arguments(parser: Parser) -> None:

@@ -14,21 +14,30 @@ from .environment_args import active_environment
 from .output import print_json
 from .parser import Parser, add_common_flags
 
-HELP = "start a command in an environment, where no other library shadows the environment's"
+HELP = "Run a command in an environment"
+DESCRIPTION = (
+    "Start a command with the programs and the libraries of an environment, so that no "
+    "other library shadows them. The command replaces gpuenv: its exit status and signals "
+    "are its own."
+)
+EXAMPLES = (
+    ("gpuenv run python train.py", "Run a program in the active environment"),
+    ("gpuenv run --target .venv python train.py --lr 0.1", "Run it in another one"),
+)
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # the exit statuses of env(1) and of shells
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv run`. They end at the first word that is not a flag, or at --."""
-    parser.usage = "gpuenv run [--target DIR] [--json] [--] COMMAND ..."
+    parser.usage = "gpuenv run [OPTIONS] [--] COMMAND ..."
     parser.add_argument(
         "--target",
         metavar="DIR",
-        help="the environment (default: the active one, otherwise ./.venv)",
+        help="The environment (default: the active one, otherwise ./.venv)",
     )
     add_common_flags(parser)
     parser.add_argument(
-        "command", metavar="COMMAND ...", nargs=REMAINDER, help="the command and its arguments"
+        "command", metavar="COMMAND ...", nargs=REMAINDER, help="The command and its arguments"
     )
 
 

@@ -6,8 +6,8 @@ from argparse import Namespace
 from functools import partial
 
 from .. import api
-from ..errors import HostMismatchError, InputError, NotVerifiedError
-from ..model import Host, Lock, show_pair
+from ..errors import HostMismatchError, NotVerifiedError
+from ..model import Host, Lock
 from ..render import locks as render
 from ..render import plans
 from .environment_args import (
@@ -23,7 +23,16 @@ from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
-HELP = "install a lock into an environment, and verify it"
+HELP = "Install a lock into an environment, and verify it"
+DESCRIPTION = (
+    "Install exactly the files of a lock, by their hashes, into a new or an existing "
+    "environment. A lock that does not fit the host is refused before anything is "
+    "written."
+)
+EXAMPLES = (
+    ("gpuenv sync pylock.toml --target .venv", "Install a lock"),
+    ("gpuenv sync --target .venv", "Install the lock of the profile that fits this host"),
+)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -32,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
         "lock",
         metavar="LOCK",
         nargs="?",
-        help="the lock file (default: that of the profile of pyproject.toml that fits this host,"
+        help="The lock file (default: that of the profile of pyproject.toml that fits this host,"
         " otherwise pylock.toml)",
     )
     add_host_flags(parser)
@@ -70,7 +79,9 @@ def run(arguments: Namespace) -> int:
     except NotVerifiedError as error:
         return report_not_verified(error)
     except HostMismatchError as error:
-        if not (lock.conda or is_described(arguments) or host.gpus):
+        if arguments.python is not None and host.python.version != lock.needs.python:
+            error.hint = "leave --python out, or make another lock: gpuenv solve --python"
+        elif not (lock.conda or is_described(arguments) or host.gpus):
             error.hint = (
                 "to install for another host (an image, a login node) name it:"
                 " --gpu and --driver, or --host"
@@ -95,15 +106,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
 
 
 def _with_python(arguments: Namespace, host: Host, lock: Lock) -> Host:
-    """Return the host with the Python of the lock. InputError if --python names another one."""
+    """Return the host with the Python of --python, otherwise with that of the lock."""
     if arguments.python is not None and lock.needs.python is not None:
-        python, locked = api.describe(host, python=arguments.python).python, lock.host.python
-        wanted = (python.version, python.free_threaded)
-        if wanted != (locked.version, locked.free_threaded):
-            need = show_pair(locked.version)
-            if locked.free_threaded:
-                need += "t"
-            message = f"--python {arguments.python}: the lock is for Python {need}"
-            hint = "leave --python out, or make a lock with gpuenv solve --python"
-            raise InputError(message, hint=hint)
+        return api.describe(host, python=arguments.python)
     return api.with_python_of(host, lock)

@@ -10,10 +10,26 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..model import Check, Host
-from .environment_args import TIMEOUT, active_environment, exit_on_signals, print_checks
+from .environment_args import (
+    TIMEOUT,
+    active_environment,
+    doctor_step,
+    exit_on_signals,
+    print_checks,
+)
 from .parser import Parser, add_common_flags, seconds
 
-HELP = "prove that an environment works on this host"
+HELP = "Prove that an environment works on this host"
+DESCRIPTION = (
+    "Check the packages, load the libraries, and run convolutions with cuDNN and with "
+    "each framework on every GPU. Each check runs in a process of its own. No file is "
+    "changed."
+)
+EXAMPLES = (
+    ("gpuenv verify --target .venv", "Verify an environment"),
+    ("gpuenv verify --no-device --target .venv", "Verify what needs no GPU"),
+    ("gpuenv verify --hook --target .venv", "Print one line for an image, a pod or a job"),
+)
 HOOK_TIMEOUT = 60.0  # seconds for all checks
 
 
@@ -23,45 +39,42 @@ def add_arguments(parser: Parser) -> None:
         "lock",
         metavar="LOCK",
         nargs="?",
-        help="the lock of the wheels or of the conda environment"
+        help="The lock of the wheels or of the conda environment"
         " (default: pylock.toml, if it exists)",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--target",
         metavar="DIR",
-        help="the environment (default: the active one, otherwise ./.venv)",
+        help="The environment (default: the active one, otherwise ./.venv)",
     )
-    where.add_argument("--python", metavar="EXE", help="the environment's interpreter")
+    where.add_argument("--python", metavar="EXE", help="The environment's interpreter")
     parser.add_argument(
         "--framework",
         metavar="NAME",
         action="append",
         default=[],
-        help="check only this framework (repeat for several)",
+        help="Check only this framework. Repeat for several",
     )
-    parser.add_argument("--no-device", action="store_true", help="check only what needs no GPU")
-    parser.add_argument(
-        "--verbose", action="store_true", help="show every call in cuDNN's log of a failure"
-    )
+    parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
     parser.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
-        help="end all checks after S seconds (default: 300, with --hook 60)",
+        help="End all checks after S seconds (default: 300, with --hook 60)",
     )
     parser.add_argument(
         "--bundle",
         metavar="FILE",
-        help="write a report for a bug tracker, without names and tokens",
+        help="Write a report for a bug tracker, without names and tokens",
     )
     parser.add_argument(
         "--hook",
         action="store_true",
-        help="print one line, and end within the timeout even if the driver hangs",
+        help="Print one line, and end within the timeout even if the driver hangs",
     )
     parser.add_argument(
-        "--strict", action="store_true", help="with --hook: fail if something could not be proved"
+        "--strict", action="store_true", help="With --hook: fail if something could not be proved"
     )
     add_common_flags(parser)
 
@@ -81,7 +94,8 @@ def run(arguments: Namespace) -> int:
         return run_hook(arguments, timeout, verify_environment)
     exit_on_signals()
     checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
-    return print_checks(arguments, checks)
+    target = arguments.python or arguments.target or active_environment("")
+    return print_checks(arguments, checks, doctor_step(target))
 
 
 def verify_environment(
@@ -117,7 +131,7 @@ def verify_environment(
         device=not arguments.no_device,
         timeout=max(0.1, timeout - (time.monotonic() - begin)),
         only=tuple(arguments.framework),
-        verbose=arguments.verbose,
+        verbose=arguments.verbose > 0,
     )
     if arguments.bundle:
         _announce(step, "writing the report")

@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
+from .. import activity
 from ..errors import PackageIndexError
 from ..model import Value
 from .urls import redact_url, split_credentials
@@ -151,6 +152,7 @@ class Transport:
         return self._with_retries(url, subject, request)
 
     def _send(self, url: str, headers: Mapping[str, str]) -> requests.Response:
+        activity.current.note_request(_last_part(url))
         response = self._get_session().get(
             url,
             headers=dict(headers),
@@ -221,6 +223,11 @@ class _RetryableError(Exception):
 
 class _FinalError(Exception):
     """A failure that another try would not change."""
+
+
+def _last_part(url: str) -> str:
+    """Return what a request is about: the package of a page, or a file."""
+    return url.partition("?")[0].partition("#")[0].rstrip("/").rpartition("/")[2]
 
 
 def _retry_delay(attempt: int, requested: float | None) -> float:

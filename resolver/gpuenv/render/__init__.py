@@ -4,7 +4,10 @@ Each module serves one command or one kind of value, and offers `..._lines` (tex
 (the document of --json). Some are short because each command has a module of its own.
 
 - values: phrases that several modules share, above all the sentence of a reason
-- plans: hosts, plans, errors and checks
+- text: lines with a meaning, and tables
+- plans: hosts, plans and errors
+- checks: the checks of an environment
+- progress: what a command is doing
 - refusals: why there is no solution, and which changes help
 - locks: locks of a project's profiles, and what speaks against a lock on a host
 - matrix: tables of the compatibility data (`gpuenv matrix`)

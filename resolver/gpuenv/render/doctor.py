@@ -13,12 +13,12 @@ from ..doctor.model import PROBE_TESTS, Diagnosis, Outside, Verdict
 from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
-from .plans import check_lines, checks_json, ok
+from .checks import check_lines, checks_json, ok, summary_lines
+from .text import columns
 from .values import choice_text
 
 Causes = Mapping[str, Cause]
 
-WIDTH = 110
 SHOWN = 6  # lines of evidence, and further causes
 CHANGES_SHOWN = 2
 SHADOWS_SHOWN = 3
@@ -35,19 +35,27 @@ CONFIDENCE = {
 
 
 def doctor_lines(
-    examination: Examination, causes: Causes, tests: Mapping[str, str], name: str
+    examination: Examination,
+    causes: Causes,
+    tests: Mapping[str, str],
+    name: str,
+    *,
+    verbose: bool = False,
 ) -> list[str]:
     """Return one screen: the verdict, its evidence and its fix, and then everything else.
 
     Other causes, the tests that were run, the checks, and what was not examined.
 
     Args:
+        examination: what was found.
         causes: what the data knows about each cause.
         tests: what each test shows, in words.
         name: the name of the log; "" without one.
+        verbose: whether every check is listed, also with a log.
     """
     lines = _verdict_lines(examination, causes, tests, name)
-    for section in (_test_lines(examination), _checks_section(examination), _gaps(examination)):
+    checks = _checks_section(examination, verbose=verbose)
+    for section in (_test_lines(examination), checks, _gaps(examination)):
         if section:
             lines += ["", *section]
     return lines
@@ -160,13 +168,13 @@ def _test_lines(examination: Examination) -> list[str]:
     return lines
 
 
-def _checks_section(examination: Examination) -> list[str]:
-    """Return all checks, or with a log only those that failed."""
+def _checks_section(examination: Examination, *, verbose: bool) -> list[str]:
+    """Return the checks by parts, or with a log only those that failed."""
     checks = examination.checks
+    if checks and verbose:
+        return check_lines(checks)
     if not _has_log(examination):
-        if checks:
-            return check_lines(checks, hint=False)
-        return []
+        return summary_lines(checks) if checks else []
     failed = [check for check in checks if check.status == "fail"]
     if not failed:
         return []
@@ -217,7 +225,7 @@ def _gaps(examination: Examination) -> list[str]:
 
 
 def _cut(lines: Iterable[str]) -> list[str]:
-    longest = 2 * WIDTH
+    longest = 3 * columns()
     shortened = []
     for line in lines:
         if len(line) > longest:
@@ -229,7 +237,7 @@ def _cut(lines: Iterable[str]) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     """Return lines of a readable width. A line that starts with four spaces is a command."""
-    wrapper = textwrap.TextWrapper(WIDTH - 2, break_on_hyphens=False, break_long_words=False)
+    wrapper = textwrap.TextWrapper(columns() - 2, break_on_hyphens=False, break_long_words=False)
     lines = []
     for line in text.split("\n"):
         if line.startswith("    "):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..install.inplace_install import Step
 from ..model import Check, Plan
-from .plans import checks_json
+from .checks import checks_json
 from .values import choice_text, reason_text
 
 

@@ -1,29 +1,30 @@
-"""The text and the JSON documents of hosts, plans, errors and checks."""
+"""The text and the JSON documents of hosts, plans and errors."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from ..errors import GpuEnvError, HostMismatchError, NoSolutionError
+from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, Reason
 from ..model import (
-    Check,
     EnvironmentChanges,
     Gpu,
     Host,
     PackageChange,
     Plan,
     Rejection,
+    Wheel,
     show_pair,
 )
+from ..requirements.versions import normalize_name
 from ..serialize import to_plain
-from .refusals import explanation_json, explanation_lines
+from .refusals import explanation_json, explanation_lines, host_text, reason_lines
+from .text import Line, table_lines
 from .values import (
     choice_text,
     download_bytes,
     download_text,
-    fact_text,
     is_doubt,
     quantity_text,
     reason_text,
@@ -34,14 +35,11 @@ from .values import (
 __all__ = [
     "changes_json",
     "changes_lines",
-    "check_lines",
-    "checks_json",
     "choice_text",
     "error_json",
     "error_lines",
     "host_lines",
     "is_doubt",
-    "ok",
     "plan_json",
     "plan_lines",
     "reason_text",
@@ -51,9 +49,9 @@ __all__ = [
     "solution_lines",
 ]
 
-MARKS = {"pass": "ok  ", "fail": "FAIL", "unknown": "?   "}
 SHOWN_ADDITIONS = 6
-CHECK_FIELDS = ("name", "subject", "status", "evidence", "seconds")
+SHOWN_REQUIREMENTS = 8
+EVERY_LINE = 10_000
 
 
 # ---- hosts --------------------------------------------------------------------------------------
@@ -124,20 +122,30 @@ def _python_line(host: Host) -> str:
 # ---- plans --------------------------------------------------------------------------------------
 
 
-def plan_lines(plan: Plan, path: str) -> list[str]:
-    """Return what was chosen, what it needs, what was passed over, and where the lock is."""
-    lines = [choice_text(choice) for choice in plan.choices]
-    lines += _older_than_newest(plan)
+def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[str]:
+    """Return where the lock is, what was chosen and why, and what the host needs.
+
+    Args:
+        plan: the plan.
+        path: the lock file; None if none was written.
+        verbose: whether to list every release that was passed over, with all reasons.
+    """
+    lines: list[str] = [_headline(plan, path), *_chosen_lines(plan)]
     if plan.needs.driver is not None:
         lines.append(_driver_need_line(plan.needs.driver, plan.host.driver))
-    lines += [f"warning: {reason_text(reason)}" for reason in plan.warnings]
-    skipped = [one for one in plan.skipped if not _is_only_later(one)]
-    if skipped:
-        lines.append("passed over:")
-        lines += [f"  {line}" for line in skipped_lines(skipped)]
-    count = quantity_text(len(plan.pins), "package")
-    lines.append(f"wrote {path}: {count}, {download_text(plan)}")
+    lines += map(_warning_line, plan.warnings)
+    skipped = _passed_over(plan)
+    if skipped and verbose:
+        lines += ["passed over:", *skipped_lines(skipped)]
+    elif skipped:
+        builds = quantity_text(len(skipped), "build")
+        lines.append(f"passed over: {builds} (-v says why)")
     return lines
+
+
+def _passed_over(plan: Plan) -> list[Rejection]:
+    """Return the builds that do not suit the host, or that something excludes."""
+    return [rejection for rejection in plan.skipped if not _is_only_later(rejection)]
 
 
 def _is_only_later(rejection: Rejection) -> bool:
@@ -145,19 +153,75 @@ def _is_only_later(rejection: Rejection) -> bool:
     return all(reason.code == "variant-order" for reason in rejection.reasons)
 
 
-def _older_than_newest(plan: Plan) -> list[str]:
-    """Return the packages of which better releases were passed over, except frameworks."""
+def _warning_line(reason: Reason) -> Line:
+    return Line(f"warning: {reason_text(reason)}", "doubt", marked=len("warning:"))
+
+
+def _headline(plan: Plan, path: str | None) -> Line:
+    result = "solved, nothing written"
+    if path is not None:
+        result = f"wrote {path}"
+    count = quantity_text(len(plan.pins), "package")
+    text = f"{result}: {count}, {download_text(plan)}"
+    return Line(f"{text}, for {host_text(plan.host)}", "headline", marked=len(result))
+
+
+def _chosen_lines(plan: Plan) -> list[str]:
+    """Return a table of the frameworks, and of what else the user named or got an older one of."""
+    rows = [("chosen", "build", "CUDA", "cuDNN", "why")]
+    for choice in plan.choices:
+        cuda = "-"
+        if choice.cuda is not None:
+            cuda = show_pair(choice.cuda)
+        release = f"{choice.framework} {choice.version}"
+        why = _why(plan, choice.framework)
+        if choice.evidence != "scanned":
+            why += "; architectures as documented"
+        rows.append((release, choice.variant, cuda, choice.cudnn or "-", why))
+    named = _named_wheels(plan)
+    rows += [_requirement_row(plan, wheel) for wheel in named[:SHOWN_REQUIREMENTS]]
+    if len(rows) == 1:
+        return []
+    lines = table_lines(rows)
+    if len(named) > SHOWN_REQUIREMENTS:
+        lines.append(f"  and {len(named) - SHOWN_REQUIREMENTS} more that were asked for")
+    return lines
+
+
+def _requirement_row(plan: Plan, wheel: Wheel) -> tuple[str, str, str, str, str]:
+    labels = {variant.name: variant.label for variant in plan.variants}
+    build = labels.get(wheel.name, "-")
+    return f"{wheel.name} {wheel.version}", build, "-", "-", _why(plan, wheel.name)
+
+
+def _named_wheels(plan: Plan) -> list[Wheel]:
+    """Return what the user named, and what better releases were passed over of."""
     if plan.request.conda is not None:
         return []  # frameworks have other names there
-    passed_over = {rejection.name for rejection in plan.skipped}
-    wheels = [pin.wheel for pin in plan.pins if pin.wheel.name in passed_over]
     frameworks = {choice.framework for choice in plan.choices}
-    labels = {variant.name: f" ({variant.label})" for variant in plan.variants}
-    return [
-        f"{wheel.name} {wheel.version}{labels.get(wheel.name, '')}"
-        for wheel in wheels
-        if wheel.name not in frameworks
-    ]
+    names = {_package_name(text) for text in plan.request.requirements}
+    names |= {rejection.name for rejection in plan.skipped}
+    wheels = [pin.wheel for pin in plan.pins]
+    return [wheel for wheel in wheels if wheel.name in names - frameworks]
+
+
+def _package_name(requirement: str) -> str:
+    match = re.match(r"[A-Za-z0-9._-]+", requirement.strip())
+    return normalize_name(match[0]) if match else ""
+
+
+def _why(plan: Plan, name: str) -> str:
+    """Return why no better release was chosen: the first reason against the first of them."""
+    in_conda = plan.request.conda is not None  # where torch is pytorch
+    for rejection in _passed_over(plan):
+        is_same = rejection.name == name or (in_conda and name in rejection.name)
+        if is_same and rejection.reasons:
+            reason = rejection.reasons[0]
+            text = reason_text(reason)
+            if reason.code != "conflict":
+                text = text.partition(";")[0]
+            return text.removeprefix(f"{name} ")
+    return "the newest that is allowed"
 
 
 def _driver_need_line(need: str, driver: str | None) -> str:
@@ -166,15 +230,23 @@ def _driver_need_line(need: str, driver: str | None) -> str:
     return f"needs driver >= {need}; the driver of this host is unknown"
 
 
-def solution_lines(plan: Plan, paths: Sequence[str]) -> list[str]:
-    """Return the lines of a plan, and then those of the wheels beside its conda packages.
+def solution_lines(
+    plan: Plan, paths: Sequence[str], *, verbose: bool = False, next_step: str = ""
+) -> list[str]:
+    """Return the lines of a plan, then those of the wheels beside its conda packages.
 
     Args:
-        paths: the lock files of both.
+        plan: the plan.
+        paths: the lock files of both; () if none was written.
+        verbose: as in `plan_lines`.
+        next_step: what to type next.
     """
-    lines = plan_lines(plan, paths[0])
+    path, *beside = (*paths, None, None)[:2]
+    lines = plan_lines(plan, path, verbose=verbose)
     if plan.wheels is not None:
-        lines += plan_lines(plan.wheels, paths[1])
+        lines += plan_lines(plan.wheels, beside[0], verbose=verbose)
+    if next_step:
+        lines.append(f"next: {next_step}")
     return lines
 
 
@@ -193,23 +265,12 @@ def solution_json(plan: Plan, paths: Sequence[str]) -> dict[str, Any]:
     return document
 
 
-def skipped_lines(skipped: Sequence[Rejection], most: int = 4) -> list[str]:
-    """Return a line for each build that was passed over, for at most `most` of them."""
-    lines = [_skipped_line(rejection) for rejection in skipped[:most]]
-    if len(skipped) > most:
-        lines.append(f"and {len(skipped) - most} more (--json lists all)")
-    return lines
-
-
-def _skipped_line(rejection: Rejection) -> str:
-    release = f"{rejection.name} {rejection.version}"
-    facts = []
-    for reason in rejection.reasons:
-        if reason.subject == release:
-            facts.append(fact_text(reason))
-        else:
-            facts.append(reason_text(reason))
-    return f"{release}: {'; '.join(facts)}"
+def skipped_lines(skipped: Sequence[Rejection]) -> list[str]:
+    """Return every reason against the builds that were passed over; equal ones are one line."""
+    reasons: list[Reason] = []
+    for rejection in skipped:
+        reasons += rejection.reasons
+    return reason_lines(reasons, EVERY_LINE)
 
 
 def plan_json(plan: Plan, path: str | None) -> dict[str, Any]:
@@ -287,10 +348,11 @@ def _change_line(change: PackageChange) -> str:
 
 def error_lines(error: GpuEnvError) -> list[str]:
     """Return the message with its hint, and the reasons of an error that has some."""
-    line = f"gpuenv: {error.message}"
+    text = f"gpuenv: {error.message}"
+    marked = len(text)
     if error.hint:
-        line += f"; {error.hint}"
-    lines = [line]
+        text += f"; {error.hint}"
+    lines: list[str] = [Line(text, "bad", marked=marked)]
     if isinstance(error, NoSolutionError):
         lines += explanation_lines(error.explanation)
     elif isinstance(error, HostMismatchError):
@@ -307,59 +369,3 @@ def error_json(error: GpuEnvError) -> dict[str, Any]:
     elif isinstance(error, HostMismatchError):
         document["reasons"] = reasons_json(error.reasons)
     return document
-
-
-# ---- checks -------------------------------------------------------------------------------------
-
-
-def check_lines(checks: Sequence[Check], *, hint: bool = True) -> list[str]:
-    """Return a line for each check with its evidence, and then the totals.
-
-    Args:
-        hint: say what to do if something is not verified.
-    """
-    names = [f"{check.name} {check.subject}".strip() for check in checks]
-    width = max(map(len, names), default=0)
-    lines = []
-    for check, name in zip(checks, names, strict=True):
-        first, *rest = check.evidence.split(os.linesep)
-        lines.append(f"{MARKS[check.status]} {name:<{width}} {first}".rstrip())
-        lines += [f"{'':{width + 5}} {line}" for line in rest]
-    verdict = "NOT verified"
-    if ok(checks):
-        verdict = "verified"
-    counts = _counts(checks)
-    totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
-    line = f"{verdict}: {totals}"
-    if hint and not ok(checks):
-        line += "; gpuenv doctor suggests a fix"
-    return [*lines, line]
-
-
-def _counts(checks: Sequence[Check]) -> Mapping[str, int]:
-    counts = dict.fromkeys(MARKS, 0)
-    for check in checks:
-        counts[check.status] += 1
-    return counts
-
-
-def ok(checks: Sequence[Check]) -> bool:
-    """Return whether there are checks, none failed, and every visible GPU was proved to work.
-
-    An unknown result is neither proof nor failure. But a device that is full or busy shows nothing
-    about the environment, so that an unknown result of a device is not enough.
-    """
-    for check in checks:
-        unproved_device = check.name == "device" and check.subject and check.status == "unknown"
-        if check.status == "fail" or unproved_device:
-            return False
-    return bool(checks)
-
-
-def checks_json(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return the document of `verify --json`."""
-    return {"ok": ok(checks), "checks": list(map(_check_json, checks))}
-
-
-def _check_json(check: Check) -> dict[str, object]:
-    return {field: getattr(check, field) for field in CHECK_FIELDS}

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import Change, Explanation, Reason
 from ..model import Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
+from .text import columns
 from .values import (
     choice_text,
     found_text,
@@ -22,7 +23,6 @@ from .values import (
     sentence,
 )
 
-WIDTH = 100
 SCREEN = 25  # lines of a whole explanation
 LEAST = 6  # lines that reasons have, however many changes there are
 INDENT = "  "
@@ -35,7 +35,7 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
 
     Args:
         used: lines that the caller prints before. With them, the result fits SCREEN lines of
-            WIDTH characters.
+            `columns()` characters.
     """
     changes = change_lines(explanation.changes)
     most = max(LEAST, SCREEN - used - len(changes))
@@ -198,15 +198,16 @@ def _cut_to(items: Sequence[Item], most: int) -> list[str]:
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """Return lines of at most WIDTH characters; later lines are indented more.
+    """Return lines of at most `columns()` characters; later lines are indented more.
 
     A longer word stays whole.
     """
+    width = columns()
     lines, line = [], indent
     for word in text.split():
         if not line.strip():
             line += word
-        elif len(line) + 1 + len(word) > WIDTH:
+        elif len(line) + 1 + len(word) > width:
             lines.append(line)
             line = f"{indent}    {word}"
         else:

@@ -13,6 +13,7 @@ from resolvelib import BaseReporter
 from resolvelib.resolvers.criterion import Criterion
 from resolvelib.structs import build_iter_view
 
+from .. import activity
 from .graph import (
     Candidate,
     Cause,
@@ -70,6 +71,7 @@ class ConflictReporter(BaseReporter[NodeRequirement, Node, Identifier]):
     def pinning(self, candidate: Node) -> None:
         """Note a pin, and the pins that its requirements replace."""
         self._pins.chosen[candidate.identifier] = candidate
+        activity.current.decided = len(self._pins.chosen)
         for requirement in self._provider.requirements_of(candidate):
             pin = self._pins.chosen.get(requirement.identifier)
             if pin is not None and not self._provider.is_satisfied_by(requirement, pin):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from resolvelib import ResolutionImpossible
 from resolvelib.resolvers import Resolution
 
+from .. import activity
 from ..errors import UnfinishedError
 from .graph import Cause, Node, NodeRequirement, PackageRequirement
 from .learning import ConflictError, Pins
@@ -61,6 +62,7 @@ def _resolve(provider: Provider, roots: Sequence[NodeRequirement]) -> list[Node]
     """Run resolvelib again after every conflict, with what the conflict taught."""
     provider.note_request(roots)
     for conflicts in range(MAX_CONFLICTS):
+        activity.current.conflicts = conflicts
         if conflicts == PATIENCE:
             _try_each_alone(provider, roots)
         try:

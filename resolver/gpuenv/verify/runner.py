@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Self
 
+from .. import activity
 from ..model import Value
 
 ANSWER, STEP = "gpuenv-probe: ", "gpuenv-step: "
@@ -89,12 +90,18 @@ class Children:
         Args:
             more: environment variables in addition to those of this object.
         """
+        with activity.current.part(probe):
+            return self._run(probe, options, more or {})
+
+    def _run(
+        self, probe: str, options: Mapping[str, object], more: Mapping[str, str]
+    ) -> Outcome:
         script = os.path.join(self._probes, f"{probe}.py")
         command = [self._python, "-B", "-I", LAUNCHER, script, json.dumps(options)]
         begin = time.monotonic()
         # Files instead of pipes: a grandchild that keeps them open delays nothing.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            child = self._start(command, {**self._env, **(more or {})}, out, err)
+            child = self._start(command, {**self._env, **more}, out, err)
             if isinstance(child, Outcome):
                 return child
             try:

@@ -1,0 +1,88 @@
+"""Lines with a meaning, and tables. A line is a str, so that it is its text wherever it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Self
+
+Meaning = Literal["", "headline", "good", "bad", "doubt", "command"]
+_GAP = "  "
+_columns = 100
+
+
+def columns() -> int:
+    """Return the width for lines that are wrapped when they are made."""
+    return _columns
+
+
+def set_columns(count: int) -> None:
+    """Set the width, to that of a terminal."""
+    global _columns  # noqa: PLW0603  a process has one terminal
+    _columns = count
+
+
+class Line(str):
+    """A line of text that a terminal may color and wrap.
+
+    Attributes:
+        meaning: what the color shows; "" is none. A "command" is not colored and never wrapped.
+        marked: how many characters from the beginning have the color.
+        hang: the column at which the line goes on after it was wrapped.
+    """
+
+    __slots__ = ("hang", "marked", "meaning")
+    meaning: Meaning
+    marked: int
+    hang: int
+
+    def __new__(
+        cls, text: str, meaning: Meaning = "", *, marked: int | None = None, hang: int = 0
+    ) -> Self:
+        line = super().__new__(cls, text)
+        line.meaning = meaning
+        line.marked = len(text) if marked is None else marked
+        line.hang = hang
+        return line
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text on a terminal of some width.
+
+    Words stay whole, also those that are longer than the width. Later lines are indented.
+    """
+    if len(text) <= width or (isinstance(text, Line) and text.meaning == "command"):
+        return [text]
+    import textwrap  # most lines are short
+
+    hang = len(text) - len(text.lstrip()) + len(_GAP)
+    if isinstance(text, Line) and text.hang:
+        hang = text.hang
+    first, *rest = textwrap.wrap(
+        text,
+        width,
+        subsequent_indent=" " * hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    if isinstance(text, Line):
+        first = Line(first, text.meaning, marked=text.marked)
+    return [first, *rest]
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table. The first row has the titles; the last column may be wrapped."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns[:-1]]
+    hang = len(_GAP) + sum(width + len(_GAP) for width in widths)
+    return [Line(_row_text(row, widths), hang=hang) for row in rows]
+
+
+def _row_text(row: Sequence[str], widths: Sequence[int]) -> str:
+    return (_GAP + _GAP.join(_cells(row, widths))).rstrip()
+
+
+def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    for cell, width in zip(row[:-1], widths, strict=True):
+        yield cell.ljust(width)
+    yield row[-1]

@@ -1,0 +1,209 @@
+"""What a terminal shows: lines that fit it, colors with a meaning, progress; and what a pipe gets."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpuenv.activity import Activity
+from gpuenv.render.progress import activity_text
+from gpuenv.render.text import Line, table_lines, wrap
+from index_server import IndexServer
+from test_cli import SOLVE, command_environment, run_process
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
+V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39"]
+SEVERAL = ["solve", "torch", "tensorflow", *V100]
+CODE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Screen(NamedTuple):
+    """What a command wrote to a terminal, and when the first character of progress came."""
+
+    status: int
+    text: str
+    first: float
+
+    def lines(self) -> list[str]:
+        """Return the lines that stay, without colors."""
+        return [CODE.sub("", line.rpartition("\r")[2]) for line in self.text.split("\r\n")]
+
+    def colors(self) -> set[str]:
+        """Return the texts in color."""
+        return set(re.findall(r"\x1b\[[0-9;]+m([^\x1b]+)\x1b\[0m", self.text))
+
+
+def on_terminal(args: list[str], folder: Path, columns: int = 80, **environment: str) -> Screen:
+    """Run a command whose stdout and stderr are a terminal."""
+    folder.mkdir(exist_ok=True)
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = command_environment(folder, {"TERM": "xterm", **environment})
+    begin = time.monotonic()
+    command = [sys.executable, "-m", "gpuenv", *args]
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stdin=side, stdout=side, stderr=side
+    ) as child:
+        os.close(side)
+        data, first = b"", 0.0
+        while True:
+            try:
+                piece = os.read(main, 4096)
+            except OSError:  # the command has ended
+                break
+            if not piece:
+                break
+            first = first or time.monotonic() - begin
+            data += piece
+        status = child.wait()
+    os.close(main)
+    return Screen(status, data.decode(), first)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("output") / "work"
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize(
+    "args",
+    [
+        SEVERAL,
+        [*SEVERAL, "-v"],
+        ["explain", "torch", "tensorflow", *V100],
+        ["solve", "torch", "--gpu", "V100", "--driver", "595.45.04"],
+        ["solve", "torch", "--gpu", "H1000"],
+        ["--help"],
+        ["solve", "--help"],
+    ],
+    ids=lambda value: " ".join(value[:2]),
+)
+def test_every_line_fits_the_terminal(work: Path, args: list[str], columns: int) -> None:
+    screen = on_terminal(args, work, columns)
+    assert screen.lines() and "Traceback" not in screen.text
+    too_long = [line for line in screen.lines() if len(line) > columns]
+    assert too_long == []
+
+
+def test_words_stay_whole(work: Path) -> None:
+    wide, narrow = on_terminal(SEVERAL, work, 200), on_terminal(SEVERAL, work, 60)
+    assert " ".join(narrow.lines()).split() == " ".join(wide.lines()).split()
+
+
+@pytest.mark.parametrize(
+    ("args", "colored"),
+    [
+        (SOLVE, {"wrote pylock.toml"}),
+        (["solve", "torch", "--gpu", "H1000"], {"gpuenv: --gpu 'H1000' is not a known GPU"}),
+        (["doctor"], set()),
+        (["matrix", "show", "torch", "2.15.0"], set()),
+        (["verify", "--target", "none"], {"gpuenv: none: does not exist"}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_color_has_a_meaning(work: Path, args: list[str], colored: set[str]) -> None:
+    assert on_terminal(args, work).colors() == colored
+    assert on_terminal(args, work, NO_COLOR="1").colors() == set()
+    assert on_terminal([*args, "--color", "never"], work).colors() == set()
+
+
+def test_a_pipe_gets_no_codes_unless_asked(work: Path) -> None:
+    work.mkdir(exist_ok=True)
+    for args in (SOLVE, SEVERAL, ["solve", "torch", "--gpu", "H1000"]):
+        done = run_process(args, work)
+        assert "\x1b" not in done.stdout + done.stderr and "\r" not in done.stdout + done.stderr
+    assert "\x1b[1mwrote" in run_process([*SOLVE, "--color", "always"], work).stdout
+    assert "\x1b[1mwrote" in run_process(SOLVE, work, FORCE_COLOR="1").stdout
+
+
+def test_quiet_and_verbose(work: Path) -> None:
+    work.mkdir(exist_ok=True)
+    quiet = run_process([*SEVERAL, "-q"], work)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    plain, verbose = run_process(SEVERAL, work).stdout, run_process([*SEVERAL, "-v"], work).stdout
+    assert "(-v says why)" in plain and "(-v says why)" not in verbose
+    assert "nvidia-cudnn-cu13" in verbose and "nvidia-cudnn-cu13" not in plain
+    assert plain.splitlines()[-1] == "next: gpuenv sync pylock.toml --target .venv"
+    refused = run_process(["solve", "torch", "--gpu", "H1000", "-q"], work)
+    assert refused.returncode == 2 and "H1000" in refused.stderr
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slow() -> IndexServer:
+    """An index that needs a second for each page."""
+    with IndexServer() as server:
+        server.delay = 1.2
+        server.add("alpha", "1.0", ["beta"])
+        server.add("beta", "1.0")
+        yield server
+
+
+def request(server: IndexServer) -> list[str]:
+    return ["solve", "alpha", "--gpu", "none", "--index-url", server.url]
+
+
+def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None:
+    screen = on_terminal(request(slow), work)
+    assert screen.status == 0, screen.text
+    assert re.search(r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last for ", screen.text)
+    assert screen.first < 2.0  # the bound is a second on a machine that has nothing else to do
+    assert not any("solving" in line for line in screen.lines())
+
+
+def test_ci_gets_plain_lines_and_a_pipe_none(work: Path, slow: IndexServer) -> None:
+    work.mkdir(exist_ok=True)
+    in_ci = run_process([*request(slow), "--refresh"], work, CI="true")
+    assert re.match(r"solving \(\d+ s\).*\n", in_ci.stderr) and "\x1b" not in in_ci.stderr
+    assert run_process([*request(slow), "--refresh"], work).stderr == ""
+    assert run_process([*request(slow), "--refresh", "-q"], work, CI="1").stderr == ""
+
+
+def test_the_line_of_progress() -> None:
+    activity = Activity()
+    with activity.during("solving"):
+        activity.note_request("numpy")
+        activity.decided, activity.conflicts = 2, 1
+        assert activity_text(activity, 3) == (
+            "solving (3 s): 1 request to indexes, last for numpy; 2 packages decided; 1 conflict"
+        )
+        with activity.during("verifying"):
+            assert activity.step == "solving"
+    with activity.during("verifying"), activity.part("cudnn"), activity.part("installed"):
+        text = "verifying (0 s): 0 of 3 parts done; now: cudnn, files and 1 more"
+        with activity.part("torch"):
+            assert activity_text(activity, 0) == text
+        assert activity.running == ("cudnn", "installed")
+    assert activity.step == ""
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+def test_lines_are_wrapped_at_words() -> None:
+    assert wrap("  one two three", 9) == ["  one two", "    three"]
+    assert wrap("a-b-c-d-e-f", 4) == ["a-b-c-d-e-f"]
+    assert wrap(Line("gpuenv sync a-long-name", "command"), 10) == ["gpuenv sync a-long-name"]
+    first, *_ = wrap(Line("FAIL one two", "bad", marked=4), 8)
+    assert isinstance(first, Line) and (first.meaning, first.marked) == ("bad", 4)
+    rows = [("name", "why"), ("torch 2.15.0", "because it is the newest")]
+    lines = table_lines(rows)
+    assert lines == ["  name          why", "  torch 2.15.0  because it is the newest"]
+    assert wrap(lines[1], 30) == [
+        "  torch 2.15.0  because it is",
+        "                the newest",
+    ]
