@@ -248,6 +248,7 @@ class Problem:
 
         With `versions`, one for each framework, only variants of these versions.
         """
+        self.tried = 0
         if raw.dropped(self.device, self.driver) or raw.too_new(self.device, self.driver):
             return None
         names = [f"@{name}" for name in frameworks]
@@ -339,15 +340,21 @@ def cudnn_range(release: raw.Release, requirement: Requirement) -> str:
     return ",".join(filter(None, (text, f">={built[0]}.{built[1]}", f"<{built[0] + 1}")))
 
 
+@cache
+def problem(device: raw.Pair, driver: str, python: raw.Pair, *, strict: bool) -> Problem:
+    """The problem of a host, with what it has looked up for other sets of frameworks."""
+    return Problem(device, driver, python, strict=strict)
+
+
 def best(
     device: raw.Pair, driver: str, python: raw.Pair, frameworks: Sequence[str]
 ) -> tuple[list[Way] | None, bool]:
     """(the best combination, whether it needs no doubt to pass); (None, False) if there is none."""
-    newest = Problem(device, driver, python, strict=False).best(frameworks)
+    newest = problem(device, driver, python, strict=False).best(frameworks)
     if newest is None:
         return None, False
     versions = [way.version for way in newest]
-    sure = Problem(device, driver, python, strict=True).best(frameworks, versions)
+    sure = problem(device, driver, python, strict=True).best(frameworks, versions)
     return (newest, False) if sure is None else (sure, True)
 
 

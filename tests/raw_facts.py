@@ -216,6 +216,7 @@ def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
     return row_serves(rows(name)[version], device, cuda) if version in rows(name) else "unknown"
 
 
+@cache
 def known_bad(name: str, version: str, device: Pair) -> set[str]:
     """The severities of what is known against a release on a device."""
     return {

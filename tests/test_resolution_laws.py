@@ -60,7 +60,7 @@ limits = st.lists(
     max_size=2,
 )
 laws = settings(
-    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
 )
 
 
