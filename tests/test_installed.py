@@ -5,7 +5,7 @@ import hashlib
 import sys
 import time
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Choice, Host, Lock, Needs, Python
 from gpuenv.verify import installed
+from gpuenv.verify.dependencies import dependency_check
 from gpuenv.verify.rule_checks import suitability_checks
 from gpuenv.verify.runner import Children
 
@@ -31,11 +32,18 @@ def site_of(env: Path) -> Path:
 
 
 def add(
-    env: Path, name: str, files: Mapping[str, str], version: str = "1.0", installer: str = "pip"
+    env: Path,
+    name: str,
+    files: Mapping[str, str],
+    version: str = "1.0",
+    installer: str = "pip",
+    *,
+    requires: Sequence[str] = (),
 ) -> None:
     """A distribution with these files, {path: text}."""
     site, info = site_of(env), f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Requires-Dist: {text}\n" for text in requires)
     rows = [f"{info}/RECORD,,\n", f"{name}/__pycache__/gone.cpython-311.pyc,,\n"]
     for path, text in {
         **files,
@@ -51,11 +59,12 @@ def add(
     (site / info / "RECORD").write_text("".join(rows))
 
 
-def asked(env: Path) -> tuple[dict[str, object], list[Check]]:
+def asked(env: Path, *, fast: bool = False) -> tuple[dict[str, object], list[Check]]:
     """The survey, and the checks "owners" and "files"."""
     with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
         survey = children.run("installed", {"mode": "survey"}).answer
-        return survey, installed.file_checks(survey, children.run("installed", {"mode": "files"}))
+        outcome = children.run("installed", {"mode": "files", "fast": fast})
+        return survey, installed.file_checks(survey, outcome)
 
 
 def files_of(env: Path) -> Check:
@@ -103,6 +112,55 @@ def test_a_file_that_is_not_as_recorded(
     change(env, path, text)
     found = files_of(env)
     assert (found.status, evidence in found.evidence) == (status, True), found.evidence
+
+
+def test_the_content_of_every_file_counts(env: Path) -> None:
+    """With --fast only the sizes."""
+    add(env, "odd", FILES)
+    change(env, "odd/__init__.py", "x = 2\n")
+    _, (_, found) = asked(env)
+    assert found.status == "fail" and "its sha256 is not the recorded one" in found.evidence
+    assert asked(env, fast=True)[1][1].status == "pass"
+
+
+def test_a_library_without_an_owner(env: Path) -> None:
+    """What an uninstallation of a CUDA library has left."""
+    add(env, "odd", FILES)
+    library = site_of(env) / "nvidia" / "odd" / "lib" / "libodd.so.9"
+    library.parent.mkdir(parents=True)
+    library.write_text("library")
+    found = files_of(env)
+    assert found.status == "fail" and f"{library} belongs to no distribution" in found.evidence
+
+
+# What a distribution requires beside "base" 1.5 and "extended" 1.0, and what is wrong with it.
+REQUIREMENTS = {
+    "base >= 1": "",
+    "Base[more] < 2": "",
+    "base ~= 1.4.0": "odd 1.0 requires base~=1.4.0; base 1.5 is installed",
+    "absent": "odd 1.0 requires absent, which is not installed",
+    "absent ; python_version < '3'": "",
+    "absent ; sys_platform == 'linux'": "odd 1.0 requires absent, which is not installed",
+    "absent ; extra == 'more'": "",
+    "extended": "",
+    "extended[more]": "extended 1.0 requires missing>2, which is not installed",
+    "extended[none]": "",
+    "not a requirement": "",
+}
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS)
+def test_what_a_distribution_requires(env: Path, requirement: str) -> None:
+    add(env, "base", {}, version="1.5")
+    add(env, "extended", {}, requires=["base", "missing > 2 ; extra == 'more'"])
+    add(env, "odd", {}, requires=[requirement])
+    with Children(str(env / "bin/python"), {}, time.monotonic() + 60) as children:
+        survey = children.run("installed", {"mode": "survey"}).answer
+    found = dependency_check(survey)
+    wrong = REQUIREMENTS[requirement]
+    assert (found.status, found.evidence) == ("fail", wrong) if wrong else found.status == "pass"
+    in_conda = dependency_check({**survey, "conda": {"python": "3.12"}})
+    assert in_conda.status == ("unknown" if wrong else "pass")
 
 
 def test_all_of_nvidias_files_count(env: Path) -> None:

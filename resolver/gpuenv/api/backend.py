@@ -70,4 +70,5 @@ class Backend(Protocol):
         timeout: float,
         only: Sequence[str],
         verbose: bool,
+        fast: bool,
     ) -> tuple[Check, ...]: ...

@@ -424,6 +424,7 @@ def verify(
     timeout: float,
     only: Sequence[str] = (),
     verbose: bool = False,
+    fast: bool = False,
 ) -> tuple[Check, ...]:
     """See `environments.verify`.
 
@@ -444,7 +445,13 @@ def verify(
     python = find_interpreter(prefix)
     if python:
         checks += wheels.verify_installed(
-            python, host, device=device, timeout=timeout, only=only, verbose=verbose
+            python,
+            host,
+            device=device,
+            timeout=timeout,
+            only=only,
+            verbose=verbose,
+            fast=fast,
         )
     return tuple(checks)
 

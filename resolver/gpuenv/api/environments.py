@@ -304,6 +304,7 @@ def verify(
     timeout: float = 300.0,
     only: Sequence[str] = (),
     verbose: bool = False,
+    fast: bool = False,
     shown_as: str = "",
 ) -> tuple[Check, ...]:
     """Prove that an environment works on a host. No file is changed.
@@ -317,6 +318,7 @@ def verify(
         only: names of the frameworks to check; () checks those of the lock, or all that are
             installed.
         verbose: whether cuDNN's log of a failure has every call.
+        fast: whether the sizes of files are compared, and not their hashes.
         shown_as: the folder that the evidence names, for an environment that is not there yet; ""
             is its own.
 
@@ -328,12 +330,25 @@ def verify(
             from . import wheels
 
             checks = wheels.verify_installed(
-                target, host, device=device, timeout=timeout, only=only, verbose=verbose
+                target,
+                host,
+                device=device,
+                timeout=timeout,
+                only=only,
+                verbose=verbose,
+                fast=fast,
             )
         else:
             backend = _backend(conda=lock.conda)
             checks = backend.verify(
-                lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+                lock,
+                target,
+                host,
+                device=device,
+                timeout=timeout,
+                only=only,
+                verbose=verbose,
+                fast=fast,
             )
     if shown_as:
         own = os.path.dirname(os.path.dirname(interpreter_of(target)))

@@ -269,10 +269,18 @@ def verify(
     timeout: float,
     only: Sequence[str],
     verbose: bool,
+    fast: bool,
 ) -> tuple[Check, ...]:
     """See `environments.verify`."""
     checks = _checks(
-        lock, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+        lock,
+        target,
+        host,
+        device=device,
+        timeout=timeout,
+        only=only,
+        verbose=verbose,
+        fast=fast,
     )
     return (*host_checks(lock, host, device=device), *checks)
 
@@ -285,10 +293,18 @@ def verify_installed(
     timeout: float,
     only: Sequence[str] = (),
     verbose: bool = False,
+    fast: bool = False,
 ) -> tuple[Check, ...]:
     """Check what is installed, without a lock."""
     return _checks(
-        None, target, host, device=device, timeout=timeout, only=only, verbose=verbose
+        None,
+        target,
+        host,
+        device=device,
+        timeout=timeout,
+        only=only,
+        verbose=verbose,
+        fast=fast,
     )
 
 
@@ -301,6 +317,7 @@ def _checks(
     timeout: float,
     only: Sequence[str],
     verbose: bool,
+    fast: bool,
 ) -> tuple[Check, ...]:
     from ..binaries.served import judge
     from ..verify import environment
@@ -319,6 +336,7 @@ def _checks(
         verbose=verbose,
         against=lambda pins: reasons_against(pins, host),
         judge=lambda files: judge(files, host, compatibility_data()),
+        fast=fast,
     )
 
 

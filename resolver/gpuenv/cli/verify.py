@@ -58,6 +58,9 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
     parser.add_argument(
+        "--fast", action="store_true", help="Compare the sizes of files, not their hashes"
+    )
+    parser.add_argument(
         "--timeout",
         metavar="S",
         type=seconds,
@@ -132,6 +135,7 @@ def verify_environment(
         timeout=max(0.1, timeout - (time.monotonic() - begin)),
         only=tuple(arguments.framework),
         verbose=arguments.verbose > 0,
+        fast=arguments.fast,
     )
     if arguments.bundle:
         _announce(step, "writing the report")

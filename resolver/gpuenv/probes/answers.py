@@ -151,6 +151,7 @@ class Interpreter(TypedDict):
     purelib: str
     platlib: str
     free_threaded: bool
+    markers: dict[str, str]  # the variables of environment markers
 
 
 class Distribution(TypedDict):
@@ -164,6 +165,7 @@ class Distribution(TypedDict):
     folder: str
     installer: str
     requires: list[str]  # names, of NVIDIA's distributions only
+    requirements: list[str]  # as in the metadata; [] for packages of conda and Debian
     glibc: list[int] | None
     variant: str | None  # the label of a variant wheel
 

@@ -2,15 +2,16 @@
 
 The interpreter, its distributions, which distribution owns which file, changed files.
 
-Options: {"mode": "survey", "imports": [NAME]} or {"mode": "files", "seconds": limit, "threads": n}.
+Options: {"mode": "survey", "imports": [NAME]} or
+{"mode": "files", "seconds": limit, "threads": n, "fast": true to compare sizes only}.
 Answers with answers.SurveyAnswer or answers.FilesAnswer.
 
-What is compared: for every distribution whether its files exist and are as long as recorded; by
-sha256 all files of NVIDIA's and those that two distributions own. "other" are missing or changed
-files that no code runs, unless NVIDIA's: data (cacert.pem, which administrators extend) and tests.
-Not compared: bytecode, which has no hash in RECORD; files outside of the packages' folder (scripts,
-configuration), which users and installers rewrite; distributions of conda and of Debian, which
-change files when they build or install and keep their own records. "requires" leaves out extras.
+What is compared: for every distribution whether its files exist, are as long as recorded and have
+the recorded sha256. "other" are missing or changed files that no code runs, unless NVIDIA's: data
+(cacert.pem, which administrators extend), scripts (which other installers rewrite) and tests.
+Not compared: bytecode, which has no hash in RECORD; distributions of conda and of Debian, which
+change files when they build or install and keep their own records. "requires" leaves out extras;
+"requirements" are the texts of the metadata.
 "glibc" is that of the interpreter's process, or the oldest that a distribution's wheel is for.
 "variant" is the label of a variant wheel (PEP 825).
 "conda" is what conda-meta of the prefix records; the CUDA libraries of those packages are in
@@ -30,11 +31,12 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import re
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 from ._common import write_answer
@@ -60,12 +62,13 @@ DEBIAN = "/usr/lib/python3/dist-packages"
 
 
 class Options(TypedDict, total=False):
-    """The options of this probe. `seconds` and `threads` are for mode "files"."""
+    """The options of this probe. `seconds`, `threads` and `fast` are for mode "files"."""
 
     mode: str
     imports: list[str]
     seconds: float
     threads: int
+    fast: bool
 
 
 class Row(NamedTuple):
@@ -85,6 +88,7 @@ class Installed(NamedTuple):
     rows: list[Row] | None
     installer: str
     requires: list[str]
+    requirements: list[str]
     glibc: list[int] | None
     of_wheel: bool
     variant: str | None
@@ -147,6 +151,7 @@ def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: 
         rows=read_rows(record or "") or None,
         installer=(dist.read_text("INSTALLER") or "").strip(),
         requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
+        requirements=list(dist.requires or ()),
         glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
         of_wheel=str(getattr(dist, "_path", "")).endswith(".dist-info"),
         variant=variant_label(dist.read_text("variant.json")),
@@ -242,6 +247,28 @@ def interpreter() -> Interpreter:
         "purelib": sysconfig.get_path("purelib"),
         "platlib": sysconfig.get_path("platlib"),
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "markers": marker_variables(),
+    }
+
+
+def marker_variables() -> dict[str, str]:
+    """Return the variables of environment markers (PEP 508)."""
+    version = sys.implementation.version
+    own_version = f"{version.major}.{version.minor}.{version.micro}"
+    if version.releaselevel != "final":
+        own_version += version.releaselevel[0] + str(version.serial)
+    return {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": own_version,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_python_implementation": platform.python_implementation(),
+        "platform_release": platform.release(),
+        "platform_system": platform.system(),
+        "platform_version": platform.version(),
+        "python_full_version": platform.python_version(),
+        "python_version": ".".join(platform.python_version_tuple()[:2]),
+        "sys_platform": sys.platform,
     }
 
 
@@ -279,6 +306,7 @@ def as_row(installed: Installed) -> Distribution:
         "folder": installed.folder,
         "installer": installed.installer,
         "requires": installed.requires,
+        "requirements": installed.requirements if is_compared(installed) else [],
         "glibc": installed.glibc,
         "variant": installed.variant,
     }
@@ -367,14 +395,23 @@ def check_file(job: Job) -> FileResult:  # noqa: PLR0911  one for each kind of r
     return FileResult("ok", job.name, job.path, "", size)
 
 
-def count_owners(installed: list[Installed]) -> dict[str, int]:
-    """Return how many distributions own each path."""
-    owners: dict[str, int] = {}
+def recorded_paths(installed: list[Installed]) -> set[str]:
+    """Return the paths of all RECORDs."""
+    paths = set()
     for distribution in installed:
         for row in distribution.rows or ():
-            path = full_path(distribution.folder, row)
-            owners[path] = owners.get(path, 0) + 1
-    return owners
+            paths.add(full_path(distribution.folder, row))
+    return paths
+
+
+def own_sites() -> set[str]:
+    """Return the folders of packages whose files all have RECORDs.
+
+    Those of conda and of Debian have other records.
+    """
+    if os.path.isdir(os.path.join(sys.prefix, "conda-meta")) or sys.prefix == sys.base_prefix:
+        return set()
+    return {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 
 
 def is_compared(distribution: Installed) -> bool:
@@ -386,12 +423,11 @@ def is_compared(distribution: Installed) -> bool:
 
 
 def has_hash(row: Row) -> bool:
-    """Return whether a row is compared: it has a hash and is a file of the packages' folder."""
-    outside = row.path.startswith(("../", "/"))
-    return row.digest.startswith("sha256=") and not outside and not row.path.endswith(".pyc")
+    """Return whether a row is compared: it has a hash and is no bytecode."""
+    return row.digest.startswith("sha256=") and not row.path.endswith(".pyc")
 
 
-def jobs_for(installed: list[Installed], owners: dict[str, int], deadline: float) -> list[Job]:
+def jobs_for(installed: list[Installed], deadline: float, *, fast: bool) -> list[Job]:
     """Return the files to compare.
 
     A path with two owners is read for each: the one whose hash it has wrote last.
@@ -400,11 +436,9 @@ def jobs_for(installed: list[Installed], owners: dict[str, int], deadline: float
     for distribution in installed:
         if not is_compared(distribution):
             continue
-        of_nvidia = distribution.name.startswith("nvidia-")
         for row in filter(has_hash, distribution.rows or ()):
             path = full_path(distribution.folder, row)
-            hashed = of_nvidia or owners[path] > 1
-            jobs.append(Job(distribution.name, path, row.digest, row.size, hashed, deadline))
+            jobs.append(Job(distribution.name, path, row.digest, row.size, not fast, deadline))
     # The largest first, so that one big file does not run alone at the end.
     jobs.sort(key=lambda job: -(int(job.size) if job.size.isdigit() else 0))
     return jobs
@@ -418,21 +452,35 @@ def needs_file(name: str, path: str) -> bool:
     return is_code and not {"test", "tests"} & set(path.split(os.sep))
 
 
-def unrecorded_files(jobs: list[Job], owned: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the files beside NVIDIA's libraries that no RECORD has, and the links among them.
+def library_folders(sites: Iterable[str]) -> Iterator[str]:
+    """Return the folders with libraries below `nvidia` in the folders of packages.
+
+    What an uninstallation has left there belongs to no distribution.
+    """
+    for site in sites:
+        for folder, _, names in os.walk(os.path.join(site, "nvidia")):
+            if any(map(is_library, names)):
+                yield folder
+
+
+def unrecorded_files(
+    jobs: list[Job], owned: Collection[str], sites: Iterable[str]
+) -> tuple[list[str], list[str]]:
+    """Return the files beside CUDA libraries that no RECORD has, and the links among them.
 
     A link counts if it leads to a recorded file of the same folder.
     """
-    folders = set()
+    folders = set(library_folders(sites))
     for job in jobs:
-        if job.name.startswith("nvidia-") and is_library(job.path):
+        of_cuda = job.name.startswith("nvidia-") or is_cuda_library(job.path)
+        if of_cuda and is_library(job.path):
             folders.add(os.path.dirname(job.path))
     extra: list[str] = []
     links: list[str] = []
     for folder in sorted(filter(os.path.isdir, folders)):
         for name in sorted(os.listdir(folder)):
             path = os.path.join(folder, name)
-            if path in owned or name == "__pycache__" or name.endswith(".pyc"):
+            if path in owned or os.path.isdir(path) or name.endswith(".pyc"):
                 continue
             if os.path.islink(path) and beside(path, os.readlink(path)) in owned:
                 links.append(path)
@@ -459,9 +507,9 @@ def files(options: Options) -> FilesAnswer:
     """Return the answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
     installed, _ = distributions()
-    owners = count_owners(installed)
-    jobs = jobs_for(installed, owners, deadline)
-    extra, links = unrecorded_files(jobs, owners)
+    owned = recorded_paths(installed)
+    jobs = jobs_for(installed, deadline, fast=bool(options.get("fast")))
+    extra, links = unrecorded_files(jobs, owned, own_sites())
     answer: FilesAnswer = {
         "hashed": 0, "hashed_bytes": 0, "sized": 0, "left": 0,
         "missing": [], "changed": [], "other": [],

@@ -19,6 +19,7 @@ from ..loader_env import interpreter
 from ..model import Check, Gpu, Host, Lock, Value
 from ..probes.answers import CudnnAnswer, SurveyAnswer
 from . import cudnn_log, devices, installed, loader
+from .dependencies import dependency_check
 from .device_code import Judge, device_code_checks
 from .devices import Logged
 from .frameworks import expected_cudnn, framework_checks
@@ -47,6 +48,7 @@ class _Target(Value):
     frameworks: list[Named]
     folder: str | None
     origins: loader.Origins
+    fast: bool
 
 
 class _CudnnRun(Value):
@@ -84,6 +86,7 @@ def verify(
     probes: str = PROBES,
     against: Against | None = None,
     judge: Judge | None = None,
+    fast: bool = False,
 ) -> tuple[Check, ...]:
     """Return the checks of the environment at `target`, in a fixed order.
 
@@ -100,6 +103,7 @@ def verify(
         against: returns what the compatibility rules say against (name, version) pairs; None skips
         the rules.
         judge: applies the rules to files with device code; None skips this.
+        fast: compare the sizes of files, not their hashes.
 
     Raises:
         InputError: there is no interpreter at `target`.
@@ -125,8 +129,9 @@ def verify(
         frameworks=_frameworks_to_run(lock, survey, frameworks),
         folder=cudnn_folder(survey),
         origins=loader.Origins(variables),
+        fast=fast,
     )
-    checks = installed.survey_checks(lock, survey)
+    checks = [*installed.survey_checks(lock, survey), dependency_check(survey)]
     threads = 4 + len(about.gpus) + len(about.frameworks)
     # `children` is left first: it kills the children, so that an interrupt does not wait for one
     # that hangs.
@@ -223,7 +228,7 @@ def _start(about: _Target, pool: Executor, run_probe: RunProbe) -> _Running:
             for ordinal in range(len(about.gpus))
         ]
     return _Running(
-        files=pool.submit(run_probe, "installed", {"mode": "files"}),
+        files=pool.submit(run_probe, "installed", {"mode": "files", "fast": about.fast}),
         cudnn=cudnn,
         gpus=gpus,
         frameworks=[

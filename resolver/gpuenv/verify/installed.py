@@ -252,10 +252,7 @@ def _two_cudnn(survey: SurveyAnswer) -> str:
 
 
 def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | None) -> Check:
-    """Compare the distributions' files with their RECORDs.
-
-    NVIDIA's files are compared by sha256, the others by size.
-    """
+    """Compare the distributions' files with their RECORDs."""
     seconds = round(outcome.seconds, 3)
     if answer is None:
         return Check(

@@ -97,7 +97,8 @@ class Children:
         self, probe: str, options: Mapping[str, object], more: Mapping[str, str]
     ) -> Outcome:
         script = os.path.join(self._probes, f"{probe}.py")
-        command = [self._python, "-B", "-I", LAUNCHER, script, json.dumps(options)]
+        launcher = [LAUNCHER, f"--parent={os.getpid()}"]
+        command = [self._python, "-B", "-I", *launcher, script, json.dumps(options)]
         begin = time.monotonic()
         # Files instead of pipes: a grandchild that keeps them open delays nothing.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

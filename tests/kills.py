@@ -1,0 +1,200 @@
+"""Kill `gpuenv sync` at any point, and look at what is left and at what the next run makes of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import processes
+from gpuenv.install import build_record
+from small_wheels import content, make_lock, make_wheel, write_lock
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+BAD_OUTCOMES = (
+    "partial states",
+    "false verified",
+    "processes left",
+    "files left",
+    "next runs that failed",
+)
+OUTCOMES = ("points", "ended before the signal", "old states", "new states", *BAD_OUTCOMES)
+GRACE = 10.0  # seconds in which processes end that the kernel was told to kill
+
+
+class Point(NamedTuple):
+    """When which signal is sent: a share of the time of a whole run; `group` has the installer."""
+
+    share: float
+    number: signal.Signals
+    group: bool
+    is_new: bool
+    installer: str
+
+
+def random_points(count: int, seed: int) -> list[Point]:
+    """Points of all kinds; one in five is of a run with pip, one in three of a new target."""
+    source = random.Random(seed)  # noqa: S311  no secret
+    return [
+        Point(
+            share=source.uniform(0.02, 1.05),
+            number=SIGNALS[index % len(SIGNALS)],
+            group=index % 2 == 0,
+            is_new=index % 3 == 0,
+            installer="pip" if index % 5 == 4 else "uv",
+        )
+        for index in range(count)
+    ]
+
+
+class KillTrials:
+    """Runs in one folder, of two locks in turn. `counts` has what was seen."""
+
+    def __init__(self, folder: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self._folder, self._env = folder, folder / "work" / "env"
+        self._temporary = folder / "tmp"
+        for path in (folder / "wheels", folder / "work", self._temporary):
+            path.mkdir()
+        self._wheels: dict[Path, list[str]] = {}
+        self._locks = [self._lock(version) for version in ("1.0", "2.0")]
+        self._turn = 0
+        self._seconds: dict[tuple[str, bool], float] = {}
+
+    def _lock(self, version: str) -> Path:
+        """alpha changes, beta stays, and gamma or delta is there."""
+        wheels = self._folder / "wheels"
+        other = "gamma" if version == "1.0" else "delta"
+        lock = make_lock(
+            make_wheel(wheels, "alpha", version, script="alpha", requires=["beta"]),
+            make_wheel(wheels, "beta", "1.0", files={"beta_data/x.txt": "x" * 100_000}),
+            make_wheel(wheels, other, "1.0", script=other),
+        )
+        path = write_lock(self._folder / f"pylock.{other}.toml", lock)
+        self._wheels[path] = [pin.wheel.filename for pin in lock.pins]
+        return path
+
+    def _start(self, lock: Path, installer: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(self._env)]
+        command += ["--gpu", "none", "--installer", installer]
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(self._temporary)},
+            start_new_session=True,
+        )
+
+    def _run(self, lock: Path, installer: str) -> bool:
+        """A whole run. Return whether it says "verified"."""
+        return self._start(lock, installer).wait() == 0
+
+    def _duration(self, lock: Path, point: Point) -> float:
+        """How long a whole run of this kind takes. The target is left as it is."""
+        kind = (point.installer, point.is_new)
+        if kind not in self._seconds:
+            kept = self._env.with_name("kept")
+            if self._env.exists():
+                subprocess.run(["cp", "-a", self._env, kept], check=True)
+            begin = time.monotonic()
+            self._run(lock, point.installer)
+            self._seconds[kind] = time.monotonic() - begin
+            subprocess.run(["rm", "-rf", self._env], check=True)
+            if kept.exists():
+                kept.rename(self._env)
+        return self._seconds[kind]
+
+    def _state(self) -> dict[str, bytes | str]:
+        """The content of the target, without what differs between two runs of one lock."""
+        found = content(self._env)
+        found.pop(build_record.FILE, None)
+        return found
+
+    def run(self, point: Point) -> None:
+        """One kill, and the run after it."""
+        lock = self._locks[self._turn]
+        self._turn = 1 - self._turn
+        if point.is_new:
+            subprocess.run(["rm", "-rf", self._env], check=True)
+        pause = point.share * self._duration(lock, point)
+        old = self._state()
+        before = processes.running()
+        child = self._start(lock, point.installer)
+        time.sleep(pause)
+        self.counts["ended before the signal"] += child.poll() is not None
+        kill(child, point)
+        self.counts["processes left"] += len(processes.left_over(before, GRACE))
+        state = self._state()
+        verified = self._run(lock, point.installer)
+        new = self._state()
+        self.counts["points"] += 1
+        self.counts[self._kind_of(state, old, new)] += 1
+        self._look_after(lock, new, verified=verified)
+
+    def _kind_of(
+        self,
+        state: dict[str, bytes | str],
+        old: dict[str, bytes | str],
+        new: dict[str, bytes | str],
+    ) -> str:
+        if state == old:
+            return "old states"
+        return "new states" if state == new else "partial states"
+
+    def _look_after(self, lock: Path, new: dict[str, bytes | str], *, verified: bool) -> None:
+        """Look at the state that the run after the kill says is verified."""
+        if not verified:
+            self.counts["next runs that failed"] += 1
+        elif without_additions(new) != self._reference(lock, new):
+            self.counts["false verified"] += 1
+        left = [path.name for path in self._temporary.iterdir()]
+        beside = self._env.parent / ".env.gpuenv"
+        if beside.exists():
+            left += [name for name in os.listdir(beside) if name != "previous"]
+        left += [name for name in os.listdir(self._env.parent) if name not in ("env", beside.name)]
+        self.counts["files left"] += len(left)
+
+    def _reference(
+        self, lock: Path, new: dict[str, bytes | str]
+    ) -> dict[str, bytes | str]:
+        """What must be in the folder of packages, with the rest of the environment."""
+        site = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+        expected = {path: data for path, data in new.items() if not path.startswith(site)}
+        for wheel in self._wheels[lock]:
+            expected |= files_of_wheel(self._folder / "wheels" / wheel, site)
+        return expected
+
+
+def without_additions(state: dict[str, bytes | str]) -> dict[str, bytes | str]:
+    """Without the files that installers add to those of the wheels."""
+    added = ("/RECORD", "/INSTALLER", "/REQUESTED", "/uv_cache.json", "_virtualenv.py")
+    added += ("_virtualenv.pth",)
+    return {path: data for path, data in state.items() if not path.endswith(added)}
+
+
+def files_of_wheel(path: Path, site: str) -> dict[str, bytes]:
+    """The files of a wheel as they are installed, without the RECORD."""
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/RECORD")]
+        return {f"{site}/{name}": archive.read(name) for name in names}
+
+
+def kill(child: subprocess.Popen[bytes], point: Point) -> None:
+    """Send a signal to gpuenv alone, or to its process group. Wait until it ends."""
+    try:
+        if point.group:
+            os.killpg(child.pid, point.number)
+        else:
+            child.send_signal(point.number)
+    except ProcessLookupError:
+        pass
+    child.wait()
