@@ -6,7 +6,6 @@ import sys
 from argparse import Namespace
 
 from .. import api
-from ..render import code_files
 from ..render import matrix as render
 from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
@@ -105,6 +104,8 @@ def _show(arguments: Namespace) -> int:
 
 
 def _scan(arguments: Namespace) -> int:
+    from ..render import code_files  # reads files: no other command does
+
     host = read_host_flags(arguments, need_gpu=False)
     scan = api.scan_files(arguments.path, host, progress=_print_progress)
     if arguments.json:

@@ -66,6 +66,7 @@ _FOUND = {
     "lock-tampered": "",
     "lock-unreadable": "",
     "no-candidate": "",
+    "no-offline-file": "",
     "no-wheel": "",
     "yanked": "",
 }
@@ -76,7 +77,7 @@ _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
 _STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not first"}
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
-_STATED = frozenset({*_CPU_BUILD, "not-in-index"})
+_STATED = frozenset({*_CPU_BUILD, "not-in-index", "same-build"})
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.
@@ -180,7 +181,7 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
         return f"{have}; {_CPU_BUILD[code]} {need}"
     if code == "not-in-index":
         return f"{have}{need.removeprefix('a wheel')}"  # ", for torch 2.15.0" if that needs it
-    if code in _UNKNOWN_RELEASE:
+    if code in _UNKNOWN_RELEASE or code == "same-build":
         return have
     if is_stated(code, need):
         return f"known bad: {have}"

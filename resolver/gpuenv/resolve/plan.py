@@ -329,6 +329,7 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
     provider = solution.provider
     warnings = [*provider.facts.host_doubts, *provider.widening.doubts()]
     warnings += _unknown_extras(solution)
+    warnings += _same_builds(solution)
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
         for reason in provider.facts.reasons(release):
@@ -339,6 +340,18 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
         if judged is not None:
             warnings += judged.warnings
     return tuple(warnings)
+
+
+def _same_builds(solution: Solution) -> Iterator[Reason]:
+    """Yield the builds that the default index has under another version than was asked for."""
+    for root in solution.roots:
+        if not isinstance(root, PackageRequirement) or not root.specifier.startswith("==="):
+            continue
+        build = solution.pinned[root.name].build
+        if build is not None and build.index == "default":
+            subject = f"{root.name}=={build.version}+{build.variant}"
+            have = f"{root.name} {build.version} of the default index is this build"
+            yield Reason(code="same-build", subject=subject, need="", have=have)
 
 
 def _cpu_warnings(solution: Solution, pins: Sequence[Pin]) -> Iterator[Reason]:
