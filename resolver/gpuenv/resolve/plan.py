@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..compat.evaluate import is_doubt, needs_of_gpus
+from ..compat.user_rows import SOURCE
 from ..errors import Reason
 from ..model import (
     Build,
@@ -330,6 +331,7 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
     warnings = [*provider.facts.host_doubts, *provider.widening.doubts()]
     warnings += _unknown_extras(solution)
     warnings += _same_builds(solution)
+    warnings += _user_rows(solution)
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
         for reason in provider.facts.reasons(release):
@@ -352,6 +354,16 @@ def _same_builds(solution: Solution) -> Iterator[Reason]:
             subject = f"{root.name}=={build.version}+{build.variant}"
             have = f"{root.name} {build.version} of the default index is this build"
             yield Reason(code="same-build", subject=subject, need="", have=have)
+
+
+def _user_rows(solution: Solution) -> Iterator[Reason]:
+    """Yield the releases that only the user's own rows of the compatibility data know."""
+    for candidate in solution.pinned.values():
+        known = candidate.build or candidate.library
+        if known is not None and known.code.source.startswith(SOURCE):
+            have = f"known by the rows of `{SOURCE}` only"
+            subject = f"{candidate.name} {candidate.version}"
+            yield Reason(code="user-row", subject=subject, need="", have=have)
 
 
 def _cpu_warnings(solution: Solution, pins: Sequence[Pin]) -> Iterator[Reason]:
