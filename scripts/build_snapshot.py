@@ -1,13 +1,14 @@
 """Builds the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
 
-    python scripts/build_snapshot.py --cache DIR [--facts DIR] [--date YYYY-MM-DD]
+    python scripts/build_snapshot.py --cache DIR [--date YYYY-MM-DD]
+    python scripts/build_snapshot.py --pytorch-only
     python scripts/build_snapshot.py --compile-only
 
 It asks the default index that pip is configured with for the pages of the frameworks that matrix_data names, walks the
 closure of everything that their wheels can need on a supported interpreter and platform, reads each wheel's METADATA
 and size by range requests, and writes one JSON file for each package under matrix_data/snapshot/default. Which
-releases are kept is snapshot_scope.py's business. File locations are kept relative to the index's file store. With
---facts, the builds of the PyTorch index are written too (snapshot_pytorch.py). At last the compiled answers are made
+releases are kept is snapshot_scope.py's business. File locations are kept relative to the index's file store. The
+builds of the PyTorch index are written too (snapshot_pytorch.py); with --pytorch-only nothing else changes. At last the compiled answers are made
 (snapshot_compile.py). What was read is kept in the cache folder by the wheel's sha256, so an interrupted run goes on
 where it ended; the same input gives the same bytes.
 """
@@ -32,6 +33,7 @@ from packaging.version import Version
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "resolver")]
 
+import snapshot_pytorch  # noqa: E402
 from registry import Registry, environments, simple_url, write  # noqa: E402
 from snapshot_scope import Needs, Scope, choose, parsed, scope  # noqa: E402
 
@@ -232,12 +234,8 @@ def clear(folder: str) -> None:
 
 def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]) -> None:
     """The whole run but --compile-only."""
-    import snapshot_pytorch
-
-    pytorch = snapshot_pytorch.Facts(arguments.facts) if arguments.facts else None
-    walk = Walk(
-        Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins() if pytorch else ()
-    )
+    pytorch = snapshot_pytorch.Facts(DATA)
+    walk = Walk(Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins())
     walk.run()
     folder = os.path.join(SNAPSHOT, "default")
     clear(folder)
@@ -248,13 +246,37 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
             write(os.path.join(folder, name + ".json"), dump_package(head, wheels))
         else:
             print(f"no wheel of {name} serves a supported target", file=sys.stderr)
-    if pytorch:
-        folder = os.path.join(SNAPSHOT, "pytorch")
-        clear(folder)
-        for name in snapshot_pytorch.PACKAGES:
-            head, wheels = pytorch.package(name, list(walk.files(name)))
-            write(os.path.join(folder, name + ".json"), dump_package(head, wheels))
+    write_pytorch(pytorch, lambda name: list(walk.files(name)))
     compile_all(SNAPSHOT, arguments.date)
+
+
+def write_pytorch(
+    pytorch: snapshot_pytorch.Facts, default: Callable[[str], list[dict[str, Any]]]
+) -> None:
+    """Writes the builds of the PyTorch index; `default` gives the default index's wheels of a package."""
+    folder = os.path.join(SNAPSHOT, "pytorch")
+    clear(folder)
+    for name in snapshot_pytorch.PACKAGES:
+        head, wheels = pytorch.package(name, default(name))
+        write(os.path.join(folder, name + ".json"), dump_package(head, wheels))
+
+
+def written(name: str) -> list[dict[str, Any]]:
+    """The wheels of a package that the snapshot has of the default index."""
+    with open(os.path.join(SNAPSHOT, "default", name + ".json"), encoding="ascii") as file:
+        content = json.load(file)
+    wheels = []
+    for rows in content["files"].values():
+        for version, filename, _, _, _, python, _, _, metadata in rows:
+            wheels.append(
+                {
+                    "filename": filename,
+                    "version": content["versions"][version],
+                    "requires": content["metadata"][metadata],
+                    "requires_python": None if python is None else content["requires_python"][python],
+                }
+            )
+    return sorted(wheels, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
 
 
 def main() -> None:
@@ -266,9 +288,6 @@ def main() -> None:
         "--cache", default=".snapshot-cache", help="folder for what was read from wheels"
     )
     parser.add_argument(
-        "--facts", help="folder with variant_pins.json and pytorch_index_wheels.tsv"
-    )
-    parser.add_argument(
         "--date", help="the snapshot's date (default: today; with --compile-only: as it is)"
     )
     parser.add_argument(
@@ -276,8 +295,15 @@ def main() -> None:
         action="store_true",
         help="only remake the compiled answers and index.json",
     )
+    parser.add_argument(
+        "--pytorch-only",
+        action="store_true",
+        help="only write the builds of the PyTorch index again",
+    )
     arguments = parser.parse_args()
-    if arguments.compile_only:
+    if arguments.pytorch_only:
+        write_pytorch(snapshot_pytorch.Facts(DATA), written)
+    if arguments.pytorch_only or arguments.compile_only:
         snapshot_compile.compile_all(SNAPSHOT, arguments.date)
         return
     arguments.date = arguments.date or datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -8,56 +8,29 @@ and platform; other documented rows stay. With --check nothing is written, and t
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
-import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "resolver")]
 
-from gpuenv.binaries.device_code import code_of  # noqa: E402  - the path must be set first
-from gpuenv.binaries.fat_binaries import Images  # noqa: E402
-from gpuenv.compat.architectures import common_code, parse_target  # noqa: E402
-from gpuenv.model import Code, parse_pair, show_pair  # noqa: E402  - the path must be set first
+from gpuenv.binaries.rows import (  # noqa: E402  - the path must be set first
+    code_fields,
+    cuda_major,
+    toolkit_fields,
+)
+from gpuenv.model import parse_pair, show_pair  # noqa: E402
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
 
 PLATFORMS = ("linux-x86_64", "linux-aarch64", "win-amd64")
-
-
-def matches(path: str, patterns: Iterable[str]) -> bool:
-    """Whether a path fits one of the patterns."""
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def codes(
-    record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str]
-) -> list[tuple[str, Code]]:
-    """(path, code) of each library of a wheel that counts and carries device code."""
-    files, engines = scope.get("files", ["*"]), scope.get("engines", [])
-    return [
-        (path, library_code(row, engine=matches(path, engines), toolkits=toolkits))
-        for row in record["libraries"]
-        for path in row["paths"]
-        if row["binaries"] and matches(path, files)
-    ]
-
-
-def library_code(row: dict[str, Any], *, engine: bool, toolkits: dict[str, str]) -> Code:
-    """The targets of one library that count, as gpuenv.binaries.device_code says."""
-    images = Images(
-        binaries=row["binaries"], sass=tuple(row["sass"].items()), ptx=tuple(map(tuple, row["ptx"]))
-    )
-    return code_of(images, toolkits, every_target=engine)
 
 
 @cache
@@ -65,88 +38,6 @@ def devices(folder: Path) -> list[tuple[int, int]]:
     """Every compute capability of the GPU table."""
     groups = tomllib.loads((folder / "gpus.toml").read_text(encoding="utf-8"))["group"]
     return sorted({parse_pair(group["capability"]) for group in groups})
-
-
-def facts(
-    record: dict[str, Any], scope: dict[str, Any], folder: Path, toolkits: dict[str, str]
-) -> dict[str, Any]:
-    """The fields of a row that the scan of a wheel gives."""
-    members = codes(record, scope, toolkits)
-    code = (
-        common_code([code for _, code in members], devices(folder))
-        if members
-        else Code(sass=(), ptx=())
-    )
-    paths = {path for path, _ in members}
-    carried = {
-        target for row in record["libraries"] if paths & {*row["paths"]} for target in row["sass"]
-    }
-    some = sorted(carried - {*(code.sass or ())}, key=parse_target)
-    count = len(members)
-    row: dict[str, Any] = {
-        "sass": list(code.sass or ()),
-        "ptx": list(code.ptx or ()),
-        "made_by": show_pair(code.made_by) if code.made_by else None,
-    }
-    if some:
-        row["some"] = some
-    what = (
-        Path(members[0][0]).name
-        if count == 1
-        else f"{count} libraries"
-        if count
-        else "no library has any"
-    )
-    source = f"fat binaries: {what}"
-    return {
-        **row,
-        "evidence": "scanned",
-        "source": source,
-        "file": record["file"],
-        "sha256": record["sha256"],
-    }
-
-
-def built_with(record: dict[str, Any], scope: dict[str, Any]) -> dict[str, Any]:
-    """The toolkit and the cuDNN of a framework's build: what the wheel's own texts say, else what its METADATA asks."""
-    cuda = said(record, scope.get("cuda"))
-    if cuda is not None:
-        cuda = ".".join(cuda.split(".")[:2])
-    return {"cuda": cuda, "cudnn": needed_cudnn(record) or said(record, scope.get("cudnn"))}
-
-
-def said(record: dict[str, Any], where: list[str] | None) -> str | None:
-    """The number that a text of the wheel gives a name: cuda = '13.2'."""
-    if where is None or where[0] not in record["texts"]:
-        return None
-    # cuda = '12.1', cuda: Optional[str] = '12.1', ('cuda_version', '12.5.1')
-    found = re.search(
-        rf"\b{where[1]}\b(?:\s*:\s*[^=\n]+=)?\W+(\d[\d.]*)", record["texts"][where[0]]
-    )
-    return found[1] if found else None
-
-
-def needed_cudnn(record: dict[str, Any]) -> str | None:
-    """The cuDNN that METADATA pins, or the oldest that it admits."""
-    for text in record["requires"]:
-        if not text.startswith("nvidia-cudnn-cu"):
-            continue
-        try:
-            specifier = Requirement(text).specifier
-        except InvalidRequirement:
-            continue
-        versions = [one.version for one in specifier if one.operator in ("==", ">=")]
-        if versions:
-            return str(max(map(Version, versions)))
-    return None
-
-
-def major_of(name: str, record: dict[str, Any]) -> int | None:
-    """The CUDA major that a distribution's name says (-cu12, -cuda12x), or that NVIDIA's version numbers say."""
-    found = re.search(r"-cu(?:da)?(\d\d)x?\b", name)
-    if found:
-        return int(found[1])
-    return Version(record["version"]).major if name == "nvidia-cublas" else None
 
 
 def library_file(
@@ -170,13 +61,13 @@ def library_file(
         row = {
             "version": record["version"],
             "platform": platform,
-            **facts(record, scope, folder, toolkits),
+            **code_fields(record, scope, devices(folder), toolkits),
         }
         if name in carriers:
-            with_what = built_with(record, scope)
+            with_what = toolkit_fields(record, scope)
             newest = max((parse_pair(toolkits[lang]) for lib in record["libraries"] for _, lang, _ in lib["ptx"]
                           if lang in toolkits), default=None)  # fmt: skip
-            major = major_of(name, record)
+            major = cuda_major(name, record["version"])
             with_what["cuda"] = with_what["cuda"] or (
                 show_pair(newest) if newest else f"{major}.0" if major else None
             )
@@ -187,7 +78,7 @@ def library_file(
     )
     return {
         "distribution": name,
-        "cuda_major": major_of(name, records[-1]) if records else old.get("cuda_major"),
+        "cuda_major": cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major"),
         "path": on_path,
         "releases": ordered,
     }
@@ -203,7 +94,7 @@ def framework_file(
     for record in scans.of(name):
         platform = platform_of(record["file"])
         scope = scope_of(name, platform, everything)
-        with_what = built_with(record, scope)
+        with_what = toolkit_fields(record, scope)
         if with_what["cuda"] is None:
             continue  # a CPU build: nothing to read from it
         version = record["version"]
@@ -213,7 +104,7 @@ def framework_file(
             "variant": "cu" + with_what["cuda"].replace(".", ""),
         }
         row = {**head, "index": "default", "platform": platform, **with_what}
-        rows[version, platform] = row | facts(record, scope, folder, toolkits)
+        rows[version, platform] = row | code_fields(record, scope, devices(folder), toolkits)
     order = sorted(rows.values(), key=lambda row: (row["index"] != "default", row["index"]))
     order.sort(key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"])))
     return {**data, "builds": order}

@@ -1,7 +1,8 @@
 """The builds of the PyTorch index for the snapshot, from collected facts (a part of build_snapshot.py).
 
 The PyTorch index could not be read when this snapshot was made. What stands here comes from lock files that were
-made against it: each version carries its source. Reading the index itself replaces this when it can be reached.
+made against it (matrix_data/pytorch_index.json, which collect_builds.py writes): each version carries its source.
+Reading the index itself replaces this when it can be reached.
 
 The dependencies of a build are the METADATA of the same version on the default index: unchanged where the default
 index has the same variant on that platform, else with the CUDA libraries and triton replaced by the variant's pins.
@@ -11,15 +12,15 @@ pins are not known is left out, because a guess is not an answer. Windows builds
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import re
-import urllib.parse
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
+
+from registry import supported
 
 PACKAGES = ("torch", "torchvision", "torchaudio")
 INDEX = "https://download.pytorch.org/whl/{variant}"
@@ -34,37 +35,26 @@ def is_library(name: str) -> bool:
 
 
 class Facts:
-    """variant_pins.json, pytorch_index_wheels.tsv and torch.tsv of a folder."""
+    """pytorch_index.json of the data, and the builds of the default index in frameworks/torch.json."""
 
     def __init__(self, folder: str) -> None:
-        """Reads the three files."""
-        with open(os.path.join(folder, "variant_pins.json"), encoding="utf-8") as file:
-            self._pins = json.load(file)
-        self._rows = [
-            row for row in self._table(folder, "pytorch_index_wheels.tsv") if row["sha256"]
-        ]
+        """Reads the two files of the data in a folder."""
+        content = json.loads((Path(folder) / "pytorch_index.json").read_text(encoding="ascii"))
+        self._rows: list[dict[str, Any]] = content["wheels"]
+        self._pins: dict[str, list[str]] = {
+            row["version"]: row["requires"] for row in content["pins"]
+        }
+        builds = json.loads((Path(folder) / "frameworks" / "torch.json").read_text(encoding="ascii"))
         self._defaults = {
-            (row["version"], row["variant"], row["platform"])
-            for row in self._table(folder, "torch.tsv")
-            if row["channel"] == "pypi-default"
+            (row["version"], row["variant"], row["platform"].replace("-", "_"))
+            for row in builds["builds"]
+            if row["index"] == "default"
         }
         self._torch: set[str] = set()
 
-    @staticmethod
-    def _table(folder: str, name: str) -> list[dict[str, str]]:
-        with open(os.path.join(folder, name), encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file, delimiter="\t"))
-
     def pins(self) -> list[str]:
         """Every pinned requirement of a variant, without markers."""
-        return sorted({text for version in self._pins for text in self._pins_of(version)})
-
-    def _pins_of(self, version: str) -> list[str]:
-        deps = self._pins[version]["deps"]
-        return [
-            f"{name}[{','.join(extras)}]=={pin}" if extras else f"{name}=={pin}"
-            for name, (pin, extras) in sorted(deps.items())
-        ]
+        return sorted({text for requires in self._pins.values() for text in requires})
 
     def package(
         self, name: str, default: list[dict[str, Any]]
@@ -73,26 +63,26 @@ class Facts:
 
         Call it for torch first: its companions follow the builds that torch has.
         """
-        wheels, sources = [], {}
+        wheels: list[dict[str, Any]] = []
+        sources: dict[str, set[str]] = {}
         for row in self._rows:
-            variant = VARIANT.search(row["version"])
-            if row["package"] != name or not variant:
+            location, _, filename = row["file"].rpartition("/")
+            version = filename.split("-")[1]
+            if filename.split("-")[0] != name or not VARIANT.search(version):
                 continue
-            filename = urllib.parse.unquote(row["url"].rpartition("/")[2])
             like = self._like(filename, default)
             platform = next(
-                (p for p in PLATFORMS if row["platform"].endswith(p.removeprefix("linux_"))), ""
+                (p for p in PLATFORMS if filename[:-4].endswith(p.removeprefix("linux_"))), ""
             )
-            requires = self._requires(name, row["version"], platform, like) if like else None
-            if like is None or requires is None:
+            requires = self._requires(name, version, platform, like) if like else None
+            if like is None or requires is None or not supported(filename):
                 continue
-            path = urllib.parse.urlsplit(row["url"]).path.removeprefix("/whl/")
             wheels.append({
-                "filename": filename, "version": row["version"], "location": os.path.dirname(path),
-                "sha256": row["sha256"].removeprefix("sha256:"), "size": None, "requires": requires,
+                "filename": filename, "version": version, "location": location,
+                "sha256": row["sha256"], "size": None, "requires": requires,
                 "requires_python": like["requires_python"], "yanked": None, "upload_time": None,
             })  # fmt: skip
-            sources[row["version"]] = row["source"]
+            sources.setdefault(version, set()).update(row["sources"])
         unique = {wheel["filename"]: wheel for wheel in reversed(wheels)}.values()
         wheels = sorted(
             unique, key=lambda w: (parse_wheel_filename(w["filename"])[1], w["filename"])
@@ -103,7 +93,7 @@ class Facts:
         return {
             "name": name,
             "index": INDEX,
-            "sources": {v: sources[v] for v in sorted(kept)},
+            "sources": {v: ", ".join(sorted(sources[v])) for v in sorted(kept)},
         }, wheels
 
     @staticmethod
@@ -118,31 +108,40 @@ class Facts:
     def _requires(
         self, name: str, version: str, platform: str, like: dict[str, Any]
     ) -> list[str] | None:
-        public, _, variant = version.partition("+")
-        parsed = [Requirement(text) for text in like["requires"]]
         if name == "torch":
-            if platform == "win_amd64" or (public, variant, platform) in self._defaults:
-                return list(like["requires"])  # the pins of Windows wheels have Linux markers
-            if version not in self._pins and variant != "cpu":
-                return None
-            common = [
-                str(requirement) for requirement in parsed if not is_library(requirement.name)
-            ]
-            # Not every interpreter and platform has these two: the default index's markers say which.
-            if variant == "cpu":
-                return common
-            markers = {
-                r.name: str(r.marker)
-                for r in parsed
-                if r.name in ("triton", "cuda-bindings") and r.marker
-            }
-            pins = self._pins_of(version)
-            return common + [
-                f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins
-            ]
+            return self._torch_requires(version, platform, like)
+        variant = version.partition("+")[2]
+        parsed = [Requirement(text) for text in like["requires"]]
         pinned = next((r for r in parsed if r.name == "torch"), None)
-        # torchaudio shares torch's version, also where its METADATA has no pin.
-        torch = f"{str(pinned.specifier).removeprefix('==') if pinned else public}+{variant}"
+        if pinned is None:  # torchaudio 2.11.0 fits several releases of torch
+            return list(like["requires"])
+        torch = f"{str(pinned.specifier).removeprefix('==')}+{variant}"
         if torch not in self._torch:
             return None
         return [str(r) for r in parsed if r.name != "torch"] + [f"torch=={torch}"]
+
+    def _torch_requires(
+        self, version: str, platform: str, like: dict[str, Any]
+    ) -> list[str] | None:
+        """The dependencies of a build of torch; None if the pins of its variant are not known."""
+        public, _, variant = version.partition("+")
+        parsed = [Requirement(text) for text in like["requires"]]
+        if platform == "win_amd64" or (public, variant, platform) in self._defaults:
+            return list(like["requires"])  # the pins of Windows wheels have Linux markers
+        if version not in self._pins and variant != "cpu":
+            return None
+        common = [
+            str(requirement) for requirement in parsed if not is_library(requirement.name)
+        ]
+        # Not every interpreter and platform has these two: the default index's markers say which.
+        if variant == "cpu":
+            return common
+        markers = {
+            r.name: str(r.marker)
+            for r in parsed
+            if r.name in ("triton", "cuda-bindings") and r.marker
+        }
+        pins = self._pins[version]
+        return common + [
+            f"{text}; {markers.get(text.partition('==')[0], LINUX)}" for text in pins
+        ]

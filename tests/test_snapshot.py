@@ -476,9 +476,10 @@ def test_builds_of_the_pytorch_index_pin_their_variant(snapshot: Snapshot) -> No
                 cudnn = [need.name for need in needs if need.name.startswith("nvidia-cudnn")]
                 assert cudnn == ([] if local == "cpu" else [f"nvidia-cudnn-{local[:4]}"])
             else:
-                assert [
-                    need.specifier.endswith("+" + local) for need in needs if need.name == "torch"
-                ] == [True]
+                pins = [need.specifier for need in needs if need.name == "torch"]
+                # torchaudio 2.11.0 fits several releases of torch and pins none.
+                assert pins or (name, wheel.version.partition("+")[0]) == ("torchaudio", "2.11.0")
+                assert all(pin.endswith("+" + local) for pin in pins)
             checked += 1
     assert checked > 40
 

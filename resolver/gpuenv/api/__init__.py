@@ -12,12 +12,13 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     hosts          detected and described hosts
     data           the compatibility data, loaded once
     files          the device code of files
+    updates        rows for releases that the data does not know
 
 A function imports the stages that it calls: importing gpuenv stays light, and a solve for wheels
 imports nothing of conda.
 """
 
-from .data import compatibility_data, data_version, matrix_catalog, matrix_check
+from .data import compatibility_data, data_dates, data_version, matrix_catalog, matrix_check
 from .environments import (
     WAIT,
     active_conda_prefix,
@@ -67,6 +68,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
+from .updates import update_matrix
 from .wheels import reasons_against
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "check_target",
     "command_environment",
     "compatibility_data",
+    "data_dates",
     "data_version",
     "describe",
     "detect",
@@ -111,6 +114,7 @@ __all__ = [
     "solve",
     "split_frameworks",
     "sync",
+    "update_matrix",
     "verify",
     "with_python_of",
     "write_host",

@@ -15,10 +15,14 @@ if TYPE_CHECKING:  # the stages are imported when they are first used
 
 @cache
 def compatibility_data() -> CompatibilityData:
-    """Return the compatibility data: drivers, GPUs, frameworks and their builds."""
-    from ..compat import data
+    """Return the compatibility data: drivers, GPUs, frameworks and their builds.
 
-    return data.load()
+    The rows of the user are included (`gpuenv matrix update`).
+    """
+    from ..compat import data
+    from ..compat.user_rows import read_user_rows, user_file
+
+    return data.load(user_rows=read_user_rows(user_file()))
 
 
 def snapshot() -> Snapshot:
@@ -28,9 +32,23 @@ def snapshot() -> Snapshot:
     return Snapshot(os.path.join(compatibility_data().folder, "snapshot"), "")
 
 
-def data_version() -> str:
-    """Return the version of all data that a solve would use now, as locks record it."""
-    return f"matrix {compatibility_data().version}, index snapshot {snapshot().version}"
+def data_version(snapshot_version: str = "") -> str:
+    """Return the version of all data that a solve would use now, as locks record it.
+
+    Args:
+        snapshot_version: that of the index snapshot, if it was read already.
+    """
+    data = compatibility_data()
+    text = f"matrix {data.version}, index snapshot {snapshot_version or snapshot().version}"
+    if data.user_rows.rows:
+        text += f", {data.user_rows.count()} rows of matrix update of {data.user_rows.date}"
+    return text
+
+
+def data_dates() -> tuple[str, str]:
+    """Return the date of the shipped compatibility data, and of the user's last update or ""."""
+    data = compatibility_data()
+    return data.version, data.user_rows.date
 
 
 def matrix_catalog() -> Catalog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -43,6 +42,8 @@ def scan_files(path: str, host: Host, *, progress: Progress | None = None) -> Sc
 
 def _contents(path: str, progress: Progress | None) -> tuple[str, Contents]:
     """Return what a path is, and what it contains."""
+    import zipfile
+
     from ..binaries.environment import CodeFile, Contents, scan_environment
     from ..binaries.wheel import scan_wheel
     from ..prefix import find_interpreter

@@ -22,7 +22,7 @@ from ..model import (
     Request,
 )
 from .backend import Approve, Progress, Prove
-from .data import compatibility_data
+from .data import compatibility_data, data_version
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..compat.data import CompatibilityData
@@ -76,7 +76,9 @@ def solve_from(
     from ..resolve.requested import read_request
 
     data = compatibility_data()
-    snapshot, index = open_indexes(options, data.folder, _own_packages(options, data))
+    snapshot, index = open_indexes(
+        options, data.folder, _own_packages(options, data), live=data.user_rows.rows
+    )
     if wrap is None:
         target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
@@ -91,7 +93,7 @@ def solve_from(
             snapshot.environment,
             widen=index.widen,
             changes=changes,
-            data_version=f"matrix {data.version}, index snapshot {snapshot.version}",
+            data_version=data_version(snapshot.version),
         )
     finally:
         index.stop_prefetch()

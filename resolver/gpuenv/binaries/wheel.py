@@ -1,46 +1,125 @@
-"""Read the device code of the files in a wheel."""
+"""Read a wheel: the device code of its files, and what it says that it was built with.
+
+The wheel is a file, here or on a server. Its members are streams, so that memory stays small. What
+was read of a member is cached by its checksum and size: an interrupted reading continues where it
+stopped, and a library in several wheels is read once.
+"""
 
 from __future__ import annotations
 
+import email.parser
+import fnmatch
 import json
 import os
+import re
 import zipfile
-from collections.abc import Iterator, Mapping
-from typing import IO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
 
 from ..compat.architectures import parse_target
 from ..index.cache import Cache
 from ..model import Code
 from .device_code import CHUNK, code_of, read_stream
 from .environment import CodeFile, Contents, Progress, is_code_file, owner_of
-from .fat_binaries import DamagedFileError
+from .fat_binaries import DamagedFileError, Images
 
-_KIND = "wheel-code"  # of the cache
+# Where frameworks say what they were built with.
+TEXTS = (
+    "torch/version.py",
+    "*/python/platform/build_info.py",
+    "*/capi/build_and_package_info.py",
+    "cupy/.data/_wheel.json",
+    "*/version.py",
+)
+_LARGEST_TEXT = 64 * 1024
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
+_CODE_KIND, _KIND = "wheel-code", "wheel-member"  # of the cache
+
+
+class _Archive:
+    """An open wheel. Errors name the wheel's member.
+
+    Raises DamagedFileError if it is no complete wheel.
+    """
+
+    def __init__(self, file: IO[bytes], name: str, progress: Progress | None) -> None:
+        self.name, self._progress, self._cache = name, progress, Cache()
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise DamagedFileError(f"it is no complete wheel: {error}") from error
+
+    def members(self) -> list[zipfile.ZipInfo]:
+        """Return the files of the wheel."""
+        return [member for member in self._zip.infolist() if not member.is_dir()]
+
+    def text(self, member: zipfile.ZipInfo) -> str:
+        """Return the text of a small file."""
+        try:
+            return self._zip.read(member).decode("utf-8", "replace")
+        except (zipfile.BadZipFile, ValueError) as error:
+            raise DamagedFileError(f"{member.filename}: {error}") from error
+
+    def images(self, member: zipfile.ZipInfo) -> Images | None:
+        """Return the device code of a member; None for a file that can have none."""
+        key = f"{member.CRC:08x}-{member.file_size}"
+        entry = self._cache.get(_KIND, key)
+        if entry is not None:
+            return images_of(json.loads(entry.body))
+        if self._progress is not None:
+            size = f"{member.file_size / 1e6:,.0f} MB"
+            self._progress(f"{self.name}: reading {member.filename} ({size})")
+        try:
+            with self._zip.open(member) as stream:
+                images = read_stream(_chunks(stream), member.file_size)
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise DamagedFileError(f"{member.filename}: {error}") from error
+        if images is not None:
+            self._cache.put(_KIND, key, {}, json.dumps(fields_of(images)).encode())
+        return images
+
+
+def fields_of(images: Images) -> dict[str, Any]:
+    """Return the device code of a file as JSON."""
+    return {
+        "binaries": images.binaries,
+        "sass": dict(images.sass),
+        "ptx": [list(image) for image in images.ptx],
+    }
+
+
+def images_of(fields: dict[str, Any]) -> Images:
+    """Return the device code that `fields_of` wrote."""
+    return Images(
+        binaries=fields["binaries"],
+        sass=tuple(fields["sass"].items()),
+        ptx=tuple(tuple(image) for image in fields["ptx"]),
+    )
 
 
 def scan_wheel(path: str, progress: Progress | None = None) -> Contents:
     """Read the libraries, cubins and fat binaries in a wheel. They are not unpacked.
 
     Raises:
-        DamagedFileError: it is no complete wheel, or one of its files is damaged.
+        DamagedFileError: it is no complete wheel, or its content is not what its directory says.
         OSError: the file cannot be read.
     """
-    files = []
-    read = 0
     owner = owner_of(os.path.basename(path))
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [one for one in archive.infolist() if is_code_file(one.filename)]
-            for member in members:
-                read += 1
-                if progress is not None:
-                    progress(f"reading {member.filename} ({member.file_size / 1e6:,.0f} MB)")
-                found = _read_member(archive, member, owner)
-                if found is not None:
-                    files.append(found)
-    except zipfile.BadZipFile as error:
-        raise DamagedFileError(f"it is no complete wheel: {error}") from error
-    return Contents(files=tuple(files), read=read)
+    files = []
+    with open(path, "rb") as file:
+        archive = _Archive(file, os.path.basename(path), progress)
+        members = [member for member in archive.members() if is_code_file(member.filename)]
+        for member in members:
+            try:
+                images = archive.images(member)
+            except DamagedFileError as error:
+                if str(error).startswith(member.filename):
+                    raise
+                files.append(CodeFile(path=member.filename, owner=owner, fault=str(error)))
+                continue
+            if images is not None and (images.sass or images.ptx):
+                files.append(CodeFile(path=member.filename, owner=owner, images=images))
+    return Contents(files=tuple(files), read=len(members))
 
 
 def wheel_code(
@@ -58,7 +137,7 @@ def wheel_code(
         None if the wheel has no device code or cannot be read.
     """
     if sha256 is not None:
-        entry = cache.get(_KIND, sha256)
+        entry = cache.get(_CODE_KIND, sha256)
         if entry is not None:
             return _stored_code(json.loads(entry.body), path)
     try:
@@ -74,7 +153,7 @@ def wheel_code(
         made_by = max((maker for maker in makers if maker is not None), default=None)
     fields = {"sass": sass, "ptx": ptx, "made_by": made_by}
     if sha256 is not None:
-        cache.put(_KIND, sha256, {}, json.dumps(fields).encode())
+        cache.put(_CODE_KIND, sha256, {}, json.dumps(fields).encode())
     return _stored_code(json.loads(json.dumps(fields)), path)
 
 
@@ -91,17 +170,52 @@ def _stored_code(fields: Mapping[str, list[str]], path: str) -> Code | None:
     )
 
 
-def _read_member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, owner: str
-) -> CodeFile | None:
-    with archive.open(member) as stream:
-        try:
-            images = read_stream(_chunks(stream), member.file_size)
-        except DamagedFileError as error:
-            return CodeFile(path=member.filename, owner=owner, fault=str(error))
-    if images is None or not (images.sass or images.ptx):
-        return None
-    return CodeFile(path=member.filename, owner=owner, images=images)
+def read_record(
+    file: IO[bytes],
+    filename: str,
+    *,
+    sha256: str,
+    patterns: Sequence[str],
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return what a wheel says, as `rows` takes it.
+
+    Args:
+        file: the wheel.
+        filename: its name.
+        sha256: its hash, which the index gave.
+        patterns: the libraries that count.
+        progress: is called with a line for each library that is read.
+
+    Raises:
+        DamagedFileError: the wheel is damaged.
+    """
+    archive = _Archive(file, filename, progress)
+    members = archive.members()
+    texts, metadata, libraries = {}, "", []
+    for member in members:
+        name = member.filename
+        if _METADATA.fullmatch(name):
+            metadata = archive.text(member)
+        elif _matches(name, TEXTS) and member.file_size < _LARGEST_TEXT:
+            texts[name] = archive.text(member)
+        elif is_code_file(name) and _matches(name, patterns):
+            images = archive.images(member)
+            if images is not None and images.binaries:
+                libraries.append({"paths": [name], **fields_of(images)})
+    head = email.parser.HeaderParser().parsestr(metadata)
+    return {
+        "version": head["Version"],
+        "file": filename,
+        "sha256": sha256,
+        "requires": head.get_all("Requires-Dist") or [],
+        "texts": texts,
+        "libraries": libraries,
+    }
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 
 from .. import api
-from ..render import code_files
+from ..model import IndexOptions
 from ..render import matrix as render
 from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
@@ -50,6 +50,25 @@ def add_arguments(parser: Parser) -> None:
     add_host_flags(scan)
     add_common_flags(scan)
 
+    text = "Scan releases on your index that the data does not know, for later solves"
+    update = commands.add_parser("update", help=text, description=text)
+    update.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="Only these distributions: torch, nvidia-cudnn-cu13 (default: all that are known)",
+    )
+    update.add_argument(
+        "--index-url", metavar="URL", help="Use this index instead of the configured one"
+    )
+    update.add_argument(
+        "--verify-data",
+        action="store_true",
+        help="Scan the releases of earlier updates again, and compare",
+    )
+    _add_platform_flag(update)
+    add_common_flags(update)
+
     text = "Check that the data is consistent, and show how much is known"
     check = commands.add_parser("check", help=text, description=text)
     add_common_flags(check)
@@ -70,6 +89,8 @@ def run(arguments: Namespace) -> int:
         return _show(arguments)
     if arguments.matrix_command == "scan":
         return _scan(arguments)
+    if arguments.matrix_command == "update":
+        return _update(arguments)
     return _check(arguments)
 
 
@@ -105,6 +126,8 @@ def _show(arguments: Namespace) -> int:
 
 
 def _scan(arguments: Namespace) -> int:
+    from ..render import code_files  # reads files: no other command does
+
     host = read_host_flags(arguments, need_gpu=False)
     scan = api.scan_files(arguments.path, host, progress=_print_progress)
     if arguments.json:
@@ -112,6 +135,21 @@ def _scan(arguments: Namespace) -> int:
     else:
         print_lines(code_files.scan_lines(scan, host))
     return 1 if any(one.fails for one in scan.files) else 0
+
+
+def _update(arguments: Namespace) -> int:
+    update = api.update_matrix(
+        arguments.names,
+        _platform(arguments),
+        IndexOptions(index_url=arguments.index_url, refresh=True),
+        verify=arguments.verify_data,
+        progress=_print_progress,
+    )
+    if arguments.json:
+        print_json(render.update_json(update))
+    else:
+        print_lines(render.update_lines(update, verified=arguments.verify_data))
+    return 1 if update.errors or update.changed else 0
 
 
 def _print_progress(line: str) -> None:

@@ -6,9 +6,11 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from datetime import date
 
 from .. import api
 from ..render import plans
+from ..render.matrix import age_lines
 from .output import print_json, print_report
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
@@ -39,6 +41,8 @@ def run(arguments: Namespace) -> int:
     request, options, host = read_solve_request(arguments)
     prefix = api.active_conda_prefix(os.environ)
     plan = api.solve(request, host, options, prefix=prefix)
+    for line in age_lines(api.data_dates(), date.today()):
+        print(line, file=sys.stderr)
     lock = api.lock(plan)
     paths = api.write_lock(lock, path, form) if path is not None else ()
     if arguments.json:

@@ -30,6 +30,7 @@ from .architectures import common_code, driver_branch
 from .extensions import FRAMEWORK, BuiltFor, of_version
 from .known_bad import BadPair, KnownBad, Verdict, within
 from .rows import Builds, Releases, Row, read, read_toml
+from .user_rows import UserRows
 
 # What drivers, shops and people add to the name of a GPU and what says nothing about its compute
 # capability: makers and brands, memory (80GB, HBM3), form factors (PCIe, SXM4), laptop editions,
@@ -55,13 +56,13 @@ def data_folder() -> str:
     return os.path.join(os.path.dirname(os.path.dirname(package)), "matrix_data")
 
 
-def load(folder: str | None = None) -> CompatibilityData:
-    """Read the data of a folder, by default `data_folder()`.
+def load(folder: str | None = None, user_rows: UserRows | None = None) -> CompatibilityData:
+    """Read the data of a folder, by default `data_folder()`, and add the rows of the user.
 
     Raises:
         DataError: the data is missing or damaged.
     """
-    return CompatibilityData(data_folder() if folder is None else folder)
+    return CompatibilityData(data_folder() if folder is None else folder, user_rows)
 
 
 def gpu_key(name: str) -> str:
@@ -155,9 +156,10 @@ class CompatibilityData:
     Methods take a `platform` as in Host.platform.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, user_rows: UserRows | None = None) -> None:
         """Read tables.json of a folder. Raises DataError if it is missing or damaged."""
         self.folder = folder
+        self.user_rows = user_rows or UserRows()
         path = os.path.join(folder, "tables.json")
         tables = read(path)
         try:
@@ -250,7 +252,8 @@ class CompatibilityData:
             if distribution == framework.distribution or distribution in framework.companions:
                 if framework.name not in self._builds:
                     path = os.path.join(self.folder, "frameworks", framework.name + ".json")
-                    self._builds[framework.name] = Builds(path, framework)
+                    more = self.user_rows.of_distribution(framework.distribution)
+                    self._builds[framework.name] = Builds(path, framework, more)
                 return self._builds[framework.name]
         return None
 
@@ -349,7 +352,8 @@ class CompatibilityData:
     def _releases_of(self, distribution: str) -> Releases:
         if distribution not in self._releases:
             path = os.path.join(self.folder, "libraries", distribution + ".json")
-            self._releases[distribution] = Releases(path, distribution, self._bad)
+            more = self.user_rows.of_distribution(distribution)
+            self._releases[distribution] = Releases(path, distribution, self._bad, more)
         return self._releases[distribution]
 
     def slots(self, distribution: str) -> Sequence[str]:

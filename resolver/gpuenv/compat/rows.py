@@ -22,8 +22,13 @@ class Builds:
     are distributions of their own has none.
     """
 
-    def __init__(self, path: str, framework: Framework) -> None:
+    def __init__(self, path: str, framework: Framework, more: Sequence[Row] = ()) -> None:
         """Read the names of the rows; the rest of a row is read when it is needed.
+
+        Args:
+            path: the file of the rows.
+            framework: the framework.
+            more: rows of the user, which replace none of the file.
 
         Raises:
             DataError: names the file and the row that is damaged.
@@ -41,6 +46,8 @@ class Builds:
             if key in self._rows:
                 raise DataError(f"{path}: two builds are named {key[0]} on {key[1]}")
             self._rows[key] = row
+        for row in more:
+            self._rows.setdefault((row["local"], row["platform"]), row)
         # torchvision 0.28.0 -> the framework releases that it fits, the one it was built with
         # first.
         self._partners: dict[tuple[str, str], list[str]] = {}
@@ -135,13 +142,16 @@ class Builds:
 class Releases:
     """The releases of one CUDA library, from libraries/<distribution>.json."""
 
-    def __init__(self, path: str, distribution: str, bad: KnownBad) -> None:
+    def __init__(
+        self, path: str, distribution: str, bad: KnownBad, more: Sequence[Row] = ()
+    ) -> None:
         """Read the rows.
 
         Args:
             path: the file.
             distribution: the library's distribution.
             bad: the releases that are known to be bad.
+            more: rows of the user, which replace none of the file.
 
         Raises:
             DataError: names the file and the row that is damaged.
@@ -156,6 +166,8 @@ class Releases:
         self._rows: dict[tuple[str, str], Row] = {}
         for row in _rows(content, "releases", path):
             self._rows[_text(row, "version", path), _text(row, "platform", path)] = row
+        for row in more:
+            self._rows.setdefault((row["version"], row["platform"]), row)
         self._found: dict[tuple[str, str], Library] = {}
 
     def find(self, version: str, platform: str) -> Library | None:

@@ -51,14 +51,8 @@ class Scans:
 
     @cached_property
     def scopes(self) -> list[dict[str, Any]]:
-        """Every [[scan]] row of scans.toml and of frameworks/*.toml."""
-        folder = os.path.join(self._folder, "frameworks")
-        paths = [os.path.join(self._folder, "scans.toml")]
-        paths += [os.path.join(folder, f"{name}.toml") for name in _names_in(folder, ".toml")]
-        scopes: list[dict[str, Any]] = []
-        for path in paths:
-            scopes += read_toml(path).get("scan", [])
-        return scopes
+        """Every [[scan]] row."""
+        return read_scopes(self._folder)
 
     def counts(self) -> tuple[tuple[str, int], ...]:
         """Return (distribution, number of scanned wheels), in alphabetical order."""
@@ -162,6 +156,21 @@ class Scans:
         for scope in self.scopes:
             names.update(scope["distributions"])
         return sorted(name for name in names if not wheels(name))
+
+
+def read_scopes(folder: str) -> list[dict[str, Any]]:
+    """Return every [[scan]] row of scans.toml and of frameworks/*.toml in a folder of the data.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    frameworks = os.path.join(folder, "frameworks")
+    paths = [os.path.join(folder, "scans.toml")]
+    paths += [os.path.join(frameworks, f"{name}.toml") for name in _names_in(frameworks, ".toml")]
+    scopes: list[dict[str, Any]] = []
+    for path in paths:
+        scopes += read_toml(path).get("scan", [])
+    return scopes
 
 
 def _is_record(record: object) -> bool:

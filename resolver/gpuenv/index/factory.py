@@ -23,7 +23,10 @@ if TYPE_CHECKING:  # loads `requests`
 
 
 def open_indexes(
-    options: IndexOptions, data: str, own_packages: Mapping[str, Collection[str]] | None = None
+    options: IndexOptions,
+    data: str,
+    own_packages: Mapping[str, Collection[str]] | None = None,
+    live: Collection[str] = (),
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
@@ -35,6 +38,7 @@ def open_indexes(
         options: the user's options.
         data: the folder of the compatibility data, which contains the snapshot.
         own_packages: {URL of an index: the only packages that it may supply}.
+        live: packages of which the user's rows know releases that the snapshot lacks.
 
     Returns:
         The snapshot, whose compiled answers serve every solve, and the index to solve with.
@@ -62,6 +66,7 @@ def open_indexes(
         extra=[opener.lazy(url, (own_packages or {}).get(url)) for url in extra_urls],
         direct=LazyIndex(DIRECT_URL, opener.direct_files),
         offline=options.offline,
+        live=live,
     )
     return snapshot, index
 

@@ -136,9 +136,9 @@ class MetadataReader:
             )
         try:
             content = read_wheel_metadata(
-                _RemoteFile(self._transport, wheel), wheel.filename, WHEEL_FILE
+                RemoteFile(self._transport, wheel), wheel.filename, WHEEL_FILE
             )
-        except _NoRangesError:
+        except NoRangesError:
             content = self._download(wheel, WHEEL_FILE)
         if wheel.sha256 is not None:
             self._cache.put(_VARIANTS_KIND, wheel.sha256, {}, content)
@@ -225,10 +225,10 @@ class MetadataReader:
         from .core_metadata import read_wheel_metadata
 
         try:
-            remote = _RemoteFile(self._transport, wheel)
+            remote = RemoteFile(self._transport, wheel)
             self._sizes[wheel.url] = remote.length
             return read_wheel_metadata(remote, wheel.filename)
-        except _NoRangesError:
+        except NoRangesError:
             return self._download(wheel)
 
     def _fetch_metadata_file(self, wheel: Wheel, sha256: str) -> bytes | None:
@@ -317,19 +317,20 @@ def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
 # ---- range requests ------------------------------------------------------------------------------
 
 
-class _NoRangesError(Exception):
+class NoRangesError(Exception):
     """The server does not answer range requests as RFC 9110 requires."""
 
 
-class _RemoteFile(io.RawIOBase):
+class RemoteFile(io.RawIOBase):
     """A wheel on a server as a seekable file. Keeps the block that was read last.
 
-    Raises _NoRangesError if the server does not support range requests.
+    Raises NoRangesError if the server does not support range requests.
     """
 
-    def __init__(self, transport: Transport, wheel: Wheel) -> None:
+    def __init__(self, transport: Transport, wheel: Wheel, block: int = BLOCK) -> None:
+        """Read the end of a wheel. A request is for `block` bytes or more."""
         super().__init__()
-        self._transport, self._wheel = transport, wheel
+        self._transport, self._wheel, self._size = transport, wheel, block
         self._position = 0
         self._block_start, self._block = 0, b""
         # Not every server knows "the last N bytes"; with a known size it is not needed.
@@ -349,10 +350,10 @@ class _RemoteFile(io.RawIOBase):
             )
         content_range = _CONTENT_RANGE.fullmatch(reply.headers.get("content-range", ""))
         if reply.status != PARTIAL or content_range is None:
-            raise _NoRangesError
+            raise NoRangesError
         start, end, length = map(int, content_range.groups())
         if len(reply.body) != end - start + 1 or end >= length:
-            raise _NoRangesError
+            raise NoRangesError
         self._block_start, self._block = start, reply.body
         return length
 
@@ -386,7 +387,7 @@ class _RemoteFile(io.RawIOBase):
 
     def _move_block(self, end: int) -> None:
         """Read the block from the position to `end`, or a longer one."""
-        last = min(max(end, self._position + BLOCK), self.length) - 1
+        last = min(max(end, self._position + self._size), self.length) - 1
         length = self._read_block(f"{self._position}-{last}")
         if length != self.length or self._block_start != self._position or not self._block:
-            raise _NoRangesError
+            raise NoRangesError

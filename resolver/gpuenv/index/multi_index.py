@@ -112,6 +112,7 @@ class MultiIndex(Index):
         extra: the extra indexes.
         direct: reads the files that requirements name by URL.
         offline: nothing is requested in the background.
+        live: names that the snapshot does not supply unless `offline`.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class MultiIndex(Index):
         extra: Sequence[Source] = (),
         direct: Index | None = None,
         offline: bool = False,
+        live: Collection[str] = (),
     ) -> None:
         self._default, self._direct, self._offline = default, direct, offline
         self._snapshot = snapshot
@@ -131,6 +133,7 @@ class MultiIndex(Index):
         self._bindings: dict[str, tuple[str, Index | None]] = {}
         self._prefetcher: Prefetcher | None = None
         self._is_live: Callable[[str], bool] = _never
+        self._live = frozenset(() if offline else live)
 
     # ---- binding ----
 
@@ -199,7 +202,9 @@ class MultiIndex(Index):
 
     def _snapshot_with(self, name: str) -> Index | None:
         """Return the snapshot if it has a package and the live index is not asked for it."""
-        if self._snapshot is None or self._is_live(name) or not self._snapshot.has(name):
+        if self._snapshot is None or self._is_live(name) or name in self._live:
+            return None
+        if not self._snapshot.has(name):
             return None
         return self._snapshot
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any
 
 from ..compat.audit import Audit
 from ..compat.catalog import Entry, Release, Variant
+from ..compat.user_rows import Update
 from ..model import show_pair
 
 Row = Sequence[str]
@@ -238,4 +240,59 @@ def audit_json(audit: Audit) -> dict[str, Any]:
         "narrowed": list(audit.narrowed),
         "unsourced": list(audit.unsourced),
         "contradictions": list(audit.contradictions),
+    }
+
+
+# ---- age ----------------------------------------------------------------------------------------
+
+_OLD = 90  # days
+
+
+def age_lines(dates: Iterable[str], today: date) -> list[str]:
+    """Return one line if the compatibility data is old.
+
+    Args:
+        dates: the dates of the data; "" for none.
+        today: the day of the command.
+    """
+    newest = max(date.fromisoformat(text[:10]) for text in dates if text)
+    days = (today - newest).days
+    if days <= _OLD:
+        return []
+    update = "`gpuenv matrix update` scans newer releases"
+    return [f"the compatibility data is of {newest}, {days} days old: {update}"]
+
+
+# ---- update -------------------------------------------------------------------------------------
+
+
+def update_lines(update: Update, *, verified: bool) -> list[str]:
+    """Return the releases that were scanned, what could not be read, and where the rows are.
+
+    Args:
+        update: the result.
+        verified: the rows of earlier updates were compared.
+    """
+    lines = [f"scanned {release}" for release in update.new]
+    lines += [f"no longer so: {change}" for change in update.changed]
+    lines += [f"not read: {error}" for error in update.errors]
+    where = f"{update.rows} rows in {update.path}"
+    if verified:
+        verdict = "they differ from the files: delete the file and update again"
+        if not update.changed:
+            verdict = "all agree with the files"
+        return [*lines, f"{where}: {verdict}"]
+    if not update.new and not update.errors:
+        return [f"the data knows every release on the index; {where}"]
+    return [*lines, where]
+
+
+def update_json(update: Update) -> dict[str, Any]:
+    """Return the document of `matrix update --json`."""
+    return {
+        "path": update.path,
+        "rows": update.rows,
+        "new": list(update.new),
+        "changed": list(update.changed),
+        "errors": list(update.errors),
     }

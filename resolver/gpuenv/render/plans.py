@@ -30,6 +30,7 @@ from .values import (
     reason_text,
     reasons_json,
     size,
+    update_offer,
 )
 
 __all__ = [
@@ -140,7 +141,8 @@ def plan_lines(plan: Plan, path: str | None, *, verbose: bool = False) -> list[s
     elif skipped:
         builds = quantity_text(len(skipped), "build")
         lines.append(f"passed over: {builds} (-v says why)")
-    return lines
+    passed_over = [reason for one in plan.skipped for reason in one.reasons]
+    return lines + update_offer([*plan.warnings, *passed_over])
 
 
 def _passed_over(plan: Plan) -> list[Rejection]:

@@ -21,6 +21,7 @@ from .values import (
     reason_text,
     reasons_json,
     sentence,
+    update_offer,
 )
 
 SCREEN = 25  # lines of a whole explanation
@@ -39,7 +40,8 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
     """
     changes = change_lines(explanation.changes)
     most = max(LEAST, SCREEN - used - len(changes))
-    return [*reason_lines(explanation.reasons, most), *changes]
+    lines = [*reason_lines(explanation.reasons, most), *changes]
+    return lines + update_offer(explanation.reasons)
 
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:

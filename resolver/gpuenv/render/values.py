@@ -23,6 +23,7 @@ __all__ = [
     "sentence",
     "size",
     "subjects_text",
+    "update_offer",
 ]
 
 REASON_FIELDS = ("code", "subject", "need", "have", "source")
@@ -66,6 +67,7 @@ _FOUND = {
     "lock-tampered": "",
     "lock-unreadable": "",
     "no-candidate": "",
+    "no-offline-file": "",
     "no-wheel": "",
     "yanked": "",
 }
@@ -76,7 +78,7 @@ _DEVICE_CODE = frozenset({"code-unknown", "no-code-for-device"})
 _STATEMENTS = {"two-owners": "has more than one owner", "variant-order": "is not first"}
 # What comes before the need of a CPU build.
 _CPU_BUILD = {"cpu-build": "this host needs", "cpu-dependency": "for a CUDA build add"}
-_STATED = frozenset({*_CPU_BUILD, "not-in-index"})
+_STATED = frozenset({*_CPU_BUILD, "not-in-index", "same-build", "user-row"})
 _UNKNOWN_RELEASE = frozenset({"build-unknown", "library-unknown"})
 _KNOWN_BAD = frozenset({"known-avoid", "known-broken"})
 # A pair of releases that must not meet has the same codes as one bad release, and this need.
@@ -138,6 +140,16 @@ def choice_text(choice: Choice) -> str:
 # ---- reasons ------------------------------------------------------------------------------------
 
 
+def update_offer(reasons: Iterable[Reason]) -> list[str]:
+    """Return the line that offers to scan releases which the compatibility data lacks, if any."""
+    subjects = [reason.subject for reason in reasons if reason.code in _UNKNOWN_RELEASE]
+    names = list(dict.fromkeys(subject.partition(" ")[0] for subject in subjects))
+    if not names:
+        return []
+    count = quantity_text(len(set(subjects)), "release")
+    return [f"the data lacks {count}: `gpuenv matrix update {' '.join(names)}` scans what is new"]
+
+
 def is_stated(code: str, need: str) -> bool:
     """Return whether a reason states a property of its subject, so that a colon introduces it."""
     if code in _KNOWN_BAD:
@@ -180,7 +192,7 @@ def predicate(code: str, need: str, have: str, *, plural: bool = False) -> str:
         return f"{have}; {_CPU_BUILD[code]} {need}"
     if code == "not-in-index":
         return f"{have}{need.removeprefix('a wheel')}"  # ", for torch 2.15.0" if that needs it
-    if code in _UNKNOWN_RELEASE:
+    if code in _UNKNOWN_RELEASE or code in ("same-build", "user-row"):
         return have
     if is_stated(code, need):
         return f"known bad: {have}"

@@ -26,7 +26,7 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reasons
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
 from .selection import Constraints
@@ -137,6 +137,7 @@ def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[R
     yield from missing_release_reasons(question.store, root)
     if root.url is not None:
         return
+    yield from missing_build_reasons(question.store, question.facts, root)
     yield from _reasons_against_all(question, _in_range(question, root))
 
 

@@ -1,7 +1,7 @@
 """Why no file of a package is a candidate for a requirement.
 
-Codes of the reasons: not-in-index, no-version, conflict (with a constraint), only-sdist,
-no-wheel-for-target, requires-python, hash, yanked.
+Codes of the reasons: not-in-index, no-version, no-offline-file, conflict (with a constraint),
+only-sdist, no-wheel-for-target, requires-python, hash, yanked.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..errors import Reason
-from ..model import Build, Wheel
+from ..model import Build, Wheel, show_pair
 from .candidates import CandidateStore
 from .graph import PackageRequirement
-from .release_facts import python_text
-from .selection import admitted
+from .release_facts import ReleaseFacts, python_text
+from .selection import admitted, is_exact
 
 SHOWN = 6  # versions or tags in one reason
 NO_CANDIDATE = "no release of it can be chosen"  # what is known where no file is missing
@@ -96,8 +96,9 @@ def _no_version_reason(
         have += " (in the compatibility data)"
     needs = [f"{name}{specifier}"]
     builds = _builds_of_same_release(store, requirement)
-    if any(f"=={build.local}" == specifier for build in builds):
-        needs = [f"{name}{specifier}, a build whose files are not in the index data"]
+    for build in builds:
+        if f"=={build.local}" == specifier and not constraints:
+            return no_file_reason(build, f"{name}{specifier}")
     listed = [f"{one.local} ({one.variant})" for one in builds if one.local in versions]
     if listed:
         have = ", ".join(listed)
@@ -108,6 +109,47 @@ def _no_version_reason(
     if constraints and has_version:
         code = "conflict"  # with the constraints
     return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+
+
+def no_file_reason(build: Build, need: str) -> Reason:
+    """Return that a build of the compatibility data exists and that no file of it is known."""
+    online = f"use a network and --extra-index-url {build.index}"
+    return Reason(
+        code="no-offline-file",
+        subject=f"{build.name} {build.local}",
+        need=need,
+        have=f"this build exists, its files are not in the offline data: {online}, or --find-links",
+        source=build.code.source,
+    )
+
+
+def missing_build_reasons(
+    store: CandidateStore, facts: ReleaseFacts, requirement: PackageRequirement
+) -> Iterator[Reason]:
+    """Yield the builds of a requested release that would run here, but of which no file is known.
+
+    Args:
+        store: the candidates.
+        facts: the rules, for builds.
+        requirement: the requirement; other names than those of frameworks have no such builds.
+    """
+    specifier = requirement.specifier
+    if not store.on_path(requirement.name) or not is_exact(specifier) or "+" in specifier:
+        return
+    if store.request.default_index_only:
+        return
+    contains = store.environment.contains
+    candidates = store.candidates(requirement.name)
+    if not any(contains(specifier, one.version, True) for one in candidates):
+        return  # the release has no wheel for the interpreter on any index
+    listed = {one.build.local for one in candidates if one.build}
+    for build in store.data.builds(requirement.name, store.host.platform):
+        if build.index == "default" or build.local in listed or build.cuda is None:
+            continue
+        if not contains(specifier, build.local, True) or facts.build_reasons(build):
+            continue
+        python = f"CPython {show_pair(store.host.python.version)}"
+        yield no_file_reason(build, f"a wheel for {python} on {store.host.platform}")
 
 
 def _builds_of_same_release(

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..compat.evaluate import is_doubt, needs_of_gpus
+from ..compat.user_rows import SOURCE
 from ..errors import Reason
 from ..model import (
     Build,
@@ -329,6 +330,8 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
     provider = solution.provider
     warnings = [*provider.facts.host_doubts, *provider.widening.doubts()]
     warnings += _unknown_extras(solution)
+    warnings += _same_builds(solution)
+    warnings += _user_rows(solution)
     releases: list[Release] = [*solution.pinned.values(), *solution.variants.values()]
     for release in releases:
         for reason in provider.facts.reasons(release):
@@ -339,6 +342,28 @@ def _warnings(solution: Solution) -> tuple[Reason, ...]:
         if judged is not None:
             warnings += judged.warnings
     return tuple(warnings)
+
+
+def _same_builds(solution: Solution) -> Iterator[Reason]:
+    """Yield the builds that the default index has under another version than was asked for."""
+    for root in solution.roots:
+        if not isinstance(root, PackageRequirement) or not root.specifier.startswith("==="):
+            continue
+        build = solution.pinned[root.name].build
+        if build is not None and build.index == "default":
+            subject = f"{root.name}=={build.version}+{build.variant}"
+            have = f"{root.name} {build.version} of the default index is this build"
+            yield Reason(code="same-build", subject=subject, need="", have=have)
+
+
+def _user_rows(solution: Solution) -> Iterator[Reason]:
+    """Yield the releases that only the user's own rows of the compatibility data know."""
+    for candidate in solution.pinned.values():
+        known = candidate.build or candidate.library
+        if known is not None and known.code.source.startswith(SOURCE):
+            have = f"known by the rows of `{SOURCE}` only"
+            subject = f"{candidate.name} {candidate.version}"
+            yield Reason(code="user-row", subject=subject, need="", have=have)
 
 
 def _cpu_warnings(solution: Solution, pins: Sequence[Pin]) -> Iterator[Reason]:

@@ -161,7 +161,26 @@ class _Question:
                         requirement.url,
                     )
                 )
-        return roots
+        return [self._build_of_default_index(root) for root in roots]
+
+    def _build_of_default_index(self, root: NodeRequirement) -> NodeRequirement:
+        """Return torch===2.4.0 for torch==2.4.0+cu121 if that is the build of the default index.
+
+        It stands there under the plain version. An index that has the file under the name that
+        was asked for supplies it.
+        """
+        if not isinstance(root, PackageRequirement) or root.url is not None:
+            return root
+        version = root.specifier.removeprefix("==")
+        release, plus, variant = version.partition("+")
+        if not plus or not self.store.on_path(root.name):
+            return root
+        build = self._data.build(root.name, release, self.store.host.platform)
+        if build is None or build.variant != variant:
+            return root
+        if any(wheel.version == version for wheel in self.store.index.wheels(root.name)):
+            return root
+        return PackageRequirement(root.name, root.extras, f"==={release}")
 
     def plan(self, widen: Callable[[str], bool] | None) -> Plan | None:
         """Return the plan; None if resolution is impossible.

@@ -24,7 +24,7 @@ MAX_PYTHONS = 4
 MAX_EDITS = 3  # of the request in one change
 
 # Reasons that only a change of the request can remove.
-_REQUEST_CODES = frozenset({"no-version", "not-in-index", "yanked", "hash"})
+_REQUEST_CODES = frozenset({"no-version", "no-offline-file", "not-in-index", "yanked", "hash"})
 _DRIVER_CODES = frozenset({
     "driver-floor", "driver-floor-unknown", "gpu-dropped-by-driver", "gpu-needs-newer-driver",
     "ptx-needs-newer-driver",

@@ -1,0 +1,138 @@
+"""Collects builds of the PyTorch index from lock files (a maintainers' tool).
+
+    python scripts/collect_builds.py PATH ... [--name OWNER/REPOSITORY] [--output FILE]
+
+A PATH is a lock file, a folder, or a git directory, of which every version of every lock file is read. uv.lock,
+pylock.toml, requirements and hash tables of Nix name the URL of a wheel and its sha256. Each file of torch,
+torchvision and torchaudio becomes a row of matrix_data/pytorch_index.json, with the lock files that name it. A file
+that two projects name with one hash is surer than a file that one project names. A file with two hashes is a
+contradiction: nothing is written.
+
+Exit status: 0 done, 1 a contradiction, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from registry import write  # noqa: E402  - the path must be set first
+
+OUTPUT = ROOT / "matrix_data" / "pytorch_index.json"
+LOCK = re.compile(
+    r"(^|/)([^/]*\.lock|pylock[^/]*\.toml|[^/]*requirements[^/]*\.txt|[^/]*hash[^/]*\.(json|nix))$"
+)
+# https://download.pytorch.org/whl/cu129/torch-2.13.0%2Bcu129-cp312-cp312-manylinux_2_28_x86_64.whl
+WHEEL = re.compile(
+    r"https://download(?:-r2)?\.pytorch\.org/whl/((?:cu\d+|cpu)/(?:torch|torchvision|torchaudio)-[^\"'\s#]+\.whl)"
+)
+# What follows the URL: a fragment, hash = "sha256:...", hashes = {sha256 = "..."}, --hash=sha256:..., or a hash of Nix.
+SHA256 = re.compile(
+    r"""(?:\#sha256=|["',;\s]*\\?\s*(?:"?hash(?:es)?"?\s*[=:]\s*\{?\s*(?:sha256\s*=\s*)?"(?:sha256:)?|--hash=sha256:))([0-9a-f]{64})"""
+)
+NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
+
+
+def wheels(text: str) -> Iterator[tuple[str, str]]:
+    """(file below the index, sha256) of each wheel that a lock file names with a hash."""
+    for found in WHEEL.finditer(text):
+        file = urllib.parse.unquote(found[1])
+        rest = text[found.end() : found.end() + 200]
+        if sha256 := SHA256.match(rest):
+            yield file, sha256[1]
+        elif nix := NIX.match(rest):
+            yield file, base64.b64decode(nix[1]).hex()
+
+
+def locks(path: Path) -> Iterator[tuple[str, str]]:
+    """(path, text) of each lock file at a path; of a git directory, of each version."""
+    if path.is_file():
+        yield path.name, path.read_text(encoding="utf-8", errors="replace")
+    elif (path / "HEAD").exists() and (path / "objects").exists():
+        yield from git_locks(path)
+    else:
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and LOCK.search(str(file)):
+                yield str(file.relative_to(path)), file.read_text(encoding="utf-8", errors="replace")
+
+
+def git_locks(path: Path) -> Iterator[tuple[str, str]]:
+    """(path, text) of each version of each lock file in a git directory."""
+    git = ["git", "-C", str(path)]
+    listed = subprocess.run([*git, "rev-list", "--objects", "--all"], stdout=subprocess.PIPE, check=True)
+    for line in listed.stdout.decode(errors="replace").splitlines():
+        blob, _, name = line.partition(" ")
+        if LOCK.search(name):
+            content = subprocess.run([*git, "cat-file", "blob", blob], capture_output=True, check=False)
+            yield name, content.stdout.decode(errors="replace")
+
+
+def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """The rows with what lock files say: (file, sha256, source). ValueError names a file with two hashes."""
+    known = {row["file"]: {**row, "sources": list(row["sources"])} for row in rows}
+    for file, sha256, source in new:
+        row = known.setdefault(file, {"file": file, "sha256": sha256, "sources": []})
+        if row["sha256"] != sha256:
+            raise ValueError(f"{file}: {row['sha256']} in {row['sources'][0]}, {sha256} in {source}")
+        if source not in row["sources"]:
+            row["sources"].append(source)
+    return [{**row, "sources": sorted(row["sources"])} for _, row in sorted(known.items())]
+
+
+def projects(sources: list[str]) -> int:
+    """How many projects name a file: OWNER/REPOSITORY:PATH has the project before the colon."""
+    return len({source.partition(":")[0] for source in sources})
+
+
+def dump(content: dict[str, Any]) -> str:
+    """One row a line."""
+    parts = []
+    for key, rows in content.items():
+        lines = ",\n".join("  " + json.dumps(row) for row in rows)
+        parts.append(f" {json.dumps(key)}: [\n{lines}\n ]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--name", default="", help="the project (default: the name of the folder)")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args(arguments)
+    content: dict[str, Any] = {"wheels": [], "pins": []}
+    if options.output.exists():
+        content = json.loads(options.output.read_text(encoding="ascii"))
+    found = (
+        (file, sha256, f"{options.name or path.resolve().name}:{name}")
+        for path in options.paths
+        for name, text in locks(path)
+        for file, sha256 in wheels(text)
+    )
+    before = len(content["wheels"])
+    try:
+        content["wheels"] = merged(content["wheels"], found)
+    except ValueError as error:
+        print(f"contradiction: {error}", file=sys.stderr)
+        return 1
+    write(os.path.abspath(options.output), dump(content))
+    single = sum(projects(row["sources"]) == 1 for row in content["wheels"])
+    total = len(content["wheels"])
+    print(f"{total - before} new of {total} files, {total - single} of them named by several projects")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

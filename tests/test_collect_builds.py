@@ -1,0 +1,90 @@
+"""scripts/collect_builds.py: which files of the PyTorch index lock files name, and with which hash."""
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import collect_builds  # noqa: E402  - the path must be set first
+
+HASH = "ab" * 32
+FILE = "torch-9.9.0+cu129-cp312-cp312-manylinux_2_28_x86_64.whl"
+URL = f"https://download-r2.pytorch.org/whl/cu129/{FILE.replace('+', '%2B')}"
+NIX = base64.b64encode(bytes.fromhex(HASH)).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'wheels = [\n    {{ url = "{URL}", hash = "sha256:{HASH}" }},\n]',
+        f'{{ name = "torch", url = "{URL}", hashes = {{ sha256 = "{HASH}" }} }}',
+        f"torch @ {URL} \\\n    --hash=sha256:{HASH}",
+        f"torch @ {URL}#sha256={HASH}",
+        f'url = "{URL}";\n      hash = "sha256-{NIX}";',
+        f'"url": "{URL}",\n        "hash": "sha256-{NIX}",',
+    ],
+    ids=["uv", "pylock", "requirements", "fragment", "nix", "json"],
+)
+def test_a_lock_names_a_file_and_its_hash(text: str) -> None:
+    assert list(collect_builds.wheels(text)) == [(f"cu129/{FILE}", HASH)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f'{{ url = "{URL}", size = 3 }}', URL, f'"{URL.replace("torch-", "other-")}#sha256={HASH}"'],
+    ids=["size", "bare", "package"],
+)
+def test_what_names_no_hash_gives_no_row(text: str) -> None:
+    assert list(collect_builds.wheels(text)) == []
+
+
+def lock(path: Path, digest: str = HASH) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{ url = "{URL}", hash = "sha256:{digest}" }}')
+    return path
+
+
+def test_two_projects_make_one_row_and_a_second_hash_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.json"
+    for name in ("a/one", "b/two"):
+        lock(tmp_path / name / "uv.lock")
+        arguments = [str(tmp_path / name), "--name", name, "--output", str(output)]
+        assert collect_builds.main(arguments) == 0
+    assert "0 new of 1 files, 1 of them named by several projects" in capsys.readouterr().out
+    (row,) = json.loads(output.read_text())["wheels"]
+    assert row["sources"] == ["a/one:uv.lock", "b/two:uv.lock"]
+    before = output.read_text()
+    other = lock(tmp_path / "c" / "uv.lock", "cd" * 32)
+    assert collect_builds.main([str(other), "--output", str(output)]) == 1
+    assert "contradiction" in capsys.readouterr().err and output.read_text() == before
+
+
+def test_every_version_in_a_git_directory_is_read(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
+
+    git("init", "-q")
+    path = lock(tmp_path / "uv.lock")
+    for text in (path.read_text(), "nothing"):
+        path.write_text(text)
+        git("add", "uv.lock")
+        git("commit", "-qm", "x")
+    found = [name for name, text in collect_builds.locks(tmp_path / ".git") if URL in text]
+    assert found == ["uv.lock"]
+
+
+def test_the_rows_of_the_data_are_well_formed() -> None:
+    content = json.loads((ROOT / "matrix_data" / "pytorch_index.json").read_text())
+    files = [row["file"] for row in content["wheels"]]
+    assert len(files) == len(set(files)) > 700
+    assert all(len(row["sha256"]) == 64 and row["sources"] for row in content["wheels"])
+    assert all(row["source"] for row in content["pins"])
