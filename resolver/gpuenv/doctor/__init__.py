@@ -1,6 +1,9 @@
 """From a failure to its cause: facts of a log and of the host, and the verdicts that follow.
 
-stream: cuts a log into blocks of whole lines.
+archive: unpacks a compressed log.
+stream: removes codes and escapes, and cuts a log into blocks of whole lines.
+pasted: restores the lines of a pasted log.
+line_prefix: finds the prefixes that launchers put before lines.
 prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
 failure_words: finds a failure that no message explains.

@@ -19,6 +19,7 @@ from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value
 from ..verify import probe_tests
 from . import check_facts, host_facts
+from .archive import unpacked
 from .catalog import causes
 from .facts import Case
 from .log_reader import read_log
@@ -115,12 +116,12 @@ def examine(
         flags: the flags that described the host; the proposed command repeats them.
 
     Raises:
-        InputError: there is no interpreter at `target`.
+        InputError: there is no interpreter at `target`, or the log cannot be unpacked.
     """
     log_facts: tuple[Fact, ...] = ()
     origin = None
     if log is not None:
-        log_facts = read_log(_chunks(log), with_failure=True)
+        log_facts = read_log(unpacked(_chunks(log)), with_failure=True)
         origin = find_origin(log_facts, host, stated=stated_origin, described=described)
     is_evidence = origin is None or origin.is_evidence
     uses_devices = is_evidence and not described

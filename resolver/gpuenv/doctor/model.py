@@ -112,6 +112,8 @@ KINDS: dict[str, str] = {
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
     "for a CPU build",
     "package": "subject: normalized distribution name; value: its version",
+    "requirement": "subject: who requires it, 'torchvision 0.15.0' or 'you'; value: what a resolver "
+    "says that it requires, 'torch==2.0.0'",
     "version": "subject: framework; value: its release, '2.14'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
@@ -152,6 +154,8 @@ KINDS: dict[str, str] = {
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",
+    "own-libraries": "subject: 'nvidia' (wheels of CUDA) or '' (of a framework); value: the folder "
+    "of packages that has the libraries, '/opt/x/site-packages'",
     "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
     "libraries do not match",
     "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "

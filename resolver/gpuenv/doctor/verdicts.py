@@ -35,6 +35,7 @@ FOLLOWS: dict[str, set[str]] = {
     "driver_not_loaded": {"wsl_driver_or_toolkit"},
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
+    "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "container_gpu_not_injected": {
         "driver_not_loaded",
         "driver_too_old",
