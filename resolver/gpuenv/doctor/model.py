@@ -112,8 +112,8 @@ KINDS: dict[str, str] = {
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
     "for a CPU build",
     "package": "subject: normalized distribution name; value: its version",
-    "requirement": "subject: who requires it, 'torchvision 0.15.0' or 'you'; value: what a resolver "
-    "says that it requires, 'torch==2.0.0'",
+    "requirement": "subject: who has it, 'torchvision 0.15.0' or 'you'; value: 'torch==2.0.0', as a "
+    "resolver states it",
     "version": "subject: framework; value: its release, '2.14'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",

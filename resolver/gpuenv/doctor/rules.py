@@ -543,6 +543,7 @@ _RULES = (
     device_statuses,
     hardware_errors,
     build_rules.cpu_builds,
+    build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.architectures,
     build_rules.tensorflow_release,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from .build_rules import overwrites_cuda_build
 from .catalog import areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict
@@ -214,8 +215,14 @@ def refutation(case: Case, cause: str) -> Fact | None:
 
 
 def _passing_counts(case: Case, cause: str) -> bool:
-    """Whether a passed test rules a cause out: what the log says of memory outweighs the test."""
-    return cause != "out_of_memory_masked" or _free_memory(case) is not None
+    """Whether a passed test rules a cause out.
+
+    What the log says of memory outweighs the test. A CPU build may have overwritten the CUDA build
+    that the test found.
+    """
+    if cause == "out_of_memory_masked":
+        return _free_memory(case) is not None
+    return cause != "cpu_only_build" or not overwrites_cuda_build(case)
 
 
 def _free_memory(case: Case) -> Fact | None:
