@@ -14,6 +14,8 @@ check_facts: facts of the checks of `gpuenv verify` and of the probe tests.
 facts: all facts of one diagnosis, looked up by kind.
 rules, build_rules: from facts to findings.
 verdicts: from findings to verdicts, best first.
+log_machine: the machine and the frameworks that a log names.
+advice: what the facts mean for the fix.
 remedy: a new solve for the installed frameworks.
 diagnosis: composes all of these.
 catalog: the causes, the messages and the releases of matrix_data/doctor.

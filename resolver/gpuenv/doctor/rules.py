@@ -64,13 +64,13 @@ def _compare_cudnn(loaded: Fact, built: Fact) -> Iterator[Finding]:
     if not loaded_version or not built_version or loaded_version == built_version:
         return
     same_major = loaded_version[:1] == built_version[:1]
-    if same_major and loaded_version > built_version and not loaded.from_log:
-        return  # a host may have a later release of the same major version
     finding = proved
     if loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library shadows it.
         yield proved("lib_shadowing", loaded, built)
         finding = likely
+    if same_major and loaded_version > built_version:
+        return  # a later release of the same major version is compatible
     if same_major and loaded_version < built_version:
         yield finding("cudnn_runtime_older_than_build", loaded, built)
     else:
@@ -279,7 +279,7 @@ def driver_versions(case: Case) -> Iterator[Finding]:
     facts = [failed, *statuses, *differing]
     compat = _compat_library(case)
     container = case.first("container", value="yes")
-    if compat or (container and statuses):
+    if compat or (container and (statuses or _is_compat_release(differing))):
         yield finding("compat_libcuda_misuse", *facts, compat, container)
     else:
         yield finding("driver_userspace_kernel_mismatch", *facts)
@@ -292,6 +292,14 @@ def _differing_releases(case: Case) -> list[Fact]:
     if kernel and userspace and kernel.value != userspace.value:
         return [kernel, userspace]
     return []
+
+
+def _is_compat_release(differing: list[Fact]) -> bool:
+    """Whether libcuda is newer than the kernel module, as an image's own libcuda is."""
+    if not differing:
+        return False
+    kernel, userspace = differing
+    return version_tuple(userspace.value) > version_tuple(kernel.value)
 
 
 def _compat_library(case: Case) -> Fact | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from .advice import advice
 from .build_rules import overwrites_cuda_build
 from .catalog import areas, causes
 from .facts import Case, is_absence
@@ -139,7 +140,7 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     ordered = _ordered(merged)
     if case.log:
         ordered.sort(key=_absent_last)
-    verdicts = [_verdict(finding) for finding in ordered]
+    verdicts = [_verdict(finding, case) for finding in ordered]
     if verdicts:
         return Diagnosis(verdicts=tuple(verdicts))
     if outside is not None:
@@ -316,13 +317,14 @@ def line_number(fact: Fact) -> int:
     return int(number)
 
 
-def _verdict(finding: Finding) -> Verdict:
+def _verdict(finding: Finding, case: Case) -> Verdict:
     lines = tuple(dict.fromkeys(evidence_line(fact) for fact in finding.facts))
     return Verdict(
         cause=finding.cause,
         confidence=finding.confidence,
         evidence=lines[:EVIDENCE_LINES],
         fix=causes()[finding.cause].fix,
+        advice=advice(case, finding.cause),
     )
 
 
@@ -367,7 +369,8 @@ def _abstention(case: Case) -> Diagnosis:
     if not of_cudnn:
         tests = case.untested(_OTHER_TESTS)
         return Diagnosis(abstained=True, next_tests=tests, failures=failures)
-    unknown = _verdict(Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn)))
+    finding = Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn))
+    unknown = _verdict(finding, case)
     return Diagnosis(
         abstained=True,
         verdicts=(unknown,),
