@@ -2,7 +2,7 @@
 
     python scripts/measure_doctor.py [--record FILE.json] [--wrong] SET.json|SET.toml ...
 
-Every report is read plainly on a machine without a GPU. Its first verdict is right if it is the
+Every report is read without facts of a host, as on a machine without a GPU. Its first verdict is right if it is the
 cause of the report or an acceptable one. A set is a JSON list of reports: id, text, root_cause,
 acceptable and settled_by (maintainer or reporter: the thread settles the cause). A TOML file of
 `[[case]]` has the doctor's own cases: log and first, the right cause.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import html
-import io
 import json
 import os
 import random
@@ -31,22 +30,17 @@ from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import gpuenv
 from bench_doctor import KINDS
+from gpuenv.doctor import read_log
 from gpuenv.doctor.model import Diagnosis
-from gpuenv.doctor.verdicts import UNKNOWN_CAUSE
-from gpuenv.model import Host, Problem, Python, Value
+from gpuenv.doctor.verdicts import UNKNOWN_CAUSE, diagnose
+from gpuenv.model import Value
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETTLED = ("maintainer", "reporter")
 RANKS = 8
 NOISE_LINES = 3000
 NOISE_KINDS = ("training", "nccl")  # no line names a GPU, a driver or a version
-HOST = Host(
-    python=Python(version=(3, 12)),
-    glibc=(2, 36),
-    problems=(Problem(code="no-gpu", detail="this machine has no NVIDIA GPU"),),
-)
 
 
 class Report(Value):
@@ -191,7 +185,7 @@ def _own_cases(rows: Iterable[Mapping[str, Any]]) -> list[Report]:
 
 def answer(report: Report, text: str) -> Answer:
     """Return the doctor's answer to a form of a report."""
-    diagnosis = gpuenv.examine(io.BytesIO(text.encode()), HOST).diagnosis
+    diagnosis = diagnose(read_log([text], with_failure=True), ())
     named = [verdict for verdict in diagnosis.verdicts if verdict.cause != UNKNOWN_CAUSE]
     if not named:
         return Answer(cause="", confidence="", result=_result_without_cause(report, diagnosis))

@@ -74,7 +74,7 @@ def test_the_origin_decides_what_is_evidence(case: dict[str, Any], tmp_path: Pat
         root=str(tmp_path),
     )
     name = "the log" if log else ""
-    text = "\n".join(render.doctor_lines(found, causes(), doctor.TESTS, name))
+    text = "\n".join(render.doctor_lines(found, causes(), doctor.TESTS, name, verbose=True))
     document = render.doctor_json(found, causes())
     assert (document["origin"] or {"place": ""})["place"] == case["place"], text
     verdicts = [

@@ -43,6 +43,8 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
         assert found.verdicts[0].confidence == case["sure"]
     if "lines" in case:
         assert [line.partition(":")[0] for line in found.verdicts[0].evidence] == case["lines"]
+    for text in case.get("says", ()):
+        assert text in "\n".join(found.verdicts[0].evidence[:2])
     if "abstained" in case:
         assert found.abstained is case["abstained"]
     assert bool(found.next_tests) is (found.abstained and found.outside is None)

@@ -430,7 +430,8 @@ def diagnosed(*verdicts: Verdict, name: str = "train.log", **changes: Any) -> li
         "shadows": (),
         "origin": find_origin((), HOST) if name else None,
     }
-    return doctor.doctor_lines(Examination(**{**fields, **changes}), CAUSES, TESTS, name)
+    examination = Examination(**{**fields, **changes})
+    return doctor.doctor_lines(examination, CAUSES, TESTS, name, verbose=True)
 
 
 def many_reasons(code: str, count: int) -> list[Reason]:

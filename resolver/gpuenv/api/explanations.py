@@ -9,6 +9,7 @@ from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, T
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request, Value
 from . import environments
 from .data import compatibility_data
+from .hosts import describe
 from .wheels import lock_reasons, reasons_against
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -278,6 +279,7 @@ def examine(
         data=compatibility_data(),
         verify=partial(environments.verify, None),
         solve=partial(environments.solve, options=IndexOptions(offline=True)),
+        describe=describe,
     )
     return diagnosis.examine(
         log,

@@ -1,6 +1,9 @@
 """From a failure to its cause: facts of a log and of the host, and the verdicts that follow.
 
-stream: cuts a log into blocks of whole lines.
+archive: unpacks a compressed log.
+stream: removes codes and escapes, and cuts a log into blocks of whole lines.
+pasted: restores the lines of a pasted log.
+line_prefix: finds the prefixes that launchers put before lines.
 prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
 failure_words: finds a failure that no message explains.
@@ -11,6 +14,8 @@ check_facts: facts of the checks of `gpuenv verify` and of the probe tests.
 facts: all facts of one diagnosis, looked up by kind.
 rules, build_rules: from facts to findings.
 verdicts: from findings to verdicts, best first.
+log_machine: the machine and the frameworks that a log names.
+advice: what the facts mean for the fix.
 remedy: a new solve for the installed frameworks.
 diagnosis: composes all of these.
 catalog: the causes, the messages and the releases of matrix_data/doctor.

@@ -20,6 +20,10 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
 _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
+# The package of a CPU build -> the package of the CUDA build, which installs the same files.
+_CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
+# Messages that ONNX Runtime has no provider for CUDA.
+_PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 # GPUs older than the first in the tables: Fermi and the first Kepler.
 _EARLY_GPU = re.compile(
     r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b"
@@ -44,6 +48,28 @@ def cpu_builds(case: Case) -> Iterator[Finding]:
     has_cuda_build = any(build.value != "none" for build in builds)
     if took_cpu and not has_cuda_build and not case.of_kind("driver"):
         yield from _cpu_instead_of_gpu(case, took_cpu)
+
+
+def cpu_packages(case: Case) -> Iterator[Finding]:
+    """Find the package of a CPU build in the environment of a log that misses CUDA."""
+    stated = [*case.about("says", "cpu_only_build"), *case.about("hints", "cpu_only_build")]
+    missing = [fact for fact in stated if fact.from_log]
+    for cpu, cuda in _CPU_PACKAGES.items():
+        packages = _host_packages(case, cpu)
+        if missing and packages and missing[0].value in _PROVIDER_MESSAGES:
+            yield proved("cpu_only_build", missing[0], *packages, *_host_packages(case, cuda))
+
+
+def overwrites_cuda_build(case: Case) -> bool:
+    """Whether the environment has a CPU build and a CUDA build that install the same files."""
+    return any(
+        _host_packages(case, cpu) and _host_packages(case, cuda)
+        for cpu, cuda in _CPU_PACKAGES.items()
+    )
+
+
+def _host_packages(case: Case, name: str) -> list[Fact]:
+    return [fact for fact in case.about("package", name) if not fact.from_log]
 
 
 def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:

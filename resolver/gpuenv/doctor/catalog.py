@@ -15,6 +15,7 @@ from .status_codes import cuda_version, cudnn_version, version_tuple
 
 DIGITS = b"0123456789"
 _TERM = re.compile("%[a-z]+%")
+_FIRST_WITHOUT_SUFFIX = 13  # the first CUDA whose packages have no suffix
 _NAME_NOISE = re.compile(
     r"(?i)\b(?:NVIDIA|GeForce|Tesla|Quadro|Laptop GPU|\d{1,3} ?GB|SXM\d?|PCIe|HBM\d\w?)\b"
 )
@@ -60,6 +61,13 @@ class Area(Value):
     id: str
     title: str
     fix: str
+
+
+class Owner(Value):
+    """The CUDA major versions and the packages that a library belongs to."""
+
+    cuda: tuple[str, ...]
+    packages: tuple[str, ...]
 
 
 class Message(Value):
@@ -235,7 +243,7 @@ def compilers() -> tuple[Compiler, ...]:
     """Return the CUDA releases in order, with the compute capabilities they compile for."""
     old = _releases()["compiler"]
     rows = [_compiler(row["cuda"], row["first"], row["last"]) for row in old]
-    for row in _read("toolkits.toml")["compiler"]:
+    for row in _toolkits()["compiler"]:
         # Without targets for one architecture alone, such as 90a.
         targets = [target for target in row["targets"] if target.isdigit()]
         rows.append(_compiler(row["cuda"], _dotted(targets[0]), _dotted(targets[-1])))
@@ -268,6 +276,56 @@ def releases_before(
     return rows
 
 
+def library_owner(file_name: str) -> Owner | None:
+    """Return what a library of CUDA belongs to by its file name, or None: "libcufft.so.11"."""
+    name, _, version = file_name.partition(".so.")
+    row = _owners().get(name)
+    if row is None:
+        return None
+    cuda = tuple(row["cuda"].get(version.partition(".")[0], ()))
+    if not cuda:
+        return None
+    packages = tuple(_package_for(row, major) for major in cuda)
+    return Owner(cuda=cuda, packages=packages)
+
+
+def _package_for(row: Row, cuda: str) -> str:
+    """Return the package for a CUDA major version; from 13 on, most have no suffix."""
+    name: str = row["package"]
+    if int(cuda) < _FIRST_WITHOUT_SUFFIX or row.get("suffix"):
+        return f"{name}-cu{cuda}"
+    return name
+
+
+@cache
+def _owners() -> Mapping[str, Row]:
+    return {name: row for row in _releases()["owner"] for name in row["files"]}
+
+
+def cuda_of_ptx(version: str) -> str:
+    """Return the first CUDA release that writes a version of PTX, or "": "8.5" -> "12.5"."""
+    for row in _toolkits()["compiler"]:
+        if row["ptx"] == version:
+            return str(row["cuda"])
+    return ""
+
+
+def toolkit_driver(cuda: str) -> str:
+    """Return the driver that the first toolkit of a CUDA release brought; "" if unknown."""
+    for row in _toolkits()["toolkit"]:
+        if row["version"].startswith(f"{cuda}."):
+            return str(row["driver_linux"])
+    return ""
+
+
+def driver_floor(cuda_major: str) -> str:
+    """Return the oldest driver for builds of a CUDA major version; "" if unknown."""
+    for row in _read("drivers.toml")["floor"]:
+        if str(row["cuda"]) == cuda_major:
+            return str(row["linux"])
+    return ""
+
+
 def capability_of(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name in a log, or None for an unknown name."""
     return _gpus().get(plain_gpu_name(name))
@@ -287,6 +345,11 @@ def _gpus() -> Mapping[str, tuple[int, int]]:
 def plain_gpu_name(name: str) -> str:
     """Return a GPU's name without the maker, the memory and the form factor."""
     return "".join(_NAME_NOISE.sub(" ", name).lower().split())
+
+
+@cache
+def _toolkits() -> Row:
+    return _read("toolkits.toml")
 
 
 @cache

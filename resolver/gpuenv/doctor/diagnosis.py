@@ -15,12 +15,15 @@ from typing import BinaryIO, Protocol
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import pin_reasons
 from ..compat.parts import known_builds
+from ..errors import InputError
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value
 from ..verify import probe_tests
 from . import check_facts, host_facts
+from .archive import unpacked
 from .catalog import causes
 from .facts import Case
+from .log_machine import machine_of
 from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
@@ -51,12 +54,24 @@ class Verify(Protocol):
         """Return the checks of the environment at `target`; `device` allows the use of GPUs."""
 
 
+class Describe(Protocol):
+    """Describes a host by the texts of the host flags."""
+
+    def __call__(self, *, gpus: Sequence[str], driver: str | None, python: str | None) -> Host:
+        """Return the host.
+
+        Raises:
+            InputError: a text is not understood.
+        """
+
+
 class Stages(Value):
     """The stages of the pipeline that a diagnosis calls; `api` provides them."""
 
     data: CompatibilityData
     verify: Verify
     solve: Solve
+    describe: Describe
 
 
 class Examination(Value):
@@ -115,18 +130,21 @@ def examine(
         flags: the flags that described the host; the proposed command repeats them.
 
     Raises:
-        InputError: there is no interpreter at `target`.
+        InputError: there is no interpreter at `target`, or the log cannot be unpacked.
     """
     log_facts: tuple[Fact, ...] = ()
     origin = None
     if log is not None:
-        log_facts = read_log(_chunks(log), with_failure=True)
+        log_facts = read_log(unpacked(_chunks(log)), with_failure=True)
         origin = find_origin(log_facts, host, stated=stated_origin, described=described)
     is_evidence = origin is None or origin.is_evidence
+    uses_variables = is_evidence or (described and stated_origin != "elsewhere")
     uses_devices = is_evidence and not described
     if not (is_evidence or described):
         host = host.replace(gpus=(), driver=None, driver_cuda=None)
     facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
+    if uses_variables:
+        facts += host_facts.variable_facts(os.environ)
     environment = _Environment()
     if target is not None and (is_evidence or target_is_named):
         environment = _examine_environment(
@@ -150,6 +168,8 @@ def examine(
     remedy = None
     if not _is_of_files(facts):
         remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
+    if remedy is None and installed is None and not described:
+        remedy = _remedy_for_log(diagnosis, log_facts, stages)
     return Examination(
         diagnosis=diagnosis,
         host=host,
@@ -243,22 +263,44 @@ def _remedy(
     )
 
 
+def _remedy_for_log(
+    diagnosis: Diagnosis, log_facts: Sequence[Fact], stages: Stages
+) -> Remedy | None:
+    """Return the new solve for the machine and the frameworks that a log names."""
+    if not diagnosis.verdicts or not causes()[diagnosis.verdicts[0].cause].solve:
+        return None
+    machine = machine_of(log_facts)
+    if machine is None:
+        return None
+    try:
+        host = stages.describe(
+            gpus=machine.gpus, driver=machine.driver or None, python=machine.python or None
+        )
+    except InputError:
+        return None  # the log names a GPU or a driver that is not known
+    remedy = find_remedy(
+        machine.frameworks, host, None, machine.flags, data=stages.data, solve=stages.solve
+    )
+    if remedy is None:
+        return None
+    return remedy.replace(machine="the machine of the log")
+
+
 # ---- facts of the host and the environment ------------------------------------------------------
 
 
 def _facts_of_machine(
     host: Host, root: str, *, described: bool, is_evidence: bool
 ) -> list[Fact]:
-    """Return the facts of the host and, if this machine is evidence, of its variables.
+    """Return the facts of the host.
 
     If the driver did not answer, the facts of its device nodes are included.
     """
-    variables = list(host_facts.variable_facts(os.environ)) if is_evidence else []
     if described:
-        return [*host_facts.host_facts(host, described=True), *variables]
+        return list(host_facts.host_facts(host, described=True))
     if not is_evidence:
         return []
-    facts = [*host_facts.host_facts(host), *variables]
+    facts = [*host_facts.host_facts(host)]
     problems = {problem.code for problem in host.problems}
     has_nodes = host.virtualization not in ("wsl2", "tegra")
     if problems & _UNEXPLAINED_PROBLEMS and has_nodes:

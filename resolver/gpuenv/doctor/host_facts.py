@@ -25,7 +25,7 @@ _VARIABLES = re.compile(
     r"NCCL_\w+|TF_\w+|XLA_\w+|JAX_\w+|PYTORCH_\w+|TORCH_CUDNN\w*"
 )
 _LIBRARIES = re.compile(
-    r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)\b[^/]*\.so"
+    r"lib(cudnn|cublas|cudart|nvrtc|nccl|cusparse|cusolver|cufft|curand|nvJitLink)[\w-]*\.so"
 )
 # Problem of the detection -> the facts that it shows: (kind, subject, value).
 _FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {

@@ -41,12 +41,17 @@ class Finding(Value):
 
 
 class Verdict(Value):
-    """A cause of the failure: the confidence, at least one line of evidence, and what to do."""
+    """A cause of the failure: the confidence, at least one line of evidence, and what to do.
+
+    Attributes:
+        advice: what the facts add to the fix, in sentences.
+    """
 
     cause: str
     confidence: str  # proved | likely | possible
     evidence: tuple[str, ...]
     fix: str
+    advice: tuple[str, ...] = ()
 
 
 class Outside(Value):
@@ -112,7 +117,12 @@ KINDS: dict[str, str] = {
     "cuda-built": "subject: framework or ''; value: CUDA version of the build, '12.8', or 'none' "
     "for a CPU build",
     "package": "subject: normalized distribution name; value: its version",
+    "requirement": "subject: who has it, 'torchvision 0.15.0' or 'you'; value: 'torch==2.0.0', as "
+    "a resolver states it",
     "version": "subject: framework; value: its release, '2.14'",
+    "ptx": "subject: 'wanted' (what a program has) or 'known' (the newest that is understood); "
+    "value: a version of PTX, '8.5'",
+    "python": "value: a version of Python, '3.10'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
     "os": "value: 'windows'",
@@ -152,6 +162,8 @@ KINDS: dict[str, str] = {
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
     "library-present": "subject: file name; value: path; on disk, in the loader's cache or in the "
     "environment",
+    "own-libraries": "subject: 'nvidia' (wheels of CUDA) or '' (of a framework); value: the folder "
+    "of packages that has the libraries, '/opt/x/site-packages'",
     "symbol-missing": "subject: the file that lacks the symbol or needs it; value: the symbol; two "
     "libraries do not match",
     "libc-wanted": "subject: GLIBC, GLIBCXX, CXXABI, GCC or musl; value: the version that is "

@@ -7,11 +7,20 @@ packages. This machine is evidence about a log only if nothing contradicts that 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from ..model import Host, Value
 from .catalog import plain_gpu_name
 from .model import Fact
+
+# Words before and after the name of a GPU that the machine need not have.
+_MENTION = re.compile(
+    r"(?i)(?:needs?|requires?|such as|e\.g\.,?|like|at least|or newer|than|recommend\w*|supports?|"
+    r"only|works? on|tested on|designed for|optimized for|or) (?:an? |the )?"
+    r"(?:NVIDIA |GeForce |Tesla )*$"
+)
+_ALTERNATIVE = re.compile(r"(?i),? (?:or (?:newer|better|later|higher|above|an?\b)|is required)")
 
 
 class Origin(Value):
@@ -121,8 +130,19 @@ def _is_release(version: str, release: str) -> bool:
 # ---- contradictions: each function returns the reason, or "" -------------------------------------
 
 
+def stated_gpus(log_facts: Iterable[Fact]) -> list[Fact]:
+    """Return the GPUs that a log has, not those that a sentence only mentions."""
+    return [fact for fact in log_facts if fact.kind == "gpu" and not _is_mentioned(fact)]
+
+
+def _is_mentioned(gpu: Fact) -> bool:
+    """Whether a line mentions a GPU as an example or as a requirement: "needs an A100"."""
+    before, name, after = gpu.text.partition(gpu.value)
+    return bool(name and (_MENTION.search(before) or _ALTERNATIVE.match(after)))
+
+
 def _other_gpu(log_facts: Iterable[Fact], host: Host) -> str:
-    named = _values(log_facts, "gpu")
+    named = [fact.value for fact in stated_gpus(log_facts)]
     present = [gpu.name for gpu in host.gpus]
     if not named or not (present or has_no_gpu(host)):
         return ""

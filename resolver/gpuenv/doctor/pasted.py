@@ -22,11 +22,13 @@ _Continues = Callable[[bytes, bytes, int], bool]
 
 
 def restored(text: bytes) -> Iterator[bytes]:
-    """Yield the log in the forms that it may have had before it was pasted, the likeliest first.
+    """Yield the log in the forms that it may have had before it was pasted.
 
-    The last form is the log as it is, without marks of quotation.
+    The first form is the log as it is, without marks of quotation; the likeliest of the others
+    comes first.
     """
     plain = _without_quotes(text)
+    yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
     width = max([len(line) for line in lines if b" " in line], default=0)
@@ -39,7 +41,6 @@ def restored(text: bytes) -> Iterator[bytes]:
     for continued, separator in ways:
         if continued:
             yield _joined(lines, continued, separator)
-    yield plain
 
 
 def _without_quotes(text: bytes) -> bytes:
@@ -70,16 +71,17 @@ def _fills_line(line: bytes, _following: bytes, width: int) -> bool:
 
 
 def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
-    word = following.partition(b" ")[0]
-    return bool(word and line.strip()) and len(line) + 1 + len(word) > width
+    words = following.split(maxsplit=1)
+    return bool(words and line.strip()) and len(line) + 1 + len(words[0]) > width
 
 
 def _begins_record(before: bytes, line: bytes) -> bool:
     """Whether a line begins a record of a log or a row of a table."""
-    if not line or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
+    if not line.strip() or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
         return True
-    is_alike = len(line) >= _SAME_BEGIN and line[:_SAME_BEGIN] == before[:_SAME_BEGIN]
-    return is_alike or _BEGINS_RECORD.match(line) is not None
+    begin = line[:_SAME_BEGIN]
+    is_alike = len(begin.strip()) == _SAME_BEGIN and before.startswith(begin)
+    return is_alike or _BEGINS_RECORD.match(line.lstrip()) is not None
 
 
 def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:
@@ -89,7 +91,10 @@ def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:
     for number, line in enumerate(lines):
         if number not in continued:
             joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
-            parts = []
-        parts.append(line)
+            parts = [line]
+        elif separator:
+            parts.append(line.lstrip())  # some programs indent what they break
+        else:
+            parts.append(line)
     joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
     return b"\n".join(joined[1:])

@@ -10,6 +10,8 @@ from ..compat.data import CompatibilityData
 from ..errors import GpuEnvError, NoSolutionError
 from ..model import Choice, Framework, Host, Plan, Request, Value
 
+_PARTS_OF_RELEASE = 3  # "2.1.0"
+
 
 class Solve(Protocol):
     """Solves with the embedded snapshot and the cache alone, without a network."""
@@ -26,6 +28,7 @@ class Remedy(Value):
     """The result of a new solve.
 
     Attributes:
+        machine: the machine that the solve was for, in words; "" for this host.
         asked: the frameworks that the solve was for, such as "torch==2.13.0".
         command: the command that installs the new environment; () without a solution.
         choices: the chosen builds; () without a solution.
@@ -39,12 +42,13 @@ class Remedy(Value):
     needs_driver: str | None = None
     failure: str = ""
     changes: tuple[tuple[str, str], ...] = ()
+    machine: str = ""
 
 
 def find_remedy(
     distributions: Iterable[tuple[str, str]],
     host: Host,
-    target: str,
+    target: str | None,
     flags: Sequence[str],
     *,
     data: CompatibilityData,
@@ -53,8 +57,8 @@ def find_remedy(
     """Solve for the installed frameworks: first for the same versions, then for any version.
 
     Args:
-        distributions: (name, version) of what is installed.
-        target: the folder or the interpreter of the environment.
+        distributions: (name, version) of what is installed. The version may be shortened, or "".
+        target: the folder or the interpreter of the environment; None names none.
         flags: the flags that describe the host; the command repeats them.
 
     Returns:
@@ -68,8 +72,7 @@ def find_remedy(
     same_versions = []
     any_version = []
     for framework, version in frameworks:
-        public_version = version.partition("+")[0]
-        same_versions.append(f"{framework.name}=={public_version}")
+        same_versions.append(framework.name + _same_release(version))
         any_version.append(framework.name)
     failure = None
     for asked in (tuple(same_versions), tuple(any_version)):
@@ -87,6 +90,15 @@ def find_remedy(
             needs_driver=plan.needs.driver,
         )
     return failure
+
+
+def _same_release(version: str) -> str:
+    """Return the specifier of a version: "2.1" may be any release 2.1, "2.1.0+cu121" is 2.1.0."""
+    public_version = version.partition("+")[0]
+    if not public_version:
+        return ""
+    is_short = public_version.count(".") < _PARTS_OF_RELEASE - 1
+    return f"=={public_version}.*" if is_short else f"=={public_version}"
 
 
 def _failed(asked: tuple[str, ...], error: GpuEnvError) -> Remedy:
@@ -129,13 +141,19 @@ def _installed_companions(
 
 
 def _command(
-    frameworks: Sequence[str], requirements: Sequence[str], target: str, flags: Sequence[str]
+    frameworks: Sequence[str],
+    requirements: Sequence[str],
+    target: str | None,
+    flags: Sequence[str],
 ) -> tuple[str, ...]:
     """Return the command that installs the solution next to the present environment."""
-    folder = target.rstrip("/")
-    if not os.path.isdir(folder):  # an interpreter: DIR/bin/python
-        folder = os.path.dirname(os.path.dirname(folder))
     command = ["gpuenv", "install"]
     for framework in frameworks:
         command += ["--framework", framework]
-    return (*command, *requirements, *flags, "--target", f"{folder}-new")
+    command += [*requirements, *flags]
+    if target is None:
+        return tuple(command)
+    folder = target.rstrip("/")
+    if not os.path.isdir(folder):  # an interpreter: DIR/bin/python
+        folder = os.path.dirname(os.path.dirname(folder))
+    return (*command, "--target", f"{folder}-new")

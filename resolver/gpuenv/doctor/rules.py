@@ -6,6 +6,7 @@ names its cause, and a test of the host that proves or rules out a cause.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 
@@ -63,13 +64,13 @@ def _compare_cudnn(loaded: Fact, built: Fact) -> Iterator[Finding]:
     if not loaded_version or not built_version or loaded_version == built_version:
         return
     same_major = loaded_version[:1] == built_version[:1]
-    if same_major and loaded_version > built_version and not loaded.from_log:
-        return  # a host may have a later release of the same major version
     finding = proved
     if loaded.subject == "torch" and loaded.from_log:
         # torch ships its own cuDNN, so another library shadows it.
         yield proved("lib_shadowing", loaded, built)
         finding = likely
+    if same_major and loaded_version > built_version:
+        return  # a later release of the same major version is compatible
     if same_major and loaded_version < built_version:
         yield finding("cudnn_runtime_older_than_build", loaded, built)
     else:
@@ -127,6 +128,40 @@ def _cuda_major_of(package: Fact) -> tuple[str, str]:
     if package.subject == "nvidia-nvjitlink":
         return package.subject, package.value.split(".")[0]
     return package.subject, "13"
+
+
+def loaded_files(case: Case) -> Iterator[Finding]:
+    """Find libraries that the loader took from another place, by its trace in a log."""
+    loaded = [fact for fact in case.of_kind("library-from") if fact.from_log]
+    cudnn = [fact for fact in loaded if _CUDNN_FILE.match(fact.subject)]
+    for fact in cudnn[1:]:
+        if _folder(fact) != _folder(cudnn[0]):
+            yield likely("cudnn_sublibs_mixed", cudnn[0], fact)
+    for fact in loaded:
+        if not _DRIVER_FILE.match(fact.subject):
+            yield from _shadowing_file(case, fact)
+
+
+def _folder(loaded: Fact) -> str:
+    return os.path.dirname(os.path.normpath(loaded.value))
+
+
+def _shadowing_file(case: Case, loaded: Fact) -> Iterator[Finding]:
+    """Yield a finding if a file was loaded instead of the one that the environment has."""
+    variables = [
+        fact
+        for fact in case.about("variable", "LD_LIBRARY_PATH")
+        if _folder(loaded) in re.split("[:;]", fact.value)
+    ]
+    for own in case.of_kind("own-libraries"):
+        prefix = own.value.partition("/lib/python")[0]
+        if loaded.value.startswith(own.value):
+            continue
+        if own.subject == "nvidia":
+            finding = proved if variables else likely
+            yield finding("lib_shadowing", loaded, own, *variables)
+        elif variables and not loaded.value.startswith(f"{prefix}/lib"):
+            yield likely("lib_shadowing", loaded, own, *variables)
 
 
 def missing_cudnn(case: Case) -> Iterator[Finding]:
@@ -244,7 +279,7 @@ def driver_versions(case: Case) -> Iterator[Finding]:
     facts = [failed, *statuses, *differing]
     compat = _compat_library(case)
     container = case.first("container", value="yes")
-    if compat or (container and statuses):
+    if compat or (container and (statuses or _is_compat_release(differing))):
         yield finding("compat_libcuda_misuse", *facts, compat, container)
     else:
         yield finding("driver_userspace_kernel_mismatch", *facts)
@@ -257,6 +292,14 @@ def _differing_releases(case: Case) -> list[Fact]:
     if kernel and userspace and kernel.value != userspace.value:
         return [kernel, userspace]
     return []
+
+
+def _is_compat_release(differing: list[Fact]) -> bool:
+    """Whether libcuda is newer than the kernel module, as an image's own libcuda is."""
+    if not differing:
+        return False
+    kernel, userspace = differing
+    return version_tuple(userspace.value) > version_tuple(kernel.value)
 
 
 def _compat_library(case: Case) -> Fact | None:
@@ -419,6 +462,29 @@ def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:
 # ---- the program and the rest -------------------------------------------------------------------
 
 
+def conflicting_requirements(case: Case) -> Iterator[Finding]:
+    """Find the two requirements for which a resolver found no solution."""
+    cause = "install_resolution_failure"
+    if not any(case.about(kind, cause) for kind in ("says", "hints", "maybe")):
+        return
+    first: dict[str, Fact] = {}
+    for fact in case.of_kind("requirement"):
+        other = first.setdefault(_required_package(fact.value), fact)
+        if other.subject != fact.subject and other.value != fact.value:
+            yield proved(cause, _as_sentence(other), _as_sentence(fact))
+            return
+
+
+def _required_package(requirement: str) -> str:
+    """Return the name of a package: "torch==2.0.0" -> "torch"."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def _as_sentence(requirement: Fact) -> Fact:
+    verb = "require" if requirement.subject == "you" else "requires"
+    return requirement.replace(text=f"{requirement.subject} {verb} {requirement.value}")
+
+
 def handles(case: Case) -> Iterator[Finding]:
     """Find misuse of cuDNN handles, from cuDNN's log of calls (cudnn_calls.py)."""
     for handle in case.of_kind("handle"):
@@ -474,6 +540,7 @@ _RULES = (
     cudnn_versions,
     cudnn_packages,
     missing_symbols,
+    loaded_files,
     missing_cudnn,
     missing_libraries,
     driver_versions,
@@ -484,11 +551,13 @@ _RULES = (
     device_statuses,
     hardware_errors,
     build_rules.cpu_builds,
+    build_rules.cpu_packages,
     build_rules.cuda_of_build,
     build_rules.architectures,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
     memory,
+    conflicting_requirements,
     handles,
     libc_versions,
     loader_comparison,

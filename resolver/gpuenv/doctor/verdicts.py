@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from .advice import advice
+from .build_rules import overwrites_cuda_build
 from .catalog import areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict
@@ -35,6 +37,7 @@ FOLLOWS: dict[str, set[str]] = {
     "driver_not_loaded": {"wsl_driver_or_toolkit"},
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
+    "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
     "container_gpu_not_injected": {
         "driver_not_loaded",
         "driver_too_old",
@@ -137,7 +140,7 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     ordered = _ordered(merged)
     if case.log:
         ordered.sort(key=_absent_last)
-    verdicts = [_verdict(finding) for finding in ordered]
+    verdicts = [_verdict(finding, case) for finding in ordered]
     if verdicts:
         return Diagnosis(verdicts=tuple(verdicts))
     if outside is not None:
@@ -213,8 +216,14 @@ def refutation(case: Case, cause: str) -> Fact | None:
 
 
 def _passing_counts(case: Case, cause: str) -> bool:
-    """Whether a passed test rules a cause out: what the log says of memory outweighs the test."""
-    return cause != "out_of_memory_masked" or _free_memory(case) is not None
+    """Whether a passed test rules a cause out.
+
+    What the log says of memory outweighs the test. A CPU build may have overwritten the CUDA build
+    that the test found.
+    """
+    if cause == "out_of_memory_masked":
+        return _free_memory(case) is not None
+    return cause != "cpu_only_build" or not overwrites_cuda_build(case)
 
 
 def _free_memory(case: Case) -> Fact | None:
@@ -308,13 +317,14 @@ def line_number(fact: Fact) -> int:
     return int(number)
 
 
-def _verdict(finding: Finding) -> Verdict:
+def _verdict(finding: Finding, case: Case) -> Verdict:
     lines = tuple(dict.fromkeys(evidence_line(fact) for fact in finding.facts))
     return Verdict(
         cause=finding.cause,
         confidence=finding.confidence,
         evidence=lines[:EVIDENCE_LINES],
         fix=causes()[finding.cause].fix,
+        advice=advice(case, finding.cause),
     )
 
 
@@ -359,7 +369,8 @@ def _abstention(case: Case) -> Diagnosis:
     if not of_cudnn:
         tests = case.untested(_OTHER_TESTS)
         return Diagnosis(abstained=True, next_tests=tests, failures=failures)
-    unknown = _verdict(Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn)))
+    finding = Finding(cause=UNKNOWN_CAUSE, confidence="possible", facts=tuple(of_cudnn))
+    unknown = _verdict(finding, case)
     return Diagnosis(
         abstained=True,
         verdicts=(unknown,),

@@ -42,17 +42,21 @@ def doctor_lines(
     *,
     verbose: bool = False,
 ) -> list[str]:
-    """Return one screen: the verdict, its evidence and its fix, and then everything else.
+    """Return the verdict, its evidence and its fix, and then everything else.
 
-    Other causes, the tests that were run, the checks, and what was not examined.
+    That is: other causes, the tests that were run, the checks, and what was not examined. With a
+    log, only the first cause, one line of evidence and the fix are shown, unless `verbose`.
 
     Args:
         examination: what was found.
         causes: what the data knows about each cause.
         tests: what each test shows, in words.
         name: the name of the log; "" without one.
-        verbose: whether every check is listed, also with a log.
+        verbose: whether everything is shown, also with a log.
     """
+    named = _named(examination.diagnosis)
+    if named and _has_log(examination) and not (verbose or examination.test_results):
+        return _short_lines(named[0], examination, causes)
     lines = _verdict_lines(examination, causes, tests, name)
     checks = _checks_section(examination, verbose=verbose)
     for section in (_test_lines(examination), checks, _gaps(examination)):
@@ -99,9 +103,29 @@ def _verdict_lines(
     return lines
 
 
-def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Causes) -> list[str]:
+def _short_lines(first: Verdict, examination: Examination, causes: Causes) -> list[str]:
+    """Return the first cause, one line of evidence, the fix, and where the log was read."""
+    lines = [_headline(first, causes), *_cut(f"  {line}" for line in first.evidence[:1])]
+    lines += _wrapped(fix_text(first, examination, causes, first=True))
+    origin = examination.origin
+    if origin is not None and not origin.is_evidence:
+        lines.append(_place_of_log(origin))
+    return [*lines, "-v shows all evidence, other causes, and what was not examined."]
+
+
+def _place_of_log(origin: Origin) -> str:
+    if origin.without_gpu:
+        return "The log was read on a machine without a GPU. --here uses this machine as evidence."
+    return "This machine is not used as evidence. --here uses it."
+
+
+def _headline(verdict: Verdict, causes: Causes) -> str:
     confidence = CONFIDENCE[verdict.confidence]
-    lines = [f"{causes[verdict.cause].title}  [{verdict.cause}; {confidence}]", "evidence:"]
+    return f"{causes[verdict.cause].title}  [{verdict.cause}; {confidence}]"
+
+
+def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Causes) -> list[str]:
+    lines = [_headline(verdict, causes), "evidence:"]
     lines += _cut(f"  {line}" for line in verdict.evidence[:SHOWN])
     if len(verdict.evidence) > SHOWN:
         lines.append(f"  and {len(verdict.evidence) - SHOWN} more (--json lists all)")
@@ -268,6 +292,7 @@ def fix_text(
         parts.append(_loader_text(examination))
     if not parts or verdict.cause == "driver_too_old":
         parts.append(verdict.fix)
+    parts = [*verdict.advice, *parts]
     cause = causes[verdict.cause]
     if cause.root and first and remedy is None:
         parts.append("This needs root on the host; gpuenv changes nothing there.")
@@ -277,8 +302,8 @@ def fix_text(
 
 
 def _remedy_text(remedy: Remedy, examination: Examination) -> str:
-    host = "this host"
-    if examination.host.driver:
+    host = remedy.machine or "this host"
+    if not remedy.machine and examination.host.driver:
         host += f" with driver {examination.host.driver}"
     if remedy.choices:
         gives = ", ".join(map(choice_text, remedy.choices))

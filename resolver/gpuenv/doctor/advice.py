@@ -1,0 +1,162 @@
+"""What the facts of a log mean in words: owners of libraries, versions behind numbers, sizes.
+
+Each function returns sentences that a fix begins with. They name what has to change, and what would
+not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from .catalog import cuda_of_ptx, driver_floor, library_owner, toolkit_driver
+from .facts import Case
+
+_MAX_OWNERS = 2  # libraries whose owners are named
+_Advice = Callable[[Case], Iterator[str]]
+
+
+def advice(case: Case, cause: str) -> tuple[str, ...]:
+    """Return what the facts add to the fix of a cause."""
+    sentences: list[str] = []
+    for function in _ADVICE.get(cause, ()):
+        sentences += function(case)
+    return tuple(sentences)
+
+
+# ---- libraries ----------------------------------------------------------------------------------
+
+
+def _owners(case: Case) -> Iterator[str]:
+    """Name the CUDA version and the package of the missing libraries."""
+    named = 0
+    for missing in case.of_kind("library-missing"):
+        owner = library_owner(missing.subject)
+        if owner is not None and named < _MAX_OWNERS:
+            named += 1
+            packages = " or ".join(owner.packages)
+            cuda = " or ".join(owner.cuda)
+            yield f"{missing.subject} is a library of CUDA {cuda}; the package {packages} has it."
+
+
+def _installed_toolkit(case: Case) -> Iterator[str]:
+    """Say what an installed toolkit means for a missing library."""
+    toolkit = case.first("toolkit")
+    missing = case.first("library-missing")
+    owner = library_owner(missing.subject) if missing else None
+    if toolkit is None or owner is None:
+        return
+    major = toolkit.value.partition(".")[0]
+    if major in owner.cuda:
+        yield (
+            f"CUDA {toolkit.value} is installed and has this library: do not install it again. "
+            "Add its lib64 folder to LD_LIBRARY_PATH, or install the package."
+        )
+    else:
+        yield (
+            f"The installed CUDA {toolkit.value} does not have it, and another toolkit is not "
+            f"needed: use a build of the framework for CUDA {major}, or install the package."
+        )
+
+
+# ---- driver -------------------------------------------------------------------------------------
+
+
+def _driver_of_build(case: Case) -> Iterator[str]:
+    """Say which CUDA version the driver supports, and which driver the build needs."""
+    supported = case.first("driver-cuda")
+    if supported is not None:
+        yield f"The driver supports CUDA up to {supported.value}."
+    for build in case.of_kind("cuda-built"):
+        floor = driver_floor(build.value.partition(".")[0])
+        if floor:
+            yield f"A build for CUDA {build.value} needs driver {floor} or newer."
+            return
+
+
+def _ptx(case: Case) -> Iterator[str]:
+    """Say which CUDA version and which driver a version of PTX means."""
+    for wanted in case.about("ptx", "wanted"):
+        cuda = cuda_of_ptx(wanted.value)
+        if cuda:
+            driver = toolkit_driver(cuda)
+            needed = f" (driver {driver} or newer)" if driver else ""
+            yield f"PTX {wanted.value} is of CUDA {cuda}: what reads it must be as new{needed}."
+    for known in case.about("ptx", "known"):
+        cuda = cuda_of_ptx(known.value)
+        if cuda:
+            yield f"PTX {known.value}, the newest that is understood here, is of CUDA {cuda}."
+
+
+def _compat(case: Case) -> Iterator[str]:
+    """Say that a container brings another libcuda than the host's driver."""
+    kernel = case.first("driver", subject="kernel")
+    library = case.first("driver", subject="userspace")
+    if kernel and library and kernel.value != library.value:
+        yield (
+            f"libcuda is of release {library.value}, and the kernel module is of {kernel.value}: "
+            "the image brings its own libcuda (compat). A reboot does not help."
+        )
+
+
+# ---- devices ------------------------------------------------------------------------------------
+
+
+def _other_binaries(case: Case) -> Iterator[str]:
+    """Say which other binaries may lack code for the GPU, if no environment was examined."""
+    missing = [fact for fact in case.of_kind("architecture-missing") if fact.from_log]
+    if missing and not case.of_kind("package") and not missing[0].subject:
+        yield (
+            "If the framework's build supports this GPU, another binary does not: an extension "
+            "(flash-attn, xformers, your own), which is built again with TORCH_CUDA_ARCH_LIST, a "
+            "cubin, or a CUDA library. CUDA_LAUNCH_BLOCKING=1 shows the call, and "
+            "`gpuenv doctor LOG --target DIR` names the files without code for the GPU."
+        )
+
+
+def _kubernetes(case: Case) -> Iterator[str]:
+    """Tell apart a cluster without free GPUs and a node that offers none."""
+    if any("nvidia.com/gpu" in fact.text for fact in case.log):
+        yield (
+            "`kubectl describe node NODE` shows nvidia.com/gpu: if the capacity is 0 or missing, "
+            "the device plugin or the driver of the node does not work; if all are allocated, "
+            "wait or add a node."
+        )
+
+
+# ---- memory -------------------------------------------------------------------------------------
+
+
+def _sizes(case: Case) -> Iterator[str]:
+    """State how much memory the program asked for, and how much was free."""
+    wanted = case.first("wanted-bytes")
+    rows = case.memory()
+    if wanted is None or not wanted.value.isdigit() or not rows:
+        return
+    row = rows[0]
+    yield (
+        f"The program asked for {_gib(int(wanted.value))}; {_gib(row.free)} of {_gib(row.total)} "
+        "were free."
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.2f} GiB"
+
+
+_LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
+_ADVICE: Mapping[str, Sequence[_Advice]] = {
+    "cuda_lib_missing": _LIBRARIES,
+    "cuda_major_mismatch": _LIBRARIES,
+    "mixed_cuda_wheels": (_owners,),
+    "cudnn_missing": (_owners,),
+    "cudnn_sublib_missing": (_owners,),
+    "cudnn_major_mismatch": (_owners,),
+    "driver_too_old": (_driver_of_build, _ptx),
+    "compat_libcuda_misuse": (_compat,),
+    "gpu_too_new_for_build": (_other_binaries, _ptx),
+    "gpu_too_old_for_build": (_other_binaries,),
+    "container_gpu_not_injected": (_kubernetes,),
+    "gpu_busy_or_exclusive": (_kubernetes,),
+    "out_of_memory_masked": (_sizes,),
+    "unsupported_op_config": (_sizes,),
+}
