@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..model import Check, Host
+from ..render import checks as render_checks
+from ..render import node_report
 from .environment_args import (
     TIMEOUT,
     active_environment,
@@ -17,6 +19,7 @@ from .environment_args import (
     exit_on_signals,
     print_checks,
 )
+from .output import print_json
 from .parser import Parser, add_common_flags, seconds
 
 HELP = "Prove that an environment works on this host"
@@ -93,7 +96,10 @@ def run(arguments: Namespace) -> int:
         timeout = arguments.timeout or HOOK_TIMEOUT
         return run_hook(arguments, timeout, verify_environment)
     exit_on_signals()
-    checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
+    checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT)
+    if arguments.json:
+        print_json(node_report.verification_json(checks, host))
+        return 0 if render_checks.ok(checks) else 1
     target = arguments.python or arguments.target or active_environment("")
     return print_checks(arguments, checks, doctor_step(target))
 
