@@ -79,6 +79,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="With --hook: fail if something could not be proved"
     )
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", *node_report.FORMATS),
+        default="text",
+        help="Print this format; those of monitoring tools end in time, as --hook",
+    )
     add_common_flags(parser)
 
 
@@ -88,13 +94,19 @@ def run(arguments: Namespace) -> int:
         raise InputError("--strict is for --hook")
     if arguments.hook and arguments.json:
         raise InputError("--hook is one line of text: leave --json out")
+    if arguments.format != "text" and (arguments.hook or arguments.json):
+        flag = "--hook" if arguments.hook else "--json"
+        raise InputError(f"--format {arguments.format}: leave {flag} out")
+    if arguments.format == "json":
+        arguments.json = True
     if arguments.bundle:
         _check_writable(arguments.bundle)
-    if arguments.hook:
+    if arguments.hook or arguments.format in node_report.FORMATS:
         from .hook import run_hook
 
         timeout = arguments.timeout or HOOK_TIMEOUT
-        return run_hook(arguments, timeout, verify_environment)
+        make_report = node_report.FORMATS.get(arguments.format, node_report.hook)
+        return run_hook(arguments, timeout, verify_environment, make_report)
     exit_on_signals()
     checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT)
     if arguments.json:
