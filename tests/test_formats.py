@@ -5,7 +5,6 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -153,7 +153,7 @@ def verify_environment(
     )
     if arguments.bundle:
         _announce(step, "writing the report")
-        from .report import write_bundle
+        from .bundle import write_bundle
 
         write_bundle(arguments.bundle, checks, host, target, lock)
     return checks, host

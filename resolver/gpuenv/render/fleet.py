@@ -37,8 +37,12 @@ def solve_lines(document: Document) -> list[str]:
         nodes = document["classes"][one["class"]]["nodes"]
         reasons = "; ".join(_reason_text(reason) for reason in one["reasons"][:2])
         lines.append(f"no lock for {nodes_text(nodes)}: {reasons}")
-    lines += [_what_if_line(one, document) for one in document["what_if"]]
-    return [*lines, *silent_lines(document)]
+    return [*lines, *what_if_lines(document), *silent_lines(document)]
+
+
+def what_if_lines(document: Document) -> list[str]:
+    """Return what newer drivers would change."""
+    return [_what_if_line(one, document) for one in document["what_if"]]
 
 
 def profiles_line(profiles: Document) -> str:
