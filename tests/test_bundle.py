@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuenv.cli.report import private_names
+from gpuenv.cli.bundle import private_names
 from gpuenv.render import redact
 from test_cli import run
 

@@ -207,6 +207,34 @@ def test_a_tampered_reference_is_seen(
     assert "float32 on the default stream: 3840 of 3840 values are wrong" in bad.evidence
 
 
+def test_a_fleet_sees_one_bit_that_no_tolerance_does(
+    environments: dict[int, Path], native: Path, tmp_path: Path
+) -> None:
+    """Three nodes verify themselves; one bit of one node's results differs from the others'."""
+    lines = []
+    for node in ("n1", "n2", "odd"):
+        variables = variables_of({"gpus": 2}, native, tmp_path)
+        if node == "odd":
+            variables["CUDNN_STUB_BIT"] = "1"
+        command = [sys.executable, "-m", "gpuenv"]
+        verify_node = ["verify", "--json", "--target", str(environments[9])]
+        done = subprocess.run(
+            [*command, *verify_node], env=variables, capture_output=True, text=True, timeout=100, check=False
+        )
+        document = json.loads(done.stdout)
+        assert [one for one in document["checks"] if one["status"] == "fail"] == []
+        assert [path for path in document["libraries"] if path.endswith("/libcudnn.so.9")] != []
+        lines.append(json.dumps({"node": node, **document}))
+    done = subprocess.run(
+        [*command, "fleet", "verify", "--from", "-", "--json"],
+        input="\n".join(lines), env=variables, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    outliers = [one for one in json.loads(done.stdout)["outliers"] if one["what"] != "time"]
+    assert done.returncode == 1
+    assert {(one["node"], one["what"], one["agree"]) for one in outliers} == {("odd", "convolution", 2)}
+    assert len(outliers) == 2 * 3 * 3  # devices, types, streams
+
+
 def test_children_that_need_a_scarce_device_take_turns(
     environments: dict[int, Path], native: Path, tmp_path: Path
 ) -> None:

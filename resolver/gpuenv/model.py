@@ -511,7 +511,8 @@ class Check(Value):
     Of files and owners: twice (distribution), two-owners (path), no-record (distribution), glibc
     (distribution, version). Of a device: result (call, number), status (cuda or cudnn, name),
     no-driver, memory. Of device code: no-code (path, the compute capabilities that it has),
-    rebuild (distribution or path, what to do).
+    rebuild (distribution or path, what to do). Of what a fleet compares: library (path in the
+    environment, hash), bits (what was convolved, sha256 of the result).
     """
 
     name: str

@@ -5,7 +5,8 @@
  * that the file carries; -DCRASH and -DHANG happen in a constructor. -DFIXED_VERSION: the main library answers for
  * itself. In the environment: CUDNN_STUB_CREATE is what cudnnCreate gives. CUDNN_STUB_FAIL holds what calls give, as
  * in cuda_stub.c. CUDNN_STUB_REASON is the reason that a log then tells; CUDNN_STUB_WRONG the type (float16), or
- * "all", whose results have one wrong value, and with CUDNN_STUB_NAN=1 it is no number.
+ * "all", whose results have one wrong value, and with CUDNN_STUB_NAN=1 it is no number. With CUDNN_STUB_BIT=1 one bit
+ * of each result is another.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -290,6 +291,8 @@ int cudnnConvolutionForward(
                 }
     if (wrong && (!strcmp(wrong, "all") || !strcmp(wrong, names[type])))
         store(y, at / 2, type, getenv("CUDNN_STUB_NAN") ? 0.0f / 0.0f : 1000);
+    if (getenv("CUDNN_STUB_BIT"))
+        *(char *)y ^= 1; /* the lowest bit of the first value */
     return 0;
 }
 #else

@@ -9,7 +9,7 @@ status:
     network, an index or an installer failed; 130 interrupted
 
 parser, host_args, request_args and environment_args have the flags that commands share; output
-prints; hook is `gpuenv verify --hook`, report is `gpuenv verify --bundle`.
+prints; hook is `gpuenv verify --hook`, bundle is `gpuenv verify --bundle`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .parser import Examples, Parser
 # The commands, by what they are about. Each is a module.
 GROUPS = {
     "Environments": ("solve", "install", "sync", "rollback", "verify", "run", "pip"),
-    "Projects and clusters": ("init", "lock", "fleet"),
+    "Projects and clusters": ("init", "lock", "fleet", "report"),
     "Answers": ("doctor", "explain", "detect", "matrix"),
     "This program": ("help",),
 }

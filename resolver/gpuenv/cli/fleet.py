@@ -5,25 +5,37 @@ from __future__ import annotations
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..errors import InputError, NoSolutionError
-from ..fleet import classes, collect, documents, launchers, locks, profiles, report, solve
+from ..fleet import (
+    classes,
+    collect,
+    documents,
+    launchers,
+    locks,
+    profiles,
+    report,
+    solve,
+    verify,
+)
 from ..fleet.documents import Answer, Collection
 from ..model import parse_release
 from ..render import fleet as render
+from .environment_args import TIMEOUT
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags, seconds
 from .request_args import add_request_flags, read_request
 
-HELP = "Describe the nodes of a cluster"
+HELP = "Detect, solve and verify on the nodes of a cluster"
 DESCRIPTION = (
-    "Run gpuenv on the nodes of a cluster, or read what it printed there, and group the nodes "
-    "into classes."
+    "Run gpuenv on the nodes of a cluster, or read what it printed there. Find the locks that "
+    "the nodes need, and the nodes that differ from the others."
 )
 EXAMPLES = (
-    ("gpuenv fleet detect --launcher ssh --nodes gpu[01-16]", "Describe the nodes"),
-    ("gpuenv fleet detect --from hosts/", "Read documents that were collected"),
+    ("gpuenv fleet detect --launcher srun --nodes gpu[01-16] -o hosts", "Describe the nodes"),
+    ("gpuenv fleet solve --from hosts --framework torch", "Find the fewest locks"),
+    ("gpuenv fleet verify --launcher clush --nodes gpu[01-16] --target /opt/env", "Verify"),
 )
 LIMIT = 600.0  # seconds to wait for all nodes
 _SHOWN = 8  # nodes that a line of progress names
@@ -39,28 +51,54 @@ def add_arguments(parser: Parser) -> None:
     _add_collection_flags(detect)
     add_common_flags(detect)
 
-    text = "find the fewest locks that serve all nodes, and what more locks would give"
-    solve = commands.add_parser("solve", help=text, description=text)
-    _add_collection_flags(solve)
-    add_request_flags(solve)
-    solve.add_argument(
+    text = "Find the fewest locks that serve all nodes, and what more locks would give"
+    solving = commands.add_parser("solve", help=text, description=text)
+    _add_collection_flags(solving)
+    add_request_flags(solving)
+    solving.add_argument(
         "--what-if",
         metavar="DRIVER",
         action="append",
-        help="say what this driver release would change (default: the floors of CUDA toolkits)",
+        help="Say what this driver release would change (default: the floors of CUDA toolkits)",
     )
-    solve.add_argument(
+    solving.add_argument(
         "--write-profiles",
         metavar="DIR",
-        help="add a profile for each lock to the pyproject.toml of a folder",
+        help="Add a profile for each lock to the pyproject.toml of a folder",
     )
-    solve.add_argument(
+    solving.add_argument(
         "--locks",
         metavar="N",
         type=_count,
-        help="with --write-profiles: use the plan with N locks (default: the fewest)",
+        help="With --write-profiles: use the plan with N locks (default: the fewest)",
     )
-    add_common_flags(solve)
+    add_common_flags(solving)
+
+    text = "Verify the nodes, and name those that differ from their class"
+    verifying = commands.add_parser("verify", help=text, description=text)
+    _add_collection_flags(verifying)
+    _add_verify_flags(verifying)
+    add_common_flags(verifying)
+
+
+def _add_verify_flags(parser: Parser) -> None:
+    parser.add_argument(
+        "lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes"
+    )
+    parser.add_argument("--target", metavar="DIR", help="The environment on the nodes")
+    parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=TIMEOUT,
+        help=f"End the checks of a node after S seconds (default: {TIMEOUT:g})",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="DIR|FILE",
+        help="Say what changed since an earlier run: its documents, as for --from",
+    )
 
 
 def _count(text: str) -> int:
@@ -114,17 +152,19 @@ def _add_collection_flags(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run `gpuenv fleet detect` or `solve`.
+    """Run `gpuenv fleet detect`, `solve` or `verify`.
 
     Returns:
-        The exit status: 1 if a node gave no answer, 3 if there is no lock for a node.
+        The exit status: 1 if a node gave no answer, failed or differs, 3 if there is no lock for a
+        node.
     """
-    return _solve(arguments) if arguments.fleet_command == "solve" else _detect(arguments)
+    actions = {"detect": _detect, "solve": _solve, "verify": _verify}
+    return actions[arguments.fleet_command](arguments)
 
 
 def _detect(arguments: Namespace) -> int:
-    collection = _collect(arguments, ["detect", "--json"])
-    document = report.detect_json(collection, classes.classify(collection.answers))
+    collection, grouped = _classify(arguments)
+    document = report.detect_json(collection, grouped)
     if arguments.json:
         print_json(document)
     else:
@@ -134,8 +174,7 @@ def _detect(arguments: Namespace) -> int:
 
 def _solve(arguments: Namespace) -> int:
     _check_solve_flags(arguments)
-    collection = _collect(arguments, ["detect", "--json"])
-    grouped = classes.classify(collection.answers)
+    collection, grouped = _classify(arguments)
     if not grouped.classes:
         raise InputError("no node can be assessed", hint="gpuenv fleet detect says why")
     request, options, _ = read_request(arguments, lambda: grouped.classes[0].host)
@@ -156,6 +195,31 @@ def _solve(arguments: Namespace) -> int:
     if document["unsolved"]:
         return NoSolutionError.exit_status
     return 1 if document["silent"] else 0
+
+
+def _verify(arguments: Namespace) -> int:
+    earlier = tuple(documents.read_documents(arguments.since)) if arguments.since else ()
+    collection = _collect(arguments, _verify_command(arguments))
+    grouped = classes.classify(collection.answers)
+    verification = verify.verify_fleet(collection.answers, grouped, earlier)
+    document = report.verify_json(collection, grouped, verification)
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines(render.verify_lines(document))
+    return 0 if document["ok"] else 1
+
+
+def _verify_command(arguments: Namespace) -> list[str]:
+    """Return the arguments of gpuenv on the nodes."""
+    command = ["verify", "--json", "--timeout", f"{arguments.timeout:g}"]
+    if arguments.lock:
+        command.append(arguments.lock)
+    if arguments.target:
+        command += ["--target", arguments.target]
+    if arguments.no_device:
+        command.append("--no-device")
+    return command
 
 
 def _check_solve_flags(arguments: Namespace) -> None:
@@ -184,6 +248,29 @@ def _chosen_plan(solution: solve.FleetSolution, count: int | None) -> solve.Lock
 # ---- the documents of the nodes ------------------------------------------------------------------
 
 
+def _classify(arguments: Namespace) -> tuple[Collection, classes.Classes]:
+    """Read or collect the hosts of the nodes, and group them. Only the names are kept."""
+    if not arguments.source:
+        collection = _collect(arguments, ["detect", "--json"])
+        return collection, classes.classify(collection.answers)
+    _check_flags(arguments)
+    names: list[Answer] = []
+
+    def read() -> Iterator[Answer]:
+        for answer in documents.read_documents(arguments.source):
+            names.append(Answer(node=answer.node, document={}))
+            yield answer
+
+    grouped = classes.classify(read())
+    _check_not_empty(names, arguments.source)
+    return Collection(answers=tuple(names)), grouped
+
+
+def _check_not_empty(answers: Sequence[Answer], source: str) -> None:
+    if not answers:
+        raise InputError(f"--from {source}: has no document of a node")
+
+
 def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
     """Read or collect the documents of the nodes.
 
@@ -194,8 +281,7 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
     _check_flags(arguments)
     if arguments.source:
         answers = tuple(documents.read_documents(arguments.source))
-        if not answers:
-            raise InputError(f"--from {arguments.source}: has no document of a node")
+        _check_not_empty(answers, arguments.source)
         return Collection(answers=answers)
     earlier: dict[str, Answer] = {}
     if arguments.output:

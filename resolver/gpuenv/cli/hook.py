@@ -1,4 +1,4 @@
-"""`gpuenv verify --hook`: one line, and an end in time even if the driver hangs.
+"""`gpuenv verify --hook` and `--format`: an end in time even if the driver hangs.
 
 A driver may hang inside the kernel, where no signal reaches a process. So a child process verifies,
 and this process only waits for it: at the limit it kills the child and all processes that the child
@@ -20,8 +20,7 @@ from typing import NoReturn
 
 from ..errors import GpuEnvError
 from ..model import Check, Host
-from ..render import checks as render_checks
-from ..render.hook import hook_line, one_line
+from ..render.node_report import Format, Outcome, Report, hook
 from .environment_args import END_SIGNALS
 
 # Seconds beyond the limit in which the child ends its own children and reports what it saw.
@@ -37,18 +36,20 @@ class _EndSignal(BaseException):
     """A signal asks this process to end. The argument is its number."""
 
 
-def run_hook(arguments: Namespace, timeout: float, verify: Verify) -> int:
-    """Verify in a child process and print one line.
+def run_hook(
+    arguments: Namespace, timeout: float, verify: Verify, make_report: Format = hook
+) -> int:
+    """Verify in a child process and print a report.
 
     Args:
         arguments: the parsed flags of `gpuenv verify`.
         timeout: seconds for all of it.
         verify: makes the checks; it takes the flags, the seconds that remain, and a function to
             call with the name of each step.
+        make_report: returns the report of an outcome.
 
     Returns:
-        0 if nothing failed, 1 if a check failed or the time was over, 2 for bad input (the line is
-        on stderr then).
+        The exit status of the report.
     """
     begin = time.monotonic()
     deadline = begin + timeout + GRACE
@@ -56,7 +57,7 @@ def run_hook(arguments: Namespace, timeout: float, verify: Verify) -> int:
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(arguments, timeout, begin, writer, verify)
+        _work(arguments, timeout, begin, writer, verify, make_report)
     os.close(writer)
     _raise_on_end_signals()
     try:
@@ -70,27 +71,42 @@ def run_hook(arguments: Namespace, timeout: float, verify: Verify) -> int:
         raise
     if result is not None:
         _wait(child)
-        print(result["line"], file=sys.stderr if result["bad_input"] else sys.stdout)
-        return int(str(result["status"]))
+        text, status = str(result["text"]), int(str(result["status"]))
+        return _print_report(Report(text=text, status=status, is_error=bool(result["is_error"])))
     if time.monotonic() >= deadline:
         _kill_tree(child)
         failure = f"time limit: no result in {timeout:g} s"
     else:
         failure = f"verification: no result, {_end_text(_wait(child))}"
-    print(one_line(f"gpuenv: fail: {failure}; it was at: {step}"))
-    return 1
+    problem = f"{failure}; it was at: {step}"
+    return _print_report(make_report(Outcome(problem=problem, seconds=time.monotonic() - begin)))
+
+
+def _print_report(report: Report) -> int:
+    print(report.text, file=sys.stderr if report.is_error else sys.stdout)
+    return report.status
 
 
 # ---- the child -----------------------------------------------------------------------------------
 
 
-def _work(
-    arguments: Namespace, timeout: float, begin: float, writer: int, verify: Verify
+def _work(  # noqa: PLR0917
+    arguments: Namespace,
+    timeout: float,
+    begin: float,
+    writer: int,
+    verify: Verify,
+    make_report: Format,
 ) -> NoReturn:
-    """Verify. Write each step, and then the result, as a line of JSON to the pipe."""
+    """Verify. Write each step, and then the report, as a line of JSON to the pipe."""
 
     def write(**fields: object) -> None:
         os.write(writer, json.dumps(fields).encode() + b"\n")
+
+    def write_report(outcome: Outcome) -> int:
+        report = make_report(outcome)
+        write(text=report.text, status=report.status, is_error=report.is_error)
+        return report.status
 
     status = INTERNAL_ERROR
     try:
@@ -98,23 +114,24 @@ def _work(
         _silence(arguments)
         seconds = timeout - (time.monotonic() - begin)
         checks, host = verify(arguments, seconds, lambda step: write(step=step))
-        unproved = arguments.strict and any(check.status != "pass" for check in checks)
-        verdict = 0 if render_checks.ok(checks) and not unproved else 1
-        elapsed = time.monotonic() - begin
-        line = hook_line(checks, host, elapsed, device=not arguments.no_device)
-        write(line=line, status=verdict, bad_input=False)
-        status = verdict
+        outcome = Outcome(
+            checks=tuple(checks),
+            host=host,
+            seconds=time.monotonic() - begin,
+            device=not arguments.no_device,
+            strict=arguments.strict,
+        )
+        status = write_report(outcome)
     except BaseException as error:
         if arguments.debug:
             traceback.print_exc()
         if isinstance(error, GpuEnvError):
             hint = f"; {error.hint}" if error.hint else ""
-            line = one_line(f"gpuenv: {error.message}{hint}")
-            write(line=line, status=error.exit_status, bad_input=True)
+            problem = f"{error.message}{hint}"
+            status = write_report(Outcome(problem=problem, error_status=error.exit_status))
         elif isinstance(error, Exception):
-            text = f"{type(error).__name__}: {error} (--debug shows where)"
-            line = one_line(f"gpuenv: internal error: {text}")
-            write(line=line, status=INTERNAL_ERROR, bad_input=True)
+            problem = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+            status = write_report(Outcome(problem=problem, error_status=INTERNAL_ERROR))
     finally:
         os._exit(status)
 
@@ -143,7 +160,7 @@ def _read_result(reader: int, deadline: float) -> tuple[dict[str, object] | None
         *lines, data = (data + chunk).split(b"\n")
         for line in lines:
             fields: dict[str, object] = json.loads(line)
-            if "line" in fields:
+            if "text" in fields:
                 return fields, step
             step = str(fields["step"])
     return None, step

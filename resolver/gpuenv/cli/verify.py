@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from .. import api
 from ..errors import InputError
 from ..model import Check, Host
+from ..render import checks as render_checks
+from ..render import node_report
 from .environment_args import (
     TIMEOUT,
     active_environment,
@@ -17,6 +19,7 @@ from .environment_args import (
     exit_on_signals,
     print_checks,
 )
+from .output import print_json
 from .parser import Parser, add_common_flags, seconds
 
 HELP = "Prove that an environment works on this host"
@@ -79,6 +82,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="With --hook: fail if something could not be proved"
     )
+    parser.add_argument(
+        "--format",
+        choices=("text", "json", *node_report.FORMATS),
+        default="text",
+        help="Print this format; those of monitoring tools end in time, as --hook",
+    )
     add_common_flags(parser)
 
 
@@ -88,15 +97,24 @@ def run(arguments: Namespace) -> int:
         raise InputError("--strict is for --hook")
     if arguments.hook and arguments.json:
         raise InputError("--hook is one line of text: leave --json out")
+    if arguments.format != "text" and (arguments.hook or arguments.json):
+        flag = "--hook" if arguments.hook else "--json"
+        raise InputError(f"--format {arguments.format}: leave {flag} out")
+    if arguments.format == "json":
+        arguments.json = True
     if arguments.bundle:
         _check_writable(arguments.bundle)
-    if arguments.hook:
+    if arguments.hook or arguments.format in node_report.FORMATS:
         from .hook import run_hook
 
         timeout = arguments.timeout or HOOK_TIMEOUT
-        return run_hook(arguments, timeout, verify_environment)
+        make_report = node_report.FORMATS.get(arguments.format, node_report.hook)
+        return run_hook(arguments, timeout, verify_environment, make_report)
     exit_on_signals()
-    checks, _ = verify_environment(arguments, arguments.timeout or TIMEOUT)
+    checks, host = verify_environment(arguments, arguments.timeout or TIMEOUT)
+    if arguments.json:
+        print_json(node_report.verification_json(checks, host))
+        return 0 if render_checks.ok(checks) else 1
     target = arguments.python or arguments.target or active_environment("")
     return print_checks(arguments, checks, doctor_step(target))
 
@@ -139,7 +157,7 @@ def verify_environment(
     )
     if arguments.bundle:
         _announce(step, "writing the report")
-        from .report import write_bundle
+        from .bundle import write_bundle
 
         write_bundle(arguments.bundle, checks, host, target, lock)
     return checks, host

@@ -8,5 +8,7 @@
     locks       a lock for several classes
     cover       the fewest groups of items
     solve       the fewest locks, the cost of merges, and what a newer driver would change
+    verify      failures, nodes that differ from their class, and changes
+    profiles    locks as profiles of a pyproject.toml
     report      the JSON documents
 """

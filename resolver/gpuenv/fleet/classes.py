@@ -105,23 +105,25 @@ def read_host(node: str, data: Document) -> Host:
 
 def _facts(data: Document) -> Key:
     """Return the facts of a host that decide its class, as they stand in the document."""
-    gpus = data.get("gpus", ())
-    python = data["python"]
-    problems = data.get("problems", ())
+    python, gpus = data["python"], data.get("gpus")
+    if not isinstance(python, dict) or not isinstance(gpus or [], list):
+        return (repr(data),)
     return (
-        data.get("os"),
-        data.get("machine"),
-        repr(data.get("glibc")),
-        repr(python.get("version") if isinstance(python, dict) else python),
-        isinstance(python, dict) and python.get("free_threaded"),
-        data.get("driver"),
-        repr(data.get("driver_cuda")),
-        repr(sorted({repr(_gpu_facts(gpu)) for gpu in gpus})) if gpus else repr(problems),
+        str(data.get("os")),
+        str(data.get("machine")),
+        str(data.get("glibc")),
+        str(python.get("version")),
+        str(python.get("free_threaded")),
+        str(data.get("driver")),
+        str(data.get("driver_cuda")),
+        frozenset(map(_gpu_facts, gpus)) if gpus else str(data.get("problems")),
     )
 
 
-def _gpu_facts(gpu: Any) -> object:
-    return (gpu.get("name"), gpu.get("compute_capability")) if isinstance(gpu, dict) else gpu
+def _gpu_facts(gpu: Any) -> str:
+    if not isinstance(gpu, dict):
+        return repr(gpu)
+    return f"{gpu.get('name')!r} {gpu.get('compute_capability')!r}"
 
 
 def _group_of(host: Host, groups: dict[Key, _Group]) -> tuple[_Group | str, str | None]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..model import Host, show_pair
 from ..serialize import to_plain
 from .classes import Classes, HostClass, gpu_names
-from .documents import Collection, Silence
+from .documents import Answer, Collection, Silence
 from .solve import FleetSolution, Group, LockPlan, WhatIf
+from .verify import Verification, checks_of
 
 
 def detect_json(collection: Collection, classes: Classes) -> dict[str, Any]:
     """Return the document of `fleet detect --json`."""
     return {
         "kind": "fleet-detect",
+        "time": now(),
         "nodes": len(collection.answers) + len(collection.silent),
         "answered": len(collection.answers),
         "seconds": collection.seconds,
@@ -23,6 +26,11 @@ def detect_json(collection: Collection, classes: Classes) -> dict[str, Any]:
         "silent": silence_json(collection.silent),
         "unknown": silence_json(classes.unknown),
     }
+
+
+def now() -> str:
+    """Return the time of a run, as its document has it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def classes_json(classes: Sequence[HostClass]) -> list[dict[str, Any]]:
@@ -56,6 +64,7 @@ def solve_json(
     """Return the document of `fleet solve --json`. Groups name their classes by number."""
     return {
         "kind": "fleet-solve",
+        "time": now(),
         "nodes": len(collection.answers) + len(collection.silent),
         "locks": len(solution.plans[0].groups) if solution.plans else 0,
         "proved": solution.proved,
@@ -109,3 +118,37 @@ def _what_if_json(what_if: WhatIf, solution: FleetSolution) -> dict[str, Any]:
         "solved": what_if.solved,
         "gains": to_plain(what_if.gains),
     }
+
+
+def verify_json(
+    collection: Collection, classes: Classes, verification: Verification
+) -> dict[str, Any]:
+    """Return the document of `fleet verify --json`. Outliers name their class by number."""
+    ok = not (verification.failures or verification.differing or collection.silent)
+    outliers = []
+    for outlier in verification.outliers:
+        plain = to_plain(outlier)
+        plain["class"] = plain.pop("item")
+        outliers.append(plain)
+    return {
+        "kind": "fleet-verify",
+        "time": now(),
+        "ok": ok,
+        "nodes": len(collection.answers) + len(collection.silent),
+        "answered": len(collection.answers),
+        "passed": len(verification.passed),
+        "seconds": collection.seconds,
+        "failures": to_plain(verification.failures),
+        "outliers": outliers,
+        "changes": to_plain(verification.changes),
+        "classes": classes_json(classes.classes),
+        "silent": silence_json(collection.silent),
+        "unknown": silence_json(classes.unknown),
+        "results": [_result_json(answer) for answer in collection.answers],
+    }
+
+
+def _result_json(answer: Answer) -> dict[str, Any]:
+    """Return the checks of a node."""
+    checks = list(checks_of(answer))
+    return {"node": answer.node, "ok": answer.document.get("ok") is True, "checks": checks}

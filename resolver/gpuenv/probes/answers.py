@@ -118,6 +118,7 @@ class ConvolutionRun(TypedDict):
     wrong: int  # how many values are wrong
     values: int
     first: str  # the first wrong value
+    sha256: str  # of the bytes of the result: equal devices compute equal bits
     seconds: float
 
 
@@ -199,3 +200,4 @@ class FilesAnswer(TypedDict):
     links: list[str]
     no_record: list[str]
     distributions: list[str]
+    libraries: dict[str, str]  # path of a library -> its hash as in RECORD, if it was read

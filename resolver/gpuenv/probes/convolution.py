@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import hashlib
 import math
 import os
 import struct
@@ -316,6 +317,7 @@ class Convolution:
             "wrong": comparison.wrong,
             "values": len(values),
             "first": comparison.first,
+            "sha256": hashlib.sha256(data.raw).hexdigest(),
             "seconds": seconds,
         }
 

@@ -517,6 +517,7 @@ def files(options: Options) -> FilesAnswer:
         "links": links,
         "no_record": [],
         "distributions": [],
+        "libraries": {},
     }  # fmt: skip
     for distribution in installed:
         if not is_compared(distribution):
@@ -526,8 +527,11 @@ def files(options: Options) -> FilesAnswer:
         elif distribution.of_wheel:
             answer["no_record"].append(distribution.name)
     threads = int(options.get("threads", min(8, os.cpu_count() or 1)))
+    digests = {(job.name, job.path): job.digest for job in jobs if job.hashed}
     for result in check_files(jobs, threads):
         add_result(answer, result)
+        if result.kind == "ok" and is_library(result.path):
+            answer["libraries"][result.path] = digests[result.name, result.path]
     return answer
 
 

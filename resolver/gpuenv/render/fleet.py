@@ -9,6 +9,8 @@ from typing import Any
 from .values import quantity_text
 
 _SHOWN_NODES = 60  # characters of a list of nodes
+_HASH_CHARACTERS = 40  # a longer value is a hash
+_OUTLIERS = ("convolution", "library", "driver", "time")  # the most serious first
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 Document = Mapping[str, Any]
@@ -35,8 +37,12 @@ def solve_lines(document: Document) -> list[str]:
         nodes = document["classes"][one["class"]]["nodes"]
         reasons = "; ".join(_reason_text(reason) for reason in one["reasons"][:2])
         lines.append(f"no lock for {nodes_text(nodes)}: {reasons}")
-    lines += [_what_if_line(one, document) for one in document["what_if"]]
-    return [*lines, *silent_lines(document)]
+    return [*lines, *what_if_lines(document), *silent_lines(document)]
+
+
+def what_if_lines(document: Document) -> list[str]:
+    """Return what newer drivers would change."""
+    return [_what_if_line(one, document) for one in document["what_if"]]
 
 
 def profiles_line(profiles: Document) -> str:
@@ -108,6 +114,66 @@ def _what_if_line(what_if: Document, document: Document) -> str:
         for gain in what_if["gains"]
     ]
     return f"{head}: {', '.join(changes)}"
+
+
+def verify_lines(document: Document) -> list[str]:
+    """Return the outliers first, then the failures, the silent nodes and the changes."""
+    nodes = quantity_text(document["nodes"], "node")
+    verdict = "verified" if document["ok"] else "NOT verified"
+    counts = f"{document['passed']} of {nodes} passed in {document['seconds']:.1f} s"
+    lines = [f"{verdict}: {counts}; {quantity_text(len(document['outliers']), 'outlier')}"]
+    lines += outlier_lines(document["outliers"])
+    lines += failure_lines(document["failures"])
+    lines += silent_lines(document)
+    lines += change_lines(document["changes"])
+    return lines
+
+
+def outlier_lines(outliers: Sequence[Document]) -> list[str]:
+    """Return one line for each difference, with all nodes that have it."""
+    nodes: dict[tuple[str, str], list[str]] = {}
+    for one in outliers:
+        nodes.setdefault((str(one["what"]), outlier_text(one)), []).append(str(one["node"]))
+    ranked = sorted(nodes.items(), key=lambda item: _OUTLIERS.index(item[0][0]))
+    return [f"outlier: {nodes_text(names)}: {text}" for (_, text), names in ranked]
+
+
+def outlier_text(outlier: Document) -> str:
+    """Return what differs, and what the class has."""
+    if outlier["what"] == "time":
+        text = f"{outlier['subject']} took {outlier['value']}, in its class {outlier['expected']}"
+        return escape(text)
+    subject = f"{outlier['what']} {outlier['subject']}".strip()
+    text = f"{subject} is {_short(outlier['value'])}"
+    if outlier["expected"]:
+        agree = quantity_text(outlier["agree"], "node")
+        return escape(f"{text}, and {_short(outlier['expected'])} on {agree} of its class")
+    return escape(f"{text}, and its class has no most frequent value")
+
+
+def _short(value: str) -> str:
+    """Return a value; of a hash its first characters."""
+    digest = value.removeprefix("sha256=")
+    return digest[:12] if len(digest) > _HASH_CHARACTERS else value
+
+
+def failure_lines(failures: Sequence[Document]) -> list[str]:
+    """Return one line for each failed check, with all nodes on which it failed for one reason."""
+    nodes: dict[str, list[str]] = {}
+    for one in failures:
+        name = f"{one['name']} {one['subject']}".strip()
+        nodes.setdefault(f"{name}: {one['evidence']}", []).append(str(one["node"]))
+    return [f"failed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
+
+
+def change_lines(changes: Sequence[Document]) -> list[str]:
+    """Return what changed since the last run, with all nodes of one change."""
+    nodes: dict[str, list[str]] = {}
+    for one in changes:
+        subject = f"{one['what']} {one['subject']}".strip()
+        was, now = (_short(str(one[key])) or "nothing" for key in ("was", "now"))
+        nodes.setdefault(f"{subject}: {was} -> {now}", []).append(str(one["node"]))
+    return [f"changed: {nodes_text(names)}: {escape(text)}" for text, names in nodes.items()]
 
 
 def class_lines(classes: Sequence[Document]) -> list[str]:

@@ -421,10 +421,10 @@ def _convolution_check(
     """
     fault, runs = answer["fault"], answer["runs"]
     failures = [_run_text(run) for run in runs if run["wrong"]]
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Mark, ...] = tuple(("bits", run["what"], run["sha256"]) for run in runs)
     if fault is not None:
         failures.append(_fault_text(fault) + log_text(lines))
-        marks = _marks(fault)
+        marks += _marks(fault)
     foreign = loader.foreign_cudnn(answer["mapped"], place.folder, loader.Origins(place.env))
     failures += [f"computed with {file.text}" for file in foreign]
     marks += loader.foreign_marks(foreign)
@@ -436,7 +436,8 @@ def _convolution_check(
         by += f" ({engines})"
     streams = f"on {answer['handles']} streams"
     evidence = "; ".join([_worst_errors(runs), streams, *answer["left"], by])
-    return _check("cudnn convolution", subject, "pass", evidence, answer["check_s"])
+    seconds = answer["check_s"]
+    return _check("cudnn convolution", subject, "pass", evidence, seconds, marks=marks)
 
 
 def _worst_errors(runs: Sequence[ConvolutionRun]) -> str:

@@ -267,6 +267,9 @@ def _file_check(survey: SurveyAnswer, outcome: Outcome, answer: FilesAnswer | No
     if answer["left"]:
         doubts.append(f"{answer['left']} files were not read in time")
     marks = tuple(("no-record", name, "") for name in answer["no_record"])
+    prefix = survey["interpreter"]["prefix"]
+    for path, digest in sorted(answer["libraries"].items()):
+        marks += (("library", os.path.relpath(path, prefix), digest),)
     if wrong:
         status, evidence = "fail", first_texts([*wrong, *doubts])
     else:

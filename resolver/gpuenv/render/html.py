@@ -1,0 +1,135 @@
+"""`gpuenv report`: one HTML file, made from JSON documents. It needs no network and no script."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InputError
+from . import fleet
+
+TEMPLATE = "report.html.j2"
+_CHART_HEIGHT = 120  # pixels
+_BAR_WIDTH = 28
+
+Document = Mapping[str, Any]
+
+
+def kind(document: Document) -> str | None:
+    """Return what a document is: fleet-detect, fleet-solve, fleet-verify, verify or solve."""
+    if str(document.get("kind", "")).startswith("fleet-"):
+        return str(document["kind"])
+    if isinstance(document.get("checks"), list):
+        return "verify"
+    if isinstance(document.get("frameworks"), dict) and "packages" in document:
+        return "solve"
+    return None
+
+
+def report_html(documents: Sequence[tuple[str, Document]]) -> str:
+    """Return the report of documents.
+
+    Args:
+        documents: (name of the file, document), each of a known kind.
+
+    Raises:
+        InputError: jinja2 is not installed, or a document lacks a key.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        hint = "pip install 'gpuenv[report]'"
+        raise InputError("gpuenv report needs jinja2", hint=hint) from None
+    folder = os.path.dirname(__file__)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = []
+    try:
+        for name, document in documents:
+            sections.append({"name": name, "kind": kind(document), **_section(document)})
+        template = environment.get_template(TEMPLATE)
+        return str(template.render(sections=sections, timeline=_timeline(documents)))
+    except (KeyError, TypeError, AttributeError, jinja2.UndefinedError) as error:
+        raise InputError(f"a document lacks what its report shows: {error}") from None
+
+
+def _section(document: Document) -> dict[str, Any]:
+    """Return what the template shows of a document."""
+    section: dict[str, Any] = {"document": document}
+    if kind(document) == "fleet-verify":
+        section["outliers"] = [
+            {**outlier, "text": fleet.outlier_text(outlier)} for outlier in document["outliers"]
+        ]
+        section["results"] = _worst_first(document)
+        section["silent"] = fleet.by_reason(document["silent"])
+        section["headline"] = fleet.verify_lines(document)[0]
+    elif kind(document) == "fleet-solve":
+        section["silent"] = fleet.by_reason(document["silent"])
+        section["headline"] = fleet.solve_lines(document)[0]
+        section["what_if"] = fleet.what_if_lines(document)
+    elif kind(document) == "fleet-detect":
+        section["silent"] = fleet.by_reason(document["silent"])
+        section["headline"] = fleet.detect_lines(document)[0]
+    section["classes"] = list(map(_class, document.get("classes", ())))
+    return section
+
+
+def _class(one: Document) -> dict[str, Any]:
+    nodes = one["nodes"]
+    return {"nodes": fleet.fold(nodes), "count": len(nodes), "host": fleet.host_text(one)}
+
+
+def _worst_first(document: Document) -> list[Document]:
+    """Return the results of the nodes: failed ones, then outliers, then the others."""
+    outliers = {outlier["node"] for outlier in document["outliers"]}
+
+    def order(result: Document) -> tuple[bool, bool, str]:
+        return bool(result["ok"]), result["node"] not in outliers, str(result["node"])
+
+    return [
+        {**result, "outlier": result["node"] in outliers}
+        for result in sorted(document["results"], key=order)
+    ]
+
+
+def _timeline(documents: Sequence[tuple[str, Document]]) -> dict[str, Any] | None:
+    """Return the runs of `fleet verify` in their order, with the bars of a chart."""
+    runs = [document for _, document in documents if kind(document) == "fleet-verify"]
+    if len(runs) < 2:
+        return None
+    runs.sort(key=lambda run: str(run["time"]))
+    most = max(run["nodes"] for run in runs) or 1
+    bars = []
+    for number, run in enumerate(runs):
+        silent = len(run["silent"])
+        failed = run["answered"] - run["passed"]
+        outliers = len({outlier["node"] for outlier in run["outliers"]})
+        counts = {"passed": run["passed"], "failed": failed, "silent": silent}
+        bars.append(
+            {
+                "time": run["time"],
+                **counts,
+                "outliers": outliers,
+                "x": number * (_BAR_WIDTH + 8),
+                "parts": _parts(counts, most),
+            }
+        )
+    width = len(bars) * (_BAR_WIDTH + 8)
+    return {"bars": bars, "width": width, "height": _CHART_HEIGHT, "bar": _BAR_WIDTH}
+
+
+def _parts(counts: Mapping[str, int], most: int) -> list[dict[str, Any]]:
+    """Return the parts of a bar from the bottom up."""
+    parts = []
+    y = float(_CHART_HEIGHT)
+    for name, count in counts.items():
+        height = _CHART_HEIGHT * count / most
+        y -= height
+        parts.append({"name": name, "count": count, "y": round(y, 1), "height": round(height, 1)})
+    return parts

@@ -1,0 +1,173 @@
+"""`gpuenv verify --format`: what monitoring tools read, and the exit status that each expects."""
+
+import json
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpuenv.model import Check, Gpu, Host, Python
+from gpuenv.render.node_report import FORMATS, NPD_CHARACTERS, Outcome, Report
+
+HOST = Host(
+    python=Python(version=(3, 12)),
+    gpus=(Gpu(name="NVIDIA H100", compute_capability=(9, 0)),),
+    driver="580.65.06",
+)
+
+
+def check(name: str, subject: str = "", status: str = "pass", evidence: str = "fine") -> Check:
+    return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=0.25)
+
+
+GOOD = (check("files"), check("device", "GPU 0 NVIDIA H100"), check("cudnn convolution", "GPU 0 NVIDIA H100"))
+MIXED = check("cudnn", "libraries", "fail", 'cuDNN "9.10" | 9.12\nare mixed \\ \x1b[31m' + "x" * 200)
+DOUBT = check("rules", "torch", "unknown", "its code is not known")
+BUSY = check("device", "GPU 0 NVIDIA H100", "unknown", "no memory is free")
+
+
+def outcome(*checks: Check) -> Outcome:
+    return Outcome(checks=checks, host=HOST, seconds=3.5)
+
+
+OUTCOMES = {
+    "verified": outcome(*GOOD),
+    "a doubt": outcome(*GOOD, DOUBT),
+    "a failure": outcome(*GOOD, DOUBT, MIXED),
+    "a busy device": outcome(check("files"), BUSY),
+    "no check": outcome(),
+    "time limit": Outcome(problem="time limit: no result in 60 s; it was at: the checks"),
+    "bad input": Outcome(problem="/x: does not exist", error_status=2),
+}
+# The severity of each outcome, and the exit status of each format.
+EXPECTED = {
+    "verified": ("PASS", {"node-verdict": 0, "openmetrics": 0, "nagios": 0, "npd": 0}),
+    "a doubt": ("WARNING", {"node-verdict": 0, "openmetrics": 0, "nagios": 1, "npd": 0}),
+    "a failure": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
+    "a busy device": ("UNKNOWN", {"node-verdict": 1, "openmetrics": 1, "nagios": 3, "npd": 2}),
+    "no check": ("UNKNOWN", {"node-verdict": 1, "openmetrics": 1, "nagios": 3, "npd": 2}),
+    "time limit": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
+    "bad input": ("", {"node-verdict": 2, "openmetrics": 2, "nagios": 3, "npd": 2}),
+}
+SEVERITIES = {"PASS", "INFO", "WARNING", "CRITICAL", "UNKNOWN"}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_the_exit_status_of_each_format(name: str) -> None:
+    assert {form: make(OUTCOMES[name]).status for form, make in FORMATS.items()} == EXPECTED[name][1]
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "bad input"])
+def test_the_node_verdict(name: str) -> None:
+    """The keys of the published reference: overall_severity, and AffectedComponent."""
+    document = json.loads(FORMATS["node-verdict"](OUTCOMES[name]).text)
+    assert document["overall_severity"] == EXPECTED[name][0]
+    for component in document["affected_components"]:
+        assert component.keys() == {"category", "max_severity", "check_ids", "entities"}
+        assert component["max_severity"] in SEVERITIES
+        assert component["check_ids"]
+    assert all(verdict["severity"] in SEVERITIES for verdict in document["check_verdicts"])
+    assert bool(document["affected_components"]) == any(
+        verdict["severity"] != "PASS" for verdict in document["check_verdicts"]
+    )
+
+
+def test_the_node_verdict_names_the_component() -> None:
+    document = json.loads(FORMATS["node-verdict"](outcome(*GOOD, MIXED, BUSY)).text)
+    assert document["affected_components"] == [
+        {"category": "node", "max_severity": "CRITICAL", "check_ids": ["gpuenv_cudnn"], "entities": ["libraries"]},
+        {"category": "gpu", "max_severity": "WARNING", "check_ids": ["gpuenv_device"], "entities": [GOOD[1].subject]},
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "bad input"])
+def test_both_parsers_of_prometheus_read_the_metrics(name: str) -> None:
+    text = FORMATS["openmetrics"](OUTCOMES[name]).text + "\n"
+    for parse in (openmetrics_parser.text_string_to_metric_families, text_string_to_metric_families):
+        families = {family.name: family for family in parse(text)}
+        [success] = families["gpuenv_verify_success"].samples
+        assert success.value == float(EXPECTED[name][0] in ("PASS", "WARNING"))
+        checks = OUTCOMES[name].checks
+        if checks:
+            states = families["gpuenv_verify_check_status"].samples
+            assert len(states) == 3 * len(checks)
+            assert {sample.labels["check"] for sample in states} == {one.name for one in checks}
+            assert sum(sample.value for sample in states) == len(checks)
+    assert all(family.documentation for family in families.values())
+
+
+text = st.text(max_size=40)
+any_check = st.builds(check, text, text, st.sampled_from(["pass", "fail", "unknown"]), st.text(max_size=200))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(any_check, max_size=5))
+def test_any_text_is_one_valid_report(checks: list[Check]) -> None:
+    reports: dict[str, Report] = {form: make(outcome(*checks)) for form, make in FORMATS.items()}
+    assert len(list(openmetrics_parser.text_string_to_metric_families(reports["openmetrics"].text + "\n"))) == 5
+    json.loads(reports["node-verdict"].text)
+    plugin = reports["nagios"].text
+    assert "\n" not in plugin
+    assert plugin.count("|") == 1
+    assert len(reports["npd"].text) <= NPD_CHARACTERS
+    assert reports["npd"].text.isascii()
+    assert "\n" not in reports["npd"].text
+
+
+def test_the_lines_of_plugins() -> None:
+    assert FORMATS["nagios"](OUTCOMES["verified"]).text == (
+        "GPUENV OK - 3 checks passed | time=3.500s;;;0 passed=3;;;0 failed=0;;;0 unknown=0;;;0"
+    )
+    assert FORMATS["nagios"](OUTCOMES["a failure"]).text.startswith(
+        'GPUENV CRITICAL - cudnn libraries: cuDNN "9.10" / 9.12 are mixed \\ '
+    )
+    assert FORMATS["npd"](OUTCOMES["verified"]).text == "3 checks passed"
+    failure = FORMATS["npd"](OUTCOMES["a failure"]).text
+    assert failure.startswith("cudnn libraries: ")
+    assert (failure.endswith("..."), len(failure)) == (True, NPD_CHARACTERS)
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("formats")
+    venv.create(folder / "env", symlinks=True)
+
+    def gpuenv(*arguments: str) -> Any:
+        command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+    return gpuenv
+
+
+@pytest.mark.parametrize("form", ["json", *FORMATS])
+def test_the_command(run: Run, form: str) -> None:
+    done = run("--format", form, "--target", "env")
+    assert (done.returncode, done.stderr) == (0, "")
+    starts = {"json": "{", "node-verdict": "{", "openmetrics": "# HELP", "nagios": "GPUENV OK - ", "npd": ""}
+    assert done.stdout.startswith(starts[form])
+    assert done.stdout.endswith("\n")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_bad_input_of_the_command(run: Run, form: str) -> None:
+    done = run("--format", form, "--target", "nowhere")
+    assert done.returncode == EXPECTED["bad input"][1][form]
+    assert "nowhere: does not exist" in (done.stdout if form in ("nagios", "npd") else done.stderr)
+
+
+def test_formats_exclude_other_forms(run: Run) -> None:
+    for flag in ("--hook", "--json"):
+        done = run("--format", "nagios", flag, "--target", "env")
+        assert (done.returncode, f"--format nagios: leave {flag} out" in done.stderr) == (2, True)

@@ -1,0 +1,149 @@
+"""`gpuenv report`: one HTML file, without any request to the outside, that shows what its documents say."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuenv.cli import main
+
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+HOST = {"gpus": ["NVIDIA H100"], "driver": "580.65.06", "driver_cuda": "13.0", "platform": "linux-x86_64",
+        "glibc": "2.35", "python": "3.12"}  # fmt: skip
+
+
+def check(name: str, status: str = "pass", evidence: str = "fine") -> dict[str, Any]:
+    return {"name": name, "subject": "", "status": status, "evidence": evidence, "seconds": 0.5}
+
+
+VERIFY = {
+    "kind": "fleet-verify", "time": "2026-11-21T10:00:00+00:00", "ok": False, "nodes": 4, "answered": 3, "passed": 2,
+    "seconds": 3.0, "unknown": [], "changes": [],
+    "failures": [{"node": "n2", "name": "files", "subject": "", "status": "fail", "evidence": "<b>changed</b>"}],
+    "outliers": [{"node": "n1", "class": 0, "what": "driver", "subject": "", "value": "550", "expected": "580", "agree": 2}],
+    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}], "silent": [{"node": "n3", "reason": "no answer in 9 s"}],
+    "results": [
+        {"node": "n0", "ok": True, "checks": [check("files")]},
+        {"node": "n1", "ok": True, "checks": [check("files")]},
+        {"node": "n2", "ok": False, "checks": [check("files", "fail", "<b>changed</b>")]},
+    ],
+}  # fmt: skip
+LATER = {**VERIFY, "time": "2026-11-22T10:00:00+00:00", "passed": 3, "answered": 4, "silent": [],
+         "changes": [{"node": "n1", "what": "driver", "subject": "", "was": "550", "now": "580"}]}  # fmt: skip
+NEEDS = {"driver": "580.65.06"}
+GROUP = {"classes": [0], "nodes": 3, "versions": {"torch": "2.15.0"}, "needs": NEEDS, "host": HOST,
+         "older": [{"name": "torch", "newest": "2.16.0", "nodes": 3}]}  # fmt: skip
+SOLVE = {
+    "kind": "fleet-solve", "time": "2026-11-22T10:00:00+00:00", "nodes": 3, "locks": 1, "proved": True, "silent": [],
+    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}], "unknown": [], "solves": 1,
+    "plans": [{"locks": 1, "cost": 3, "groups": [GROUP]}],
+    "what_if": [{"driver": "590.00", "classes": [0], "nodes": 3, "locks": 1, "solved": 0,
+                 "gains": [{"name": "torch", "old": "2.15.0", "new": "2.16.0", "nodes": 3}]}],
+    "unsolved": [],
+}  # fmt: skip
+DETECT = {"kind": "fleet-detect", "time": "", "nodes": 3, "answered": 3, "seconds": 1.0, "unknown": [], "silent": [],
+          "classes": SOLVE["classes"]}  # fmt: skip
+ONE_HOST = {"lock": "pylock.toml", "packages": 30, "warnings": [], "needs": {}, "host": {}, "download_bytes": 1,
+            "frameworks": {"torch": {"version": "2.15.0", "cuda": "13.2", "cudnn": None}},
+            "skipped": [{"name": "torch", "version": "2.16.0", "reasons": [{"need": "a driver", "have": "none"}]}]}  # fmt: skip
+ONE_NODE = {"ok": True, "checks": [check("files"), check("versions")]}
+
+
+class Tags(HTMLParser):
+    """Checks that each tag is closed, and collects attributes and the ids of elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "li" and self.open[-1] != "li":
+            return
+        assert self.open.pop() == tag
+
+
+def report(tmp_path: Path, **documents: dict[str, Any]) -> str:
+    paths = []
+    for name, document in documents.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(document))
+        paths.append(str(path))
+    output = tmp_path / "out.html"
+    assert main(["report", *paths, "-o", str(output), "--json"]) == 0
+    return output.read_text()
+
+
+def test_a_report_of_all_kinds_is_one_closed_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST)
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    ids = {value for name, value in tags.attributes if name == "id"}
+    links = {value for name, value in tags.attributes if name == "href"}
+    assert links == {"#first.json-n1", "#first.json-n2", "#later.json-n1", "#later.json-n2"}
+    assert {f"#{one}" for one in ids} >= links
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"path": str(tmp_path / "out.html"), "bytes": len(text.encode())}
+
+
+def test_nothing_is_requested_from_outside(tmp_path: Path) -> None:
+    text = report(tmp_path, first=VERIFY, solve=SOLVE, one=ONE_HOST)
+    assert re.findall(r"https?:|//[a-z]|url\(|@import|<script|<link|<img|src=", text) == []
+    assert "default-src 'none'" in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_what_it_shows(tmp_path: Path) -> None:
+    text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE)
+    shown = " ".join(re.sub(r"<[^>]*>", " ", text.partition("<body>")[2]).split())
+    assert "NOT verified: 2 of 4 nodes passed" in shown
+    assert "n1 0 driver is 550, and 580 on 2 nodes of its class" in shown
+    assert "&lt;b&gt;changed&lt;/b&gt;" in shown
+    assert "n3: no answer in 9 s" in shown
+    assert "with driver 590.00 on 3 nodes (n[0-2]): torch 2.16.0 instead of 2.15.0 on 3" in shown
+    timeline = re.findall(r"<td>(2026\S+)</td>((?:<td class=\"number\">\d+</td>\s*)+)", text)
+    assert [(time, re.findall(r">(\d+)<", cells)) for time, cells in timeline] == [
+        (VERIFY["time"], ["2", "1", "1", "1"]), (LATER["time"], ["3", "1", "0", "1"])
+    ]  # fmt: skip
+    # The failed nodes come first, then the outliers.
+    assert re.findall(r'<details id="first.json-(n\d)"', text) == ["n2", "n1", "n0"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("nonsense", "a.json: is not JSON"),
+        ("[]", "a.json: is not a document that has a report"),
+        ('{"x": 1}', "a.json: is not a document that has a report"),
+        ('{"kind": "fleet-solve"}', "a document lacks what its report shows"),
+        ('{"checks": [{"name": "x"}]}', "a document lacks what its report shows"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
+) -> None:
+    path, output = tmp_path / "a.json", tmp_path / "out.html"
+    path.write_text(content)
+    assert main(["report", str(path), "-o", str(output)]) == 2
+    err = capsys.readouterr().err
+    assert (len(err.splitlines()), message in err) == (1, True)
+    assert not output.exists()
+
+
+def test_without_jinja2(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(ONE_NODE))
+    assert main(["report", str(path), "-o", str(tmp_path / "out.html")]) == 2
+    assert "gpuenv report needs jinja2; pip install 'gpuenv[report]'" in capsys.readouterr().err
