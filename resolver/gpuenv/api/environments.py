@@ -65,6 +65,29 @@ def solve(
         )
 
 
+def repair(
+    request: Request, host: Host, options: IndexOptions | None = None, *, prefix: str
+) -> Plan:
+    """Choose the builds with which the frameworks of a conda environment run on a host.
+
+    As little as possible changes: pins, earlier requests and what packages need of each other hold.
+
+    Args:
+        request: has the channels; its frameworks and requirements are not used.
+        host: the host on which the environment must run.
+        options: where packages may come from.
+        prefix: the conda environment.
+
+    Raises:
+        NoSolutionError: no change makes the environment fit; the error explains why.
+        InputError: there is nothing to repair in the environment, or it cannot be read.
+        PackageIndexError: a channel cannot be read.
+    """
+    from . import conda as conda_backend
+
+    return conda_backend.repair(request, host, options or IndexOptions(), prefix=prefix)
+
+
 def lock(plan: Plan) -> Lock:
     """Return the lock of a plan. `write_lock` writes it to a file."""
     return _backend(conda=plan.request.conda is not None).lock(plan)

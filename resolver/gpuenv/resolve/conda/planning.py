@@ -109,6 +109,48 @@ def requested_specs(
     return (*specs, *parsed.specs)
 
 
+class Repair(Value):
+    """What to solve for to repair an environment. `fixed` are specs of what must not change."""
+
+    frameworks: tuple[str, ...]
+    requirements: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def repairs(installed: Mapping[str, Record], carriers: Carriers) -> Iterator[Repair]:
+    """Yield what may change to make an environment work on a host, the smallest changes first.
+
+    First the frameworks keep their versions, and so do all packages that are not CUDA's; then the
+    frameworks may change; then everything may.
+    """
+    frameworks = {
+        framework: str(installed[package]["version"])
+        for framework, package in carriers.packages.items()
+        if package in installed
+    }
+    cuda = tuple(name for name in _CUDA_PACKAGES if name in installed)
+    if not frameworks and not cuda:
+        return
+    others = [name for name, record in installed.items() if not _is_of_cuda(record, carriers)]
+    fixed = tuple(f"{name} =={installed[name]['version']}" for name in others)
+    if not frameworks:
+        yield Repair(frameworks=(), requirements=cuda, fixed=fixed)
+        yield Repair(frameworks=(), requirements=cuda, fixed=())
+        return
+    kept = tuple(f"{name}=={version}" for name, version in frameworks.items())
+    yield Repair(frameworks=kept, requirements=(), fixed=fixed)
+    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=fixed)
+    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=())
+
+
+def _is_of_cuda(record: Record, carriers: Carriers) -> bool:
+    """Return whether a package is a framework, is of CUDA, or depends on a CUDA package."""
+    names = {record["name"], *map(conda_versions.name_of, record.get("depends") or ())}
+    if names & {*_CUDA_PACKAGES, "__cuda"}:
+        return True
+    return carriers.framework_of(record["name"]) is not None
+
+
 def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
     parsed = parse_requirement(text)
     name = carriers.framework_of(parsed.name) or parsed.name
