@@ -27,7 +27,7 @@ from ..model import (
     Plan,
     Request,
 )
-from ..prefix import find_interpreter, interpreter_of, is_conda
+from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
 from .backend import Approve, Progress, Prove
@@ -472,7 +472,7 @@ def verify(
     """
     from ..install import conda_prefix
 
-    prefix = _prefix_of(target)
+    prefix = prefix_of(target)
     if not is_conda(prefix):
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
     host = with_python_of(host, lock)
@@ -487,13 +487,3 @@ def verify(
             python, host, device=device, timeout=timeout, only=only, verbose=verbose
         )
     return tuple(checks)
-
-
-def _prefix_of(target: str) -> str:
-    """Return the prefix of a folder or of an interpreter: bin/python, or python.exe on Windows."""
-    if os.path.isdir(target):
-        return target
-    folder = os.path.dirname(os.path.abspath(target))
-    if os.path.basename(folder) == "bin":
-        return os.path.dirname(folder)
-    return folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import activity
 from ..errors import InputError
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
-from ..prefix import is_venv
+from ..prefix import is_conda, is_venv, prefix_of
 from .backend import Approve, Backend, Progress, Prove
 
 WAIT = 600.0  # seconds to wait for another run on the same target
@@ -381,6 +381,11 @@ def active_environment() -> str | None:
     from .. import loader_env
 
     return loader_env.active_environment(os.environ)
+
+
+def is_conda_environment(target: str) -> bool:
+    """Return whether a folder, or that of an interpreter, is a conda environment."""
+    return is_conda(prefix_of(target))
 
 
 def active_conda_prefix(env: Mapping[str, str]) -> str | None:
