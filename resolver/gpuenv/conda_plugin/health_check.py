@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..prefix import find_interpreter
-from . import command, import_conda
+from . import channel_flags, command, import_conda
 from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, installed_packages, watched_among
 
@@ -67,7 +67,7 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
     """Install other builds. Return whether it was done."""
     with tempfile.TemporaryDirectory() as folder:
         lock = os.path.join(folder, "explicit.txt")
-        solve = ["solve", "--repair", prefix, "-o", lock, *_channel_flags()]
+        solve = ["solve", "--repair", prefix, "-o", lock, *channel_flags()]
         if subprocess.run(command(solve), cwd=folder, check=False).returncode:
             print("gpuenv: no builds fit this host and the environment; nothing was changed.")
             return False
@@ -89,15 +89,6 @@ def _change_lines(changes: Mapping[str, Any]) -> list[str]:
         for kind in ("add", "change", "again", "remove")
         for package in changes[kind]
     ]
-
-
-def _channel_flags() -> list[str]:
-    flags = []
-    # gpuenv reads one channel at a time: what "defaults" stands for is left to its own default.
-    for channel in import_conda("base.context").context.channels:
-        if channel != "defaults":
-            flags += ["--channel", str(channel)]
-    return flags
 
 
 def _remove_cudnn(prefix: str, confirm: Callable[[str], None]) -> bool:
