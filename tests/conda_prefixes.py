@@ -12,13 +12,16 @@ DATA: dict[str, Any] = tomllib.loads(
 )
 CASES: list[dict[str, Any]] = DATA["case"]
 SOLVES: list[dict[str, Any]] = DATA["solve"]
+REPAIRS: list[dict[str, Any]] = DATA["repair"]
+PLAIN_BUILD = "h0_0"
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 Rows = dict[str, dict[str, Any]]
 
 
 def row_of(package: str) -> dict[str, Any]:
-    name, version = package.split()
-    row = {"name": name, "version": version, "build": "h0_0", "build_number": 0}
+    name, version, build = [*package.split(), PLAIN_BUILD][:3]
+    number = int(build.rpartition("_")[2])
+    row = {"name": name, "version": version, "build": build, "build_number": number}
     depends = {**DATA["packages"], **DATA["elsewhere"]}[package]
     row |= {"depends": depends, "subdir": "linux-64"}
     row["constrains"] = DATA["constrains"].get(package, [])
@@ -28,7 +31,7 @@ def row_of(package: str) -> dict[str, Any]:
 
 
 def rows_of(channels: list[Path]) -> Rows:
-    """Return {"NAME VERSION": the record of repodata, with its URL} of channels."""
+    """Return {name in the cases: the record of repodata, with its URL} of channels."""
     found = {}
     for folder in channels:
         for subdir in ("linux-64", "noarch"):
@@ -36,8 +39,14 @@ def rows_of(channels: list[Path]) -> Rows:
             for file, record in document["packages.conda"].items():
                 where = {"fn": file, "url": f"{folder.as_uri()}/{subdir}/{file}"}
                 record |= {**where, "channel": folder.as_uri(), "subdir": subdir}
-                found[f"{record['name']} {record['version']}"] = record
+                found[label(record)] = record
     return found
+
+
+def label(record: dict[str, Any]) -> str:
+    """Return the name of a package in the cases."""
+    build = "" if record["build"] == PLAIN_BUILD else f" {record['build']}"
+    return f"{record['name']} {record['version']}{build}"
 
 
 def describe(target: Path, case: dict[str, Any], rows: Rows) -> None:
@@ -83,7 +92,7 @@ def make_lock(path: Path, packages: list[str], rows: Rows) -> None:
 
 def packages_in(target: Path) -> set[str]:
     records = conda_prefix.read_packages(str(target)).values()
-    return {f"{record['name']} {record['version']}" for record in records}
+    return set(map(label, records))
 
 
 def contents(target: Path) -> dict[str, tuple[int, int]]:

@@ -16,6 +16,7 @@ from conda_prefixes import (
     CASES,
     DATA,
     HOST,
+    REPAIRS,
     SOLVES,
     Rows,
     change_record,
@@ -105,6 +106,25 @@ def test_an_installation_into_an_environment(
     settings(case)
     make_lock(lock, case["lock"], rows)
     install(case, target, ["sync", str(lock)], capsys)
+
+
+@pytest.mark.parametrize("case", REPAIRS, ids=[case["name"] for case in REPAIRS])
+def test_a_repair(
+    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
+    make_prefix(target, case, rows)
+    before, files = requests_in(target), contents(target)
+    command = ["solve", "--repair", str(target), "--channel", rows["openssl 3.0.7"]["channel"]]
+    status = main([*command, "-o", str(lock), *HOST])
+    captured = capsys.readouterr()
+    output = captured.out + captured.err
+    assert status == case.get("status", 0), output
+    assert not [text for text in case.get("says", ()) if text not in output], output
+    assert contents(target) == files
+    if status == 0:
+        install(case, target, ["sync", str(lock), "--yes"], capsys)
+        assert requests_in(target) == before
 
 
 def install(

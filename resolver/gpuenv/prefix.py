@@ -56,3 +56,13 @@ def environment_on_path(env: Mapping[str, str]) -> str | None:
         if is_venv(prefix) or is_conda(prefix):
             return prefix
     return None
+
+
+def prefix_of(target: str) -> str:
+    """Return the prefix of a folder or of an interpreter: bin/python, or python.exe on Windows."""
+    if os.path.isdir(target):
+        return target
+    folder = os.path.dirname(os.path.abspath(target))
+    if os.path.basename(folder) == "bin":
+        return os.path.dirname(folder)
+    return folder

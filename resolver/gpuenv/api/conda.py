@@ -27,7 +27,7 @@ from ..model import (
     Plan,
     Request,
 )
-from ..prefix import find_interpreter, interpreter_of, is_conda
+from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
 from .backend import Approve, Progress, Prove
@@ -50,12 +50,31 @@ def solve(
     changes: bool,
 ) -> Plan:
     """See `environments.solve`."""
-    subdir = virtual_packages.SUBDIRS.get(host.platform)
-    if subdir is None:
-        raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
     into = None
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
+    plan = _solve_into(into, request, host, options, changes=changes)
+    if prefix is not None:
+        owned = _owned_by_wheels(plan, prefix, exact=not keep)
+        plan = plan.replace(warnings=(*plan.warnings, *owned))
+    if request.conda is not None and request.conda.wheels:
+        wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
+        plan = plan.replace(wheels=wheels_plan)
+    return plan
+
+
+def _solve_into(
+    into: solvers.ExistingPrefix | None,
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    *,
+    changes: bool,
+) -> Plan:
+    """Solve for the conda packages, beside those of an existing environment if there is one."""
+    subdir = virtual_packages.SUBDIRS.get(host.platform)
+    if subdir is None:
+        raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
     # This starts a child process, which loads its library while this process loads the rest.
     opened = solvers.open_solver(
         _channels(request), (subdir, "noarch"), cache=_cache_mode(options), into=into
@@ -67,16 +86,37 @@ def solve(
             plan = solve_with(solver, request, host, python=python, changes=changes)
         except NoSolutionError as error:
             if into is not None:
-                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
+                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
             raise
         solver.leave()
-        if prefix is not None:
-            owned = _owned_by_wheels(plan, prefix, exact=not keep)
-            plan = plan.replace(warnings=(*plan.warnings, *owned))
-        if request.conda is not None and request.conda.wheels:
-            wheels_plan = _solve_wheels(request, request.conda.wheels, plan, options)
-            plan = plan.replace(wheels=wheels_plan)
         return plan
+
+
+def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) -> Plan:
+    """See `environments.repair`."""
+    from ..install import conda_prefix
+    from ..resolve.conda import planning
+
+    installed = conda_prefix.read_packages(prefix, strict=True)
+    carriers = Carriers(compatibility_data().folder)
+    into = _existing_prefix(prefix, request.replace(frameworks=(), requirements=()))
+    refusal: NoSolutionError | None = None
+    for attempt in planning.repairs(installed, carriers):
+        wanted = request.replace(
+            frameworks=attempt.frameworks, requirements=attempt.requirements
+        )
+        try:
+            plan = _solve_into(
+                into.replace(fixed=attempt.fixed), wanted, host, options, changes=False
+            )
+        except NoSolutionError as error:
+            refusal = error
+            continue
+        # The user asked for nothing new: the history of the environment stays.
+        return plan.replace(request=request.replace(frameworks=(), requirements=()))
+    if refusal is None:
+        raise InputError(f"{prefix}: has no framework and no CUDA package to solve for")
+    raise refusal
 
 
 def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
@@ -433,7 +473,7 @@ def verify(
     """
     from ..install import conda_prefix
 
-    prefix = _prefix_of(target)
+    prefix = prefix_of(target)
     if not is_conda(prefix):
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
     host = with_python_of(host, lock)
@@ -454,13 +494,3 @@ def verify(
             fast=fast,
         )
     return tuple(checks)
-
-
-def _prefix_of(target: str) -> str:
-    """Return the prefix of a folder or of an interpreter: bin/python, or python.exe on Windows."""
-    if os.path.isdir(target):
-        return target
-    folder = os.path.dirname(os.path.abspath(target))
-    if os.path.basename(folder) == "bin":
-        return os.path.dirname(folder)
-    return folder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .. import activity
 from ..errors import InputError
 from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
-from ..prefix import is_venv
+from ..prefix import is_conda, is_venv, prefix_of
 from .backend import Approve, Backend, Progress, Prove
 
 WAIT = 600.0  # seconds to wait for another run on the same target
@@ -63,6 +63,29 @@ def solve(
         return backend.solve(
             request, host, options, prefix=prefix, keep=keep, changes=changes
         )
+
+
+def repair(
+    request: Request, host: Host, options: IndexOptions | None = None, *, prefix: str
+) -> Plan:
+    """Choose the builds with which the frameworks of a conda environment run on a host.
+
+    As little as possible changes: pins, earlier requests and what packages need of each other hold.
+
+    Args:
+        request: has the channels; its frameworks and requirements are not used.
+        host: the host on which the environment must run.
+        options: where packages may come from.
+        prefix: the conda environment.
+
+    Raises:
+        NoSolutionError: no change makes the environment fit; the error explains why.
+        InputError: there is nothing to repair in the environment, or it cannot be read.
+        PackageIndexError: a channel cannot be read.
+    """
+    from . import conda as conda_backend
+
+    return conda_backend.repair(request, host, options or IndexOptions(), prefix=prefix)
 
 
 def lock(plan: Plan) -> Lock:
@@ -373,6 +396,11 @@ def active_environment() -> str | None:
     from .. import loader_env
 
     return loader_env.active_environment(os.environ)
+
+
+def is_conda_environment(target: str) -> bool:
+    """Return whether a folder, or that of an interpreter, is a conda environment."""
+    return is_conda(prefix_of(target))
 
 
 def active_conda_prefix(env: Mapping[str, str]) -> str | None:

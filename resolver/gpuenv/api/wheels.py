@@ -21,6 +21,7 @@ from ..model import (
     Plan,
     Request,
 )
+from ..prefix import is_conda, prefix_of
 from .backend import Approve, Progress, Prove
 from .data import compatibility_data, data_version
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:  # the stages are imported when they are first used
 
 # Reasons of `host_fit.fit` that can be checked without looking at the GPU and the driver.
 WITHOUT_DEVICE = ("platform", "python", "glibc", "glibc-unknown")
+
+# The fields of a record of conda that the rules read.
+_RECORD_FIELDS = {"name", "version", "build", "subdir"}
 
 
 # ---- solve and lock ------------------------------------------------------------------------------
@@ -336,10 +340,26 @@ def _checks(
         device=device,
         timeout=timeout,
         verbose=verbose,
-        against=lambda pins: reasons_against(pins, host),
+        against=lambda pins: (*reasons_against(pins, host), *_conda_reasons(target, host)),
         judge=lambda files: judge(files, host, compatibility_data()),
         fast=fast,
     )
+
+
+def _conda_reasons(target: str, host: Host) -> tuple[Reason, ...]:
+    """Return what speaks against the conda packages of an environment on a host."""
+    prefix = prefix_of(target)
+    if not is_conda(prefix):
+        return ()
+    from ..compat.conda_parts import lock_reasons
+    from ..compat.conda_records import Carriers
+    from ..install.conda_prefix import read_packages
+
+    data = compatibility_data()
+    records = [
+        record for record in read_packages(prefix).values() if record.keys() >= _RECORD_FIELDS
+    ]
+    return lock_reasons(records, host, data, Carriers(data.folder))
 
 
 def _require_frameworks(names: Sequence[str]) -> None:

@@ -6,12 +6,18 @@ from argparse import Namespace
 
 from .. import api
 from ..errors import InputError, NoSolutionError
-from ..model import Host, Lock
+from ..model import Host, IndexOptions, Lock, Request
 from ..render import locks, refusals
 from .host_args import add_host_flags, describe_from, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
-from .request_args import add_request_flags, read_request
+from .request_args import (
+    add_backend_flags,
+    add_request_flags,
+    is_conda_backend,
+    read_conda_request,
+    read_request,
+)
 
 HELP = "Explain why a request is impossible, or whether a lock works"
 DESCRIPTION = (
@@ -27,6 +33,7 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv explain`."""
     add_request_flags(parser)
+    add_backend_flags(parser)
     add_host_flags(parser)
     add_common_flags(parser)
 
@@ -43,12 +50,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _explain_request(arguments: Namespace) -> int:
-    arguments.framework, arguments.requirement = api.split_frameworks(
-        arguments.framework, arguments.requirement
-    )
-    request, options, host = read_request(
-        arguments, lambda: read_host_flags(arguments, need_gpu=True)
-    )
+    request, options, host = _read_request(arguments)
     try:
         plan = api.explain(request, host, options)
     except NoSolutionError as error:
@@ -62,6 +64,15 @@ def _explain_request(arguments: Namespace) -> int:
     else:
         print_lines(refusals.possible_lines(plan))
     return 0
+
+
+def _read_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    if is_conda_backend(arguments):
+        return read_conda_request(arguments)
+    arguments.framework, arguments.requirement = api.split_frameworks(
+        arguments.framework, arguments.requirement
+    )
+    return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
 
 
 def _explain_lock(arguments: Namespace, path: str) -> int:

@@ -71,12 +71,13 @@ def read_host_flags(
     return host
 
 
-def read_conda_host(arguments: Namespace) -> Host:
-    """Return the host for a conda solve: CONDA_OVERRIDE_* variables change a detected host."""
+def read_conda_host(arguments: Namespace, *, need_gpu: bool = True) -> Host:
+    """Return the host for conda packages: CONDA_OVERRIDE_* variables change a detected host."""
     if is_described(arguments):
-        return read_host_flags(arguments, need_gpu=True)
+        return read_host_flags(arguments, need_gpu=need_gpu)
     host = api.apply_conda_overrides(read_host_flags(arguments, need_gpu=False), os.environ)
-    api.require_gpu(host)
+    if need_gpu:
+        api.require_gpu(host)
     return host
 
 

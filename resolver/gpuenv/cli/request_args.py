@@ -141,6 +141,20 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         default="pylock",
         help="Write this format; without -o, requirements go to stdout",
     )
+    add_backend_flags(parser)
+    parser.add_argument(
+        "--pip",
+        metavar="REQUIREMENT",
+        action="append",
+        default=[],
+        help="Add this wheel beside the conda packages",
+    )
+    add_host_flags(parser)
+    add_common_flags(parser)
+
+
+def add_backend_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say whether to solve for wheels or for conda packages."""
     parser.add_argument(
         "--backend",
         choices=("pip", "conda", "auto"),
@@ -154,15 +168,6 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         default=[],
         help="Use this conda channel: its name, URL or folder",
     )
-    parser.add_argument(
-        "--pip",
-        metavar="REQUIREMENT",
-        action="append",
-        default=[],
-        help="Add this wheel beside the conda packages",
-    )
-    add_host_flags(parser)
-    add_common_flags(parser)
 
 
 # ---- the request ---------------------------------------------------------------------------------
@@ -172,11 +177,7 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
     if wants_conda(arguments):
         request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
-        conda = CondaOptions(
-            channels=tuple(map(_channel, arguments.channel)),
-            keep_python=arguments.python is not None,
-            wheels=tuple(map(read_requirement, arguments.pip)),
-        )
+        conda = _conda_options(arguments, tuple(map(read_requirement, arguments.pip)))
         return request.replace(conda=conda), options, host
     if arguments.pip:
         message = f"--pip {arguments.pip[0]}: is for --backend conda"
@@ -184,14 +185,33 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
 
 
+def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    """Read a request for conda packages alone."""
+    request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
+    return request.replace(conda=_conda_options(arguments, ())), options, host
+
+
+def _conda_options(arguments: Namespace, wheels: tuple[str, ...]) -> CondaOptions:
+    return CondaOptions(
+        channels=tuple(map(_channel, arguments.channel)),
+        keep_python=arguments.python is not None,
+        wheels=wheels,
+    )
+
+
 def wants_conda(arguments: Namespace) -> bool:
     """Return whether to solve for a conda environment."""
     conda_format = arguments.format.startswith("conda-")
     if conda_format and arguments.backend == "pip":
         raise InputError(f"--format {arguments.format} needs --backend conda")
-    if arguments.backend == "auto" and api.active_conda_prefix(os.environ) is not None:
-        return True
-    return bool(conda_format or arguments.backend == "conda")
+    return conda_format or is_conda_backend(arguments)
+
+
+def is_conda_backend(arguments: Namespace) -> bool:
+    """Return whether --backend is conda, or auto where a conda environment is active."""
+    if arguments.backend == "auto":
+        return api.active_conda_prefix(os.environ) is not None
+    return bool(arguments.backend == "conda")
 
 
 def _channel(text: str) -> str:

@@ -9,6 +9,8 @@ from argparse import Namespace
 from datetime import date
 
 from .. import api
+from ..errors import InputError
+from ..model import Plan
 from ..render import plans
 from ..render.matrix import age_lines
 from .output import print_json, print_report
@@ -33,14 +35,24 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv solve`."""
     add_solve_flags(parser)
+    parser.add_argument(
+        "--repair",
+        metavar="DIR",
+        help="conda: solve for what is in an environment, and change as little as possible",
+    )
 
 
 def run(arguments: Namespace) -> int:
     """Solve and write the lock."""
+    if arguments.repair is not None:
+        arguments.backend = "conda"
     form, path = read_output(arguments)
-    request, options, host = read_solve_request(arguments)
-    prefix = api.active_conda_prefix(os.environ)
-    plan = api.solve(request, host, options, prefix=prefix)
+    if arguments.repair is not None:
+        plan = _repair(arguments)
+    else:
+        request, options, host = read_solve_request(arguments)
+        prefix = api.active_conda_prefix(os.environ)
+        plan = api.solve(request, host, options, prefix=prefix)
     for line in age_lines(api.data_dates(), date.today()):
         print(line, file=sys.stderr)
     lock = api.lock(plan)
@@ -55,3 +67,12 @@ def run(arguments: Namespace) -> int:
     else:
         sys.stdout.write(api.lock_text(lock, form))
     return 0
+
+
+def _repair(arguments: Namespace) -> Plan:
+    if arguments.framework or arguments.requirement or arguments.requirements or arguments.pip:
+        message = "--repair: solves for what is in the environment; give no REQUIREMENT"
+        raise InputError(message)
+    arguments.requirement = ["python"]  # the environment has the requirements
+    request, options, host = read_solve_request(arguments)
+    return api.repair(request, host, options, prefix=arguments.repair)

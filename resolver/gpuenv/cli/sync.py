@@ -19,7 +19,7 @@ from .environment_args import (
     prove_installation,
     report_not_verified,
 )
-from .host_args import add_host_flags, is_described, read_host_flags
+from .host_args import add_host_flags, is_described, read_conda_host, read_host_flags
 from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
@@ -101,7 +101,10 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         lock = fitting.lock
     else:
         lock = api.read_lock(arguments.lock or "pylock.toml")
-        host = read_host_flags(arguments, need_gpu=False, keep_python=False)
+        if lock.conda:
+            host = read_conda_host(arguments, need_gpu=False)
+        else:
+            host = read_host_flags(arguments, need_gpu=False, keep_python=False)
     return lock, _with_python(arguments, host, lock)
 
 

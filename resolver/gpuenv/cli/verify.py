@@ -141,7 +141,12 @@ def verify_environment(
     if target is None:
         target = active_environment("name one: --target DIR or --python EXE")
     _announce(step, "looking at the GPUs and the driver")
-    host = api.detect()
+    host, device = api.detect(), not arguments.no_device
+    if api.is_conda_environment(target):
+        described = api.apply_conda_overrides(host, os.environ)
+        # No device of this host can prove what is meant for another one.
+        device = device and described == host
+        host = described
     if lock is not None:
         host = api.with_python_of(host, lock)
     _announce(step, "the checks")
@@ -149,7 +154,7 @@ def verify_environment(
         lock,
         target,
         host,
-        device=not arguments.no_device,
+        device=device,
         timeout=max(0.1, timeout - (time.monotonic() - begin)),
         only=tuple(arguments.framework),
         verbose=arguments.verbose > 0,

@@ -142,13 +142,23 @@ def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
 
 def run_command(arguments: Sequence[str]) -> int:
     """Run gpuenv with the arguments behind `conda gpuenv`, and return its exit status."""
-    child = subprocess.Popen(command(_typed_arguments(arguments)))
+    child = subprocess.Popen(command(_with_channels(_typed_arguments(arguments))))
     while True:
         try:
             status = child.wait()
         except KeyboardInterrupt:  # the child has got the signal, too, and ends
             continue
         return status if status >= 0 else 128 - status
+
+
+def _with_channels(arguments: list[str]) -> list[str]:
+    """Let `conda gpuenv explain` explain conda's packages, in the channels of conda's settings."""
+    if arguments[:1] != ["explain"] or any(text.startswith("--backend") for text in arguments):
+        return arguments
+    flags = ["--backend", "conda"]
+    if not any(text.startswith("--channel") for text in arguments):
+        flags += channel_flags()
+    return ["explain", *flags, *arguments[1:]]
 
 
 def _typed_arguments(arguments: Sequence[str]) -> list[str]:
@@ -173,6 +183,16 @@ def command(arguments: Sequence[str]) -> list[str]:
     -P keeps a folder `gpuenv` in the user's working folder from being imported.
     """
     return [sys.executable, "-P", "-m", "gpuenv", *arguments]
+
+
+def channel_flags() -> list[str]:
+    """Return the flags of gpuenv for the channels of conda's settings."""
+    flags = []
+    # gpuenv reads one channel at a time: what "defaults" stands for is left to its own default.
+    for channel in import_conda("base.context").context.channels:
+        if channel != "defaults":
+            flags += ["--channel", str(channel)]
+    return flags
 
 
 def import_conda(name: str) -> ModuleType:

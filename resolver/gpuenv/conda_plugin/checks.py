@@ -39,9 +39,6 @@ def examine(prefix: str, timeout: float) -> list[Check]:
     if find_interpreter(prefix) is None:
         return own
     arguments = ["verify", "--json", "--target", prefix, "--timeout", str(timeout)]
-    if os.environ.get("CONDA_OVERRIDE_CUDA") is not None:
-        # It describes another host: nothing can be proved on the devices of this one.
-        arguments.append("--no-device")
     checks: list[Check] = run_gpuenv(arguments, prefix, timeout + 30)["checks"]
     names = {(check["name"], check["subject"]) for check in checks}
     return [*checks, *(check for check in own if (check["name"], check["subject"]) not in names)]

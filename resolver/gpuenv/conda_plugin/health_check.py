@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from . import command, import_conda
-from .checks import TIMEOUT, check_line, examine, failed, summary
-from .packages import cudnn_wheels, frameworks_of, installed_packages, watched_among
+from ..prefix import find_interpreter
+from . import channel_flags, command, import_conda
+from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
+from .packages import cudnn_wheels, installed_packages, watched_among
 
 
 def report_health(prefix: str, verbose: bool) -> None:
@@ -32,7 +33,9 @@ def report_health(prefix: str, verbose: bool) -> None:
 
 
 def fix(prefix: str, _arguments: object, confirm: Callable[[str], None]) -> int:
-    """Solve for this host, show what would change, and install it if the user agrees.
+    """Solve for this host, show what would change, install it if the user agrees, check again.
+
+    As little as possible changes. Pins, earlier requests and what packages need of each other hold.
 
     Args:
         prefix: The environment.
@@ -40,40 +43,74 @@ def fix(prefix: str, _arguments: object, confirm: Callable[[str], None]) -> int:
             nothing is written to the environment.
 
     Returns:
-        The exit status.
+        The exit status: 1 if the environment is not repaired.
     """
     failures = failed(examine(prefix, TIMEOUT))
     if not failures:
         print("gpuenv: no check fails, so there is nothing to fix.")
         return 0
     print("\n".join(check_line(check) for check in failures))
-    packages = installed_packages(prefix)
-    frameworks = frameworks_of(packages)
-    if not frameworks:
-        print("gpuenv: no framework is installed to solve for.")
+    if any(check["name"] == "owners" for check in failures) and not _remove_cudnn(prefix, confirm):
         return 1
+    if any(check["name"] != "owners" for check in failures) and not _repair(prefix, confirm):
+        return 1
+    failures = failed(examine(prefix, TIMEOUT))
+    if failures:
+        print("gpuenv: these checks still fail:")
+        print("\n".join(check_line(check) for check in failures))
+        return 1
+    print("gpuenv: the environment is repaired: no check fails.")
+    return 0
+
+
+def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
+    """Install other builds. Return whether it was done."""
     with tempfile.TemporaryDirectory() as folder:
         lock = os.path.join(folder, "explicit.txt")
-        solve = ["solve", "--backend", "conda", "--format", "conda-explicit", "-o", lock]
-        solve += _solve_flags(frameworks, packages.get("python"))
-        status = subprocess.run(command(solve), cwd=folder, check=False).returncode
-        if status or not os.path.exists(lock):
-            print("gpuenv: no solution was found, nothing was changed.")
-            return 1
-        confirm(f"Install these builds into {prefix}?")
-        conda = [sys.executable, "-P", "-m", "conda"]
-        install = [*conda, "install", "--yes", "--prefix", prefix, "--file", lock]
-        return subprocess.run(install, check=False).returncode
+        solve = ["solve", "--repair", prefix, "-o", lock, *channel_flags()]
+        if subprocess.run(command(solve), cwd=folder, check=False).returncode:
+            print("gpuenv: no builds fit this host and the environment; nothing was changed.")
+            return False
+        sync = ["sync", lock, "--target", prefix]
+        changes = run_gpuenv([*sync, "--dry-run", "--json"], folder, DETECT_TIMEOUT)
+        lines = _change_lines(changes)
+        if not lines:
+            print("gpuenv: the builds fit this host; something else is broken: gpuenv doctor.")
+            return False
+        print("\n".join(lines))
+        confirm(f"Change these packages in {prefix}?")
+        done = subprocess.run(command([*sync, "--yes", "--no-verify"]), cwd=folder, check=False)
+        return done.returncode == 0
 
 
-def _solve_flags(frameworks: list[str], python: str | None) -> list[str]:
-    flags = []
-    for framework in frameworks:
-        flags += ["--framework", framework]
-    if python is not None:
-        flags += ["--python", ".".join(python.split(".")[:2])]
-    # gpuenv reads one channel at a time: what "defaults" stands for is left to its own default.
-    for channel in import_conda("base.context").context.channels:
-        if channel != "defaults":
-            flags += ["--channel", str(channel)]
-    return flags
+def _change_lines(changes: Mapping[str, Any]) -> list[str]:
+    return [
+        f"  {kind}  {package['name']} {package['before']} -> {package['after']}"
+        for kind in ("add", "change", "again", "remove")
+        for package in changes[kind]
+    ]
+
+
+def _remove_cudnn(prefix: str, confirm: Callable[[str], None]) -> bool:
+    """Uninstall the cuDNN of pip beside that of conda. Return whether it was done."""
+    wheels = cudnn_wheels(prefix)
+    needed = sorted(filter(None, (_dependents(prefix, name) for name in wheels)))
+    if needed:
+        print(f"gpuenv: nothing was changed: {'; '.join(needed)}.")
+        print("  Uninstall these wheels, and install their packages with conda instead.")
+        return False
+    confirm(f"Uninstall {', '.join(sorted(wheels))} (pip) from {prefix}?")
+    python = [str(find_interpreter(prefix)), "-m", "pip", "uninstall", "--yes"]
+    return subprocess.run([*python, *sorted(wheels)], check=False).returncode == 0
+
+
+def _dependents(prefix: str, name: str) -> str:
+    """Return "torch needs nvidia-cudnn-cu12" for the wheels that need a wheel; "" without any."""
+    from ..install import conda_prefix
+
+    names = [
+        wheel.name
+        for wheel in conda_prefix.wheels_in(prefix)
+        if name in conda_prefix.required_names(wheel)
+    ]
+    return f"{', '.join(names)} of pip needs {name}" if names else ""

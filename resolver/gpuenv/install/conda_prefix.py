@@ -74,17 +74,28 @@ def wheels_in(target: str, but: Collection[str] = ()) -> list[Distribution]:
 
 def requirements_of(distribution: Distribution) -> list[Requirement]:
     """Return the requirements of an installed distribution that have no marker."""
+    return [
+        requirement for requirement in _requirements(distribution) if not requirement.marker
+    ]
+
+
+def required_names(distribution: Distribution) -> set[str]:
+    """Return what an installed distribution may require, without what its extras do."""
+    return {
+        requirement.name
+        for requirement in _requirements(distribution)
+        if "extra" not in (requirement.marker or "")
+    }
+
+
+def _requirements(distribution: Distribution) -> Iterator[Requirement]:
     from importlib.metadata import Distribution as Metadata
 
-    requirements = []
     for text in Metadata.at(distribution.folder).requires or ():
         try:
-            requirement = parse_requirement(text)
+            yield parse_requirement(text)
         except InputError:
             continue
-        if not requirement.marker:
-            requirements.append(requirement)
-    return requirements
 
 
 def distributions_of_conda(target: str) -> list[Distribution]:

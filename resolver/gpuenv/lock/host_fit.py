@@ -74,7 +74,12 @@ def _driver_reasons(floor: str, cuda: CudaVersion | None, host: Host) -> list[Re
     need = f"driver {floor} or newer"
     if not host.gpus:
         reasons.append(_reason("no-gpu", "an NVIDIA GPU", "no visible GPU"))
-    if host.driver is None:
+    if host.driver is None and host.driver_cuda is not None and cuda is not None:
+        # Only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA): its major decides.
+        if host.driver_cuda[0] < cuda[0]:
+            have = f"a driver for CUDA {show_pair(host.driver_cuda)}"
+            reasons.append(_reason("driver-cuda", f"a driver for CUDA {cuda[0]}", have))
+    elif host.driver is None:
         reasons.append(_reason("driver-unknown", need, "no driver found"))
     elif not reaches_floor(host, floor, cuda):
         reasons.append(_reason("driver-floor", need, f"driver {host.driver}"))

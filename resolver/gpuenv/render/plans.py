@@ -25,6 +25,7 @@ from .values import (
     choice_text,
     download_bytes,
     download_text,
+    evidence_text,
     is_doubt,
     quantity_text,
     reason_text,
@@ -178,7 +179,7 @@ def _chosen_lines(plan: Plan) -> list[str]:
         release = f"{choice.framework} {choice.version}"
         why = _why(plan, choice.framework)
         if choice.evidence != "scanned":
-            why += "; architectures as documented"
+            why += f"; {evidence_text(choice)}"
         rows.append((release, choice.variant, cuda, choice.cudnn or "-", why))
     named = _named_wheels(plan)
     rows += [_requirement_row(plan, wheel) for wheel in named[:SHOWN_REQUIREMENTS]]

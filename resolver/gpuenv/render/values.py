@@ -133,8 +133,15 @@ def choice_text(choice: Choice) -> str:
         if choice.cudnn is not None:
             parts.append(f"cuDNN {choice.cudnn}")
         if choice.evidence != "scanned":
-            parts.append("architectures as documented")
+            parts.append(evidence_text(choice))
     return f"{choice.framework} {choice.version} ({', '.join(parts)})"
+
+
+def evidence_text(choice: Choice) -> str:
+    """Return what is known of the architectures of a build that nobody scanned."""
+    if choice.cuda is not None and not (choice.sass or choice.ptx):
+        return "architectures unknown"
+    return "architectures as documented"
 
 
 # ---- reasons ------------------------------------------------------------------------------------

@@ -33,7 +33,12 @@ def suitability_checks(
         against: returns the reasons for (name, version) pairs.
         frameworks: names of which NAME-cpu is a CPU build.
     """
-    pins = [(str(row["name"]), str(row["version"])) for row in survey["distributions"]]
+    # conda builds its packages itself: the facts of a wheel of that version are not theirs.
+    pins = [
+        (str(row["name"]), str(row["version"]))
+        for row in survey["distributions"]
+        if row["installer"] != "conda"
+    ]
     reasons = [reason for reason in against(pins) if reason.code != "gpu-unused"]
     checks = [_rule_check(reason) for reason in reasons if reason.code != "cpu-build"]
     if not checks:

@@ -109,6 +109,48 @@ def requested_specs(
     return (*specs, *parsed.specs)
 
 
+class Repair(Value):
+    """What to solve for to repair an environment. `fixed` are specs of what must not change."""
+
+    frameworks: tuple[str, ...]
+    requirements: tuple[str, ...]
+    fixed: tuple[str, ...]
+
+
+def repairs(installed: Mapping[str, Record], carriers: Carriers) -> Iterator[Repair]:
+    """Yield what may change to make an environment work on a host, the smallest changes first.
+
+    First the frameworks keep their versions, and so do all packages that are not CUDA's; then the
+    frameworks may change; then everything may.
+    """
+    frameworks = {
+        framework: str(installed[package]["version"])
+        for framework, package in carriers.packages.items()
+        if package in installed
+    }
+    cuda = tuple(name for name in _CUDA_PACKAGES if name in installed)
+    if not frameworks and not cuda:
+        return
+    others = [name for name, record in installed.items() if not _is_of_cuda(record, carriers)]
+    fixed = tuple(f"{name} =={installed[name]['version']}" for name in others)
+    if not frameworks:
+        yield Repair(frameworks=(), requirements=cuda, fixed=fixed)
+        yield Repair(frameworks=(), requirements=cuda, fixed=())
+        return
+    kept = tuple(f"{name}=={version}" for name, version in frameworks.items())
+    yield Repair(frameworks=kept, requirements=(), fixed=fixed)
+    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=fixed)
+    yield Repair(frameworks=tuple(frameworks), requirements=(), fixed=())
+
+
+def _is_of_cuda(record: Record, carriers: Carriers) -> bool:
+    """Return whether a package is a framework, is of CUDA, or depends on a CUDA package."""
+    names = {record["name"], *map(conda_versions.name_of, record.get("depends") or ())}
+    if names & {*_CUDA_PACKAGES, "__cuda"}:
+        return True
+    return carriers.framework_of(record["name"]) is not None
+
+
 def _framework_of_flag(text: str, carriers: Carriers) -> FrameworkSpec:
     parsed = parse_requirement(text)
     name = carriers.framework_of(parsed.name) or parsed.name
@@ -240,7 +282,7 @@ class _Search:
         for combination in _tries(candidates):
             closure = self._closure(combination, limits)
             if closure is not None:
-                skipped = _passed_over(combination, candidates)
+                skipped = _passed_over(combination, candidates, self.refusals)
                 return self._make_plan(combination, closure, skipped, data)
         reasons = [
             reason
@@ -393,18 +435,41 @@ def _rejected(against: Mapping[str, Sequence[Reason]]) -> list[str]:
 
 
 def _passed_over(
-    combination: Sequence[Candidate], candidates: Sequence[Sequence[Candidate]]
+    combination: Sequence[Candidate],
+    candidates: Sequence[Sequence[Candidate]],
+    refusals: Sequence[Reason],
 ) -> list[Rejection]:
     """Return the candidates that are better than the chosen ones, with what speaks against them."""
     rejections = []
     for chosen, of_framework in zip(combination, candidates, strict=True):
         for candidate in of_framework[: of_framework.index(chosen)]:
-            if candidate.reasons:
+            reasons = candidate.reasons or _why_not_chosen(candidate, combination, refusals)
+            if reasons:
                 row = candidate.row
                 version = f"{row.version} ({conda_parts.variant_name(row)})"
-                rejection = Rejection(name=row.name, version=version, reasons=candidate.reasons)
-                rejections.append(rejection)
+                rejections.append(Rejection(name=row.name, version=version, reasons=reasons))
     return rejections
+
+
+def _why_not_chosen(
+    candidate: Candidate, combination: Sequence[Candidate], refusals: Sequence[Reason]
+) -> tuple[Reason, ...]:
+    """Return why a build that runs on the host is not part of the chosen combination.
+
+    Codes: conflict (another framework is built for another CUDA major), conda-closure.
+    """
+    cuda = candidate.row.cuda
+    for other in combination:
+        other_cuda = other.row.cuda
+        if other.requested == candidate.requested or cuda is None or other_cuda is None:
+            continue
+        if cuda[0] != other_cuda[0]:
+            need = f"a build of {other.row.name} for CUDA {cuda[0]}"
+            subject, have = candidate.subject, other.subject
+            return (Reason(code="conflict", subject=subject, need=need, have=have),)
+    return tuple(
+        reason for reason in refusals if candidate.subject in reason.subject.split(", ")
+    )[:1]
 
 
 def _versions(records: Sequence[Record]) -> dict[str, str]:

@@ -35,13 +35,14 @@ class ExistingPrefix(Value):
     """An environment that a closure is added to.
 
     `packages` are (name, version, build). `specs` name every package, with what users asked for.
-    `pins` are the specs of its pins.
+    `pins` are the specs of its pins. `fixed` are the specs of packages that must not change.
     """
 
     path: str
     packages: frozenset[tuple[str, str, str]]
     specs: tuple[str, ...]
     pins: tuple[str, ...]
+    fixed: tuple[str, ...] = ()
 
     def staying(self, specs: Sequence[str]) -> list[str]:
         """Return the exact specs of the packages that the specs permit to stay."""
@@ -276,7 +277,7 @@ class RattlerSolver:
         request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
         request |= {"specs": [*specs], "constraints": [*constraints]}
         if into is not None:
-            request |= {"specs": [*specs, *into.specs], "installed": into.path}
+            request |= {"specs": [*specs, *into.specs, *into.fixed], "installed": into.path}
             request["constraints"] = [*constraints, *into.pins]
         answer = self._request(request)
         if "refused" in answer:
@@ -404,7 +405,7 @@ class CondaSolver:
         if into is None:
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
                 return self._solved(os.path.join(folder, "prefix"), specs, "create")
-        specs = [*specs, *into.installed_pins()]
+        specs = [*specs, *into.installed_pins(), *into.fixed]
         try:
             # conda may also change packages that could stay.
             records = self._solved(into.path, [*specs, *into.staying(specs)], "install")

@@ -1,0 +1,160 @@
+"""One answer about conda packages everywhere: explain, sync, verify, and the reasons that they print."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import conda_channel
+import conda_prefixes
+from conda_prefixes import DATA, HOST
+from gpuenv import api
+from gpuenv.cli import main
+from gpuenv.conda_plugin import _with_channels
+from gpuenv.model import Choice
+from gpuenv.render import values
+from gpuenv.verify import rule_checks
+
+H100_580 = ("--gpu", "H100", "--driver", "580.65.06", "--glibc", "2.35", "--platform", "linux-x86_64")
+Rows = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with conda_channel.own_caches(tmp_path_factory):
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(made_once: Callable[..., Path]) -> Path:
+    rows = [conda_prefixes.row_of(package) for package in DATA["packages"]]
+    return made_once("environments-packages", partial(conda_channel.make, rows=rows))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    status = main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_explain_asks_the_channels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "--backend", "conda", "--channel", folder.as_uri()]
+    status, output = run(capsys, *command, "torch==2.13.0", *HOST)
+    assert status == 0 and "torch 2.13.0 (cuda129, CUDA 12.9, cuDNN 9.10.2.21" in output
+    status, output = run(capsys, *command, "torch==2.12.0", *HOST, "--json")
+    reasons = json.loads(output)["reasons"]
+    assert status == 3
+    (reason,) = [reason for reason in reasons if reason["subject"].startswith("pytorch ")]
+    assert (reason["code"], reason["subject"]) == ("driver-floor", "pytorch 2.12.0 (cuda130)")
+
+
+# name -> (variables, exit status, a text of the output)
+OVERRIDES: dict[str, tuple[dict[str, str], int, str]] = {
+    "a driver for CUDA 12": ({"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, 0, ""),
+    "a driver for CUDA 11": (
+        {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        1,
+        "CUDA 12",
+    ),
+    "a GPU that nothing serves": (
+        {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "3.5"},
+        1,
+        "compute capability 3.5",
+    ),
+    "no GPU": ({"CONDA_OVERRIDE_CUDA": ""}, 1, "GPU"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OVERRIDES)
+def test_the_overrides_of_conda_apply_to_explain_and_sync(
+    name: str,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variables, status, text = OVERRIDES[name]
+    channel = ["--channel", folder.as_uri()]
+    lock = str(tmp_path / "lock.txt")
+    assert run(capsys, "solve", "--backend", "conda", *channel, "torch", *HOST, "-o", lock)[0] == 0
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    target = str(tmp_path / "prefix")
+    installed, output = run(capsys, "sync", lock, "--target", target, "--no-verify")
+    assert (installed, text in output) == (status, True), output
+    if "CONDA_OVERRIDE_CUDA_ARCH" in variables:  # without a GPU there are CPU builds
+        explained, output = run(capsys, "explain", "--backend", "conda", *channel, "torch")
+        assert (explained, text in output) == (3 if status else 0, True), output
+
+
+def test_the_reason_against_a_newer_build_is_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cupy is there for CUDA 12 only."""
+    command = ["explain", "--backend", "conda", "--channel", folder.as_uri(), "torch", "cupy"]
+    status, output = run(capsys, *command, *H100_580)
+    assert status == 0 and "torch 2.13.0 (cuda129" in output
+    reason = "pytorch 2.13.0 (cuda130) needs a build of cupy for CUDA 13; this conflicts with cupy"
+    assert f"{reason} 13.6.0 (cuda120)" in " ".join(output.split())
+
+
+def test_documented_and_unknown_are_not_said_together(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["solve", "--backend", "conda", "--channel", folder.as_uri(), "torch==2.9.0"]
+    status, output = run(capsys, *command, *HOST, "-o", str(tmp_path / "lock.txt"))
+    assert status == 0 and "architectures unknown" in output
+    assert "architectures as documented" not in output
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        ({"cuda": (12, 9)}, "architectures unknown"),
+        ({"cuda": (12, 9), "sass": ("sm_80",)}, "architectures as documented"),
+        ({"cuda": (12, 9), "ptx": ("compute_80",)}, "architectures as documented"),
+        ({"cuda": None}, "architectures as documented"),
+    ],
+)
+def test_what_is_known_of_the_architectures(choice: dict[str, Any], text: str) -> None:
+    fields = {"framework": "torch", "version": "2.9.0", "variant": "x", "cudnn": None, **choice}
+    assert values.evidence_text(Choice(**fields)) == text
+
+
+def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
+    judged: list[tuple[str, str]] = []
+
+    def against(pins: Any) -> tuple[()]:
+        judged.extend(pins)
+        return ()
+
+    rows = [
+        {"name": "torch", "version": "2.13.0", "installer": "conda"},
+        {"name": "trl", "version": "1.0", "installer": "pip"},
+    ]
+    survey: Any = {"distributions": rows}
+    rule_checks.suitability_checks(None, survey, api.describe(gpus=["H100"]), against, ["torch"])
+    assert judged == [("trl", "1.0")]
+
+
+EXPLAINED = {
+    "a framework": (["explain", "torch"], True),
+    "another command": (["solve", "torch"], False),
+    "a backend": (["explain", "--backend", "pip", "torch"], False),
+    "a backend in one word": (["explain", "torch", "--backend=pip"], False),
+    "a channel": (["explain", "--channel", "mine", "torch"], True),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_conda_gpuenv_explain_is_about_conda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments, is_conda = EXPLAINED[name]
+    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: ["--channel", "of-conda"])
+    flags = ["--backend", "conda"]
+    if "--channel" not in arguments:
+        flags += ["--channel", "of-conda"]
+    expected = ["explain", *flags, *arguments[1:]] if is_conda else arguments
+    assert _with_channels(arguments) == expected
