@@ -12,6 +12,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     hosts          detected and described hosts
     data           the compatibility data, loaded once
     files          the device code of files
+    tools          settings and project tables for other tools
 
 A function imports the stages that it calls: importing gpuenv stays light, and a solve for wheels
 imports nothing of conda.
@@ -67,6 +68,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
+from .tools import project_tables, tool_settings, write_text
 from .wheels import reasons_against
 
 __all__ = [
@@ -100,6 +102,7 @@ __all__ = [
     "matrix_check",
     "profile_host",
     "profile_states",
+    "project_tables",
     "read_host",
     "read_lock",
     "read_own_lock",
@@ -111,9 +114,11 @@ __all__ = [
     "solve",
     "split_frameworks",
     "sync",
+    "tool_settings",
     "verify",
     "with_python_of",
     "write_host",
     "write_lock",
     "write_profile_locks",
+    "write_text",
 ]
