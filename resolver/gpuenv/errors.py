@@ -82,6 +82,13 @@ class NoSolutionError(GpuEnvError):
         self.explanation = explanation
 
 
+class InexpressibleError(GpuEnvError):
+    """The settings of another tool cannot express what gpuenv would do."""
+
+    code = "not-expressible"
+    exit_status = 3
+
+
 class HostMismatchError(GpuEnvError):
     """A lock does not fit the host or the environment. Nothing was installed."""
 

@@ -13,6 +13,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     data           the compatibility data, loaded once
     files          the device code of files
     updates        rows for releases that the data does not know
+    tools          settings and project tables for other tools
 
 A function imports the stages that it calls: importing gpuenv stays light, and a solve for wheels
 imports nothing of conda.
@@ -70,6 +71,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
+from .tools import project_tables, tool_settings, write_text
 from .updates import update_matrix
 from .wheels import reasons_against
 
@@ -106,6 +108,7 @@ __all__ = [
     "matrix_check",
     "profile_host",
     "profile_states",
+    "project_tables",
     "read_host",
     "read_lock",
     "read_own_lock",
@@ -118,10 +121,12 @@ __all__ = [
     "solve",
     "split_frameworks",
     "sync",
+    "tool_settings",
     "update_matrix",
     "verify",
     "with_python_of",
     "write_host",
     "write_lock",
     "write_profile_locks",
+    "write_text",
 ]

@@ -104,6 +104,36 @@ def solve_from(
     return _with_sizes(plan, index)
 
 
+def labels_of_uv(plan: Plan, options: IndexOptions) -> tuple[str, ...]:
+    """Return the variants that uv would take of the releases of a plan's variant wheels.
+
+    Raises:
+        InexpressibleError: the devices of the host have no compute capability in common.
+    """
+    from ..index.factory import open_indexes
+    from ..lock.tool_settings import capability_of
+    from ..resolve.wheel_variants import VariantChooser
+
+    if not plan.variants:
+        return ()
+    capability = capability_of(plan.host, "uv")
+    data = compatibility_data()
+    snapshot, index = open_indexes(options, data.folder, _own_packages(options, data))
+    environment = snapshot.environment(plan.host)
+    chooser = VariantChooser(plan.host, data, index)
+    pins = {pin.wheel.name: pin.wheel for pin in plan.pins}
+    labels = []
+    for variant in plan.variants:
+        pin = pins[variant.name]
+        files = index.wheels(variant.name, environment)
+        release = [file for file in files if file.version == pin.version]
+        label = variant.label
+        if capability is not None:
+            label = chooser.label_by_provider(release, capability)
+        labels.append(label)
+    return tuple(labels)
+
+
 def _own_packages(
     options: IndexOptions, data: CompatibilityData
 ) -> dict[str, frozenset[str]]:

@@ -30,6 +30,7 @@ from .parser import Examples, Parser
 GROUPS = {
     "Environments": ("solve", "install", "sync", "rollback", "verify", "run", "pip"),
     "Projects and clusters": ("init", "lock", "fleet", "report"),
+    "Other tools": ("env", "export"),
     "Answers": ("doctor", "explain", "detect", "matrix"),
     "This program": ("help",),
 }

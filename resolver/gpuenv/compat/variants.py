@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..model import Code, CudaVersion, Host, Value, WheelVariant
+from ..model import Code, ComputeCapability, CudaVersion, Host, Value, WheelVariant
 from .architectures import parse_target, ptx_runs, sass_runs
 
 NVIDIA, X86_64, AARCH64 = "nvidia", "x86_64", "aarch64"
@@ -141,6 +141,21 @@ def suitable_values(
     if (namespace, feature) == (X86_64, LEVEL):
         return tuple(sorted((one for one in values if _has_level(one, host)), reverse=True))
     return tuple(value for value in values if _has_cpu_feature(namespace, feature, value, host))
+
+
+def provider_sm_values(
+    values: Iterable[str], capability: ComputeCapability
+) -> tuple[str, ...]:
+    """Return the values of sm_arch that nvidia-variant-provider supports, the best one first.
+
+    These are code of the same major version with the same or an older minor one, and then PTX of
+    the major version itself. uv has the same rule.
+    """
+    major, minor = capability
+    supported = [f"{major}{one}{_REAL}" for one in range(minor, -1, -1)]
+    supported.append(f"{major}0{_VIRTUAL}")
+    names = set(values)
+    return tuple(value for value in supported if value in names)
 
 
 def bound_holds(feature: str, bound: CudaVersion, host: Host) -> bool:

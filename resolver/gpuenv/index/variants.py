@@ -146,12 +146,16 @@ def _static(providers: Mapping[str, object]) -> tuple[tuple[str, Features], ...]
     static = []
     for namespace, provider in sorted(providers.items()):
         where = f"providers.{namespace}"
-        listed = _table(provider, where).get("static-properties")
-        if listed is None:
+        table = _table(provider, where)
+        if table.get("static-properties") is None:
             continue
+        listed = _table(table["static-properties"], f"{where}.static-properties")
+        order = dict.fromkeys(_names(table.get("feature-order", [*listed]), where, _NAME))
         features = []
-        for feature, values in _table(listed, f"{where}.static-properties").items():
-            features.append((feature, _names(values, f"{where}.{feature}", _VALUE)))
+        for feature in (*order, *listed):
+            values = _names(listed.get(feature), f"{where}.{feature}", _VALUE)
+            if (feature, values) not in features:
+                features.append((feature, values))
         static.append((namespace, tuple(features)))
     return tuple(static)
 

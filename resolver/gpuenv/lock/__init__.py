@@ -7,6 +7,8 @@ fields.py         the fields of model.Lock as both formats keep them, listed onc
 format.py         applies the migrations, and refuses locks of newer formats
 grammar.py        whether the texts of a package are names, versions, file names and URLs
 host_fit.py       whether a lock fits a host
+tool_settings.py  settings that make other tools take the same builds
+tool_projects.py  a lock as tables for the projects of other tools
 other_tools.py    locks that other tools wrote
 
 docs/lock-format.md specifies the files.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..atomic_write import write_all
@@ -81,7 +81,7 @@ def dumps(lock: Lock) -> str:
 
     document: Document = {
         "lock-version": "1.0",
-        "environments": [_environment_marker(lock.needs)],
+        "environments": [environment_marker(lock.needs)],
         "requires-python": f"=={show_pair(lock.needs.python)}.*",
         "created-by": "gpuenv",
         "packages": [_package(pin) for pin in lock.pins],
@@ -170,7 +170,7 @@ def _file_of_package(wheel: Wheel) -> dict[str, object]:
     return {"sdist": file}
 
 
-def _environment_marker(needs: Needs) -> str:
+def environment_marker(needs: Needs) -> str:
     """Return the PEP 508 marker of the one environment that the lock is for."""
     system, machine = "linux", needs.platform.removeprefix("linux-")
     if needs.platform == "win-amd64":
@@ -193,7 +193,7 @@ def requirements_text(lock: Lock) -> str:
         raise InputError(message, hint="write a lock: --format pylock")
     python, driver = show_pair(lock.needs.python), lock.needs.driver or "none"
     lines = [f"# gpuenv {lock.digest[:16]}: Python {python}, driver >= {driver}"]
-    default = _most_used_index(lock)
+    default = most_used_index(lock.pins)
     for pin in lock.pins:
         wheel = pin.wheel
         requirement = f"{wheel.name} @ {wheel.url}"
@@ -203,8 +203,9 @@ def requirements_text(lock: Lock) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _most_used_index(lock: Lock) -> str:
-    indexes = [pin.wheel.index for pin in lock.pins if pin.wheel.index]
+def most_used_index(pins: Sequence[Pin]) -> str:
+    """Return the index that has most of some packages: the default index."""
+    indexes = [pin.wheel.index for pin in pins if pin.wheel.index not in ("", DIRECT)]
     return max(sorted(set(indexes)), key=indexes.count, default="")
 
 

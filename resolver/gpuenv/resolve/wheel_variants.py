@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
-from ..compat.variants import FEATURES, NvidiaClaims, nvidia_claims, suitable_values
+from ..compat.variants import (
+    FEATURES,
+    NVIDIA,
+    SM,
+    NvidiaClaims,
+    nvidia_claims,
+    provider_sm_values,
+    suitable_values,
+)
 from ..errors import OfflineError, Reason, UnusableFileError
 from ..index import variants
 from ..index.protocol import Index
 from ..index.variants import ReleaseVariants
-from ..model import Code, Host, Requirement, Value, Wheel, WheelVariant
+from ..model import Code, ComputeCapability, Host, Requirement, Value, Wheel, WheelVariant
 from ..requirements.target import split_label
 
 Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
+Suitable = Callable[[str, str, Sequence[str]], tuple[str, ...]]
 SortKey = tuple[tuple[float, ...], ...]
 
 _UNUSABLE = "bad-metadata"
@@ -39,6 +49,7 @@ class VariantChooser:
     def __init__(self, host: Host, data: CompatibilityData, index: Index) -> None:
         self._host, self._data, self._index = host, data, index
         self._judged: dict[str, JudgedVariant] = {}  # by URL
+        self._releases: dict[str, ReleaseVariants] = {}  # by the URL of a wheel
 
     def judged(self, wheel: Wheel) -> JudgedVariant | None:
         """Return what is known about a variant wheel; None for a wheel that is no variant."""
@@ -62,8 +73,9 @@ class VariantChooser:
             for wheel in variant_wheels:
                 self._judged[wheel.url] = _unusable(wheel, labels[wheel.url], error)
             release = ReleaseVariants()
+        self._releases.update(dict.fromkeys(labels, release))
         listed = {namespace: dict(features) for namespace, features in release.static}
-        order = _Order(release, listed, self._host)
+        order = _Order(release, listed, self._suitable(listed))
         keys: dict[str, tuple[int, SortKey, str]] = {}
         for wheel in wheels:
             label = labels[wheel.url]
@@ -75,6 +87,34 @@ class VariantChooser:
             judged = self._judged[wheel.url]
             keys[wheel.url] = (_group(judged), order.key(judged.variant), label)
         return sorted(wheels, key=lambda wheel: keys[wheel.url])
+
+    def _suitable(self, listed: Listed) -> Suitable:
+        return partial(_suitable, listed, self._host)
+
+    def label_by_provider(self, wheels: Sequence[Wheel], capability: ComputeCapability) -> str:
+        """Return the label that an installer with nvidia-variant-provider takes of a release.
+
+        Args:
+            wheels: the wheels of the release.
+            capability: the compute capability that the provider is told.
+
+        Returns:
+            "" if no variant suits.
+        """
+        ordered = self.sort(wheels)
+        release = self._releases[ordered[0].url]
+        listed = {namespace: dict(features) for namespace, features in release.static}
+
+        def suitable(namespace: str, feature: str, names: Sequence[str]) -> tuple[str, ...]:
+            if (namespace, feature) == (NVIDIA, SM) and namespace not in listed:
+                return provider_sm_values(names, capability)
+            return _suitable(listed, self._host, namespace, feature, names)
+
+        order = _Order(release, listed, suitable)
+        labels = {split_label(wheel.filename)[1] for wheel in wheels}
+        fitting = [one for one in release.variants if one.label in labels and order.suits(one)]
+        fitting.sort(key=lambda variant: (order.key(variant), variant.label))
+        return fitting[0].label if fitting else ""
 
     def _judge(
         self,
@@ -175,7 +215,7 @@ class _Order:
     suit the host.
     """
 
-    def __init__(self, release: ReleaseVariants, listed: Listed, host: Host) -> None:
+    def __init__(self, release: ReleaseVariants, listed: Listed, suitable: Suitable) -> None:
         self._namespaces, self._listed = release.namespaces, listed
         values: dict[tuple[str, str], dict[str, None]] = {}
         for variant in release.variants:
@@ -183,8 +223,11 @@ class _Order:
                 values.setdefault((namespace, feature), {}).update(dict.fromkeys(names))
         self._values: dict[tuple[str, str], tuple[str, ...]] = {}
         for (namespace, feature), named in values.items():
-            suitable = _suitable(namespace, feature, tuple(named), listed, host)
-            self._values[namespace, feature] = suitable
+            self._values[namespace, feature] = suitable(namespace, feature, tuple(named))
+
+    def suits(self, variant: WheelVariant) -> bool:
+        """Return whether one value of each feature suits."""
+        return len(self.best_properties(variant)) == len(variant.properties)
 
     def key(self, variant: WheelVariant) -> SortKey:
         """Return the sort key of a variant; the smallest is the best.
@@ -224,7 +267,7 @@ class _Order:
 
 
 def _suitable(
-    namespace: str, feature: str, names: Sequence[str], listed: Listed, host: Host
+    listed: Listed, host: Host, namespace: str, feature: str, names: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the values of a feature that suit the host, the best one first."""
     if namespace in listed:
@@ -238,7 +281,7 @@ def _supported(
     variant: WheelVariant, listed: Listed, host: Host
 ) -> Iterator[tuple[str, str, str]]:
     for namespace, feature, names in variant.properties:
-        for name in _suitable(namespace, feature, names, listed, host):
+        for name in _suitable(listed, host, namespace, feature, names):
             yield namespace, feature, name
 
 

@@ -1,0 +1,43 @@
+"""`gpuenv export`: a lock as tables for the project of another tool."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from .. import api
+from .output import print_json
+from .parser import Parser, add_common_flags
+
+HELP = "write a lock as sources and versions for a project of another tool"
+TOOLS = ("uv", "pixi", "poetry", "pdm")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Add the flags of `gpuenv export`."""
+    parser.add_argument(
+        "lock",
+        metavar="LOCK",
+        nargs="?",
+        default="pylock.toml",
+        help="the lock (default: pylock.toml)",
+    )
+    parser.add_argument(
+        "--to", dest="tool", choices=TOOLS, required=True, help="write tables for this tool"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to this file (default: stdout)"
+    )
+    add_common_flags(parser)
+
+
+def run(arguments: Namespace) -> int:
+    """Write the tables; 3 if the tool cannot express the lock."""
+    text = api.project_tables(arguments.tool, api.read_lock(arguments.lock))
+    if arguments.output is not None:
+        api.write_text(arguments.output, text)
+    elif not arguments.json:
+        sys.stdout.write(text)
+    if arguments.json:
+        print_json({"to": arguments.tool, "file": arguments.output, "tables": text})
+    return 0

@@ -1,0 +1,321 @@
+"""Compare gpuenv's choice of variant wheels (PEP 825) with variantlib and uv.
+
+    python scripts/compare_variants.py --variantlib PYTHON --uv EXE [--record FILE.json]
+
+PYTHON is an interpreter that has variantlib; EXE is a uv with the preview wheel-variants. Three
+comparisons, each on this machine and without a network:
+
+- order: random releases, whose metadata lists what suits the host. variantlib orders all of them,
+  uv installs the first variant of some.
+- grid: the packages and hosts of tests/data/variant_grid.toml. uv is told what it would detect: the
+  CUDA version of the driver, and the highest compute capability of all devices.
+- settings: the same, with the variables of `gpuenv env --for uv` where it has some.
+
+--cases FILE.json writes order cases for the tests. Exit status: 1 if gpuenv is wrong anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
+
+import gpuenv
+from gpuenv import api
+from gpuenv.errors import InexpressibleError, NoSolutionError
+from gpuenv.index import variants
+from gpuenv.index.protocol import Index
+from gpuenv.model import IndexOptions, Request, Requirement, Wheel
+from gpuenv.requirements.target import TargetEnvironment, split_label
+from gpuenv.resolve.wheel_variants import VariantChooser
+from variant_grid import HOSTS, PACKAGES, describe, make_packages, pair, right_labels
+from variant_maker import make_release, metadata
+
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CASES = 60  # for the tests
+# variantlib in a process of its own: it reads releases and writes the labels in its order.
+ORDER = """
+import json, sys
+from variantlib.api import get_variants_by_priority
+orders = []
+for document in json.load(sys.stdin):
+    ordered = get_variants_by_priority(variants_json=document)
+    orders.append([one.label for one in ordered if one.label in document["variants"]])
+json.dump(orders, sys.stdout)
+"""
+
+
+# ---- the order -----------------------------------------------------------------------------------
+
+
+def random_release(source: random.Random) -> dict[str, Any]:
+    """Return the metadata of a release; providers list the values that suit the host."""
+    namespaces = source.sample(["alpha", "beta", "gamma"], source.randint(1, 3))
+    providers: dict[str, Any] = {}
+    known: dict[str, dict[str, list[str]]] = {}
+    for namespace in namespaces:
+        features = source.sample(["f1", "f2", "f3"], source.randint(1, 3))
+        known[namespace] = {feature: ["v1", "v2", "v3", "v4"] for feature in features}
+        listed = {}
+        for feature in features:
+            listed[feature] = source.sample(known[namespace][feature], source.randint(1, 4))
+        providers[namespace] = {"static-properties": listed}
+        if len(features) > 1:  # required then
+            providers[namespace]["feature-order"] = source.sample(features, len(features))
+    found: dict[str, Any] = {}
+    for number in range(source.randint(2, 7)):
+        properties = random_properties(source, known)
+        if properties and properties not in found.values():
+            found[f"label{number}"] = properties
+    if source.random() < 0.5 or not found:
+        found["null"] = {}
+    return metadata(found, namespaces, providers)
+
+
+def random_properties(
+    source: random.Random, known: Mapping[str, Mapping[str, Sequence[str]]]
+) -> dict[str, dict[str, list[str]]]:
+    properties: dict[str, dict[str, list[str]]] = {}
+    for namespace, features in known.items():
+        for feature, values in features.items():
+            if source.random() < 0.5:
+                some = sorted(source.sample(values, source.randint(1, 3)))
+                properties.setdefault(namespace, {})[feature] = some
+    return properties
+
+
+class OneRelease(Index):
+    """An index with the metadata of one release."""
+
+    def __init__(self, release: variants.ReleaseVariants) -> None:
+        self._release = release
+
+    def has(self, name: str) -> bool:
+        del name
+        return True
+
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
+        del environment
+        return tuple(
+            Wheel(
+                name=name,
+                version="1.0",
+                filename=f"{name}-1.0-py3-none-any-{variant.label}.whl",
+                url=f"https://files.test/{variant.label}",
+                sha256=None,
+            )
+            for variant in self._release.variants
+        )
+
+    def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
+        del wheel
+        return ()
+
+    def variants(self, wheels: Sequence[Wheel]) -> variants.ReleaseVariants:
+        del wheels
+        return self._release
+
+
+def order_of(document: Mapping[str, Any]) -> list[str]:
+    """Return the labels that suit the host, in gpuenv's order."""
+    release = variants.parse(json.dumps(document).encode(), "demo")
+    index = OneRelease(release)
+    host = gpuenv.describe(gpus=["none"], python=PYTHON, platform="linux-x86_64", glibc="2.35")
+    chooser = VariantChooser(host, api.compatibility_data(), index)
+    labels = []
+    for wheel in chooser.sort(index.wheels("demo")):
+        judged = chooser.judged(wheel)
+        if judged is not None and not judged.reasons:
+            labels.append(split_label(wheel.filename)[1])
+    return labels
+
+
+def compare_order(
+    arguments: argparse.Namespace, folder: Path
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the figures, and the cases: metadata with variantlib's order."""
+    source = random.Random(arguments.seed)
+    releases = [random_release(source) for _ in range(arguments.releases)]
+    process = subprocess.run(
+        [arguments.variantlib, "-c", ORDER],
+        input=json.dumps(releases),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = json.loads(process.stdout)
+    own = [order_of(release) for release in releases]
+    same_first = 0
+    for number, release in enumerate(releases[: arguments.installed]):
+        links = folder / f"order{number}"
+        links.mkdir()
+        make_release(
+            links,
+            "demo",
+            "1.0",
+            release["variants"],
+            namespaces=release["default-priorities"]["namespace"],
+            providers=release["providers"],
+        )
+        label = uv_label(arguments.uv, "demo", links, {})
+        same_first += label == (own[number] or ["no solution"])[0]
+    cases = [
+        {"metadata": release, "order": order}
+        for release, order in zip(releases[:CASES], expected, strict=False)
+    ]
+    pairs = zip(own, expected, strict=True)
+    figures = {
+        "releases": len(releases),
+        "same order as variantlib": sum(left == right for left, right in pairs),
+        "installed by uv": arguments.installed,
+        "same first variant as uv": same_first,
+    }
+    return figures, cases
+
+
+# ---- uv ------------------------------------------------------------------------------------------
+
+
+def uv_label(uv: str, package: str, links: Path, variables: Mapping[str, str]) -> str:
+    """Return the label of the wheel that uv installs; "" for an ordinary one, or "no solution"."""
+    dropped = ("UV_", "NV_VARIANT_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    with tempfile.TemporaryDirectory() as target:
+        command = [uv, "pip", "install", "--quiet", "--no-cache", "--no-index", "--no-config"]
+        command += ["--find-links", str(links), "--python", sys.executable, "--target", target]
+        process = subprocess.run(
+            [*command, "--preview-features", "wheel-variants", package],
+            env={**environment, **variables},
+            capture_output=True,
+            check=False,
+        )
+        if process.returncode:
+            return "no solution"
+        text = Path(target, f"{package}.py").read_text()
+    return text.partition("'")[2].partition("'")[0]
+
+
+def detected_by_uv(name: str) -> dict[str, str]:
+    """Return what stands for uv's own detection: the driver, and the newest of all devices."""
+    row = HOSTS[name]
+    if not row["gpus"]:
+        return {}
+    major, minor = max(map(pair, row["gpus"]))
+    return {
+        "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": row["cuda"],
+        "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": f"{major}.{minor}",
+    }
+
+
+# ---- the grid ------------------------------------------------------------------------------------
+
+
+def gpuenv_label(package: str, name: str, options: IndexOptions) -> str:
+    """Return the label that gpuenv takes; "" for an ordinary wheel, or "no solution"."""
+    request = Request(requirements=(package,))
+    try:
+        plan = gpuenv.solve(request, describe(name, PYTHON), options, changes=False)
+    except NoSolutionError:
+        return "no solution"
+    return plan.variants[0].label if plan.variants else ""
+
+
+def settings_for_uv(package: str, name: str, options: IndexOptions) -> dict[str, str] | None:
+    """Return the variables of `gpuenv env --for uv`; None if it refuses."""
+    request = Request(requirements=(package,))
+    try:
+        settings = api.tool_settings("uv", describe(name, PYTHON), request, options)
+    except (InexpressibleError, NoSolutionError):
+        return None
+    return dict(settings.variables)
+
+
+def compare_grid(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the figures of the grid and of the settings."""
+    links = folder / "grid"
+    links.mkdir()
+    make_packages(links)
+    options = IndexOptions(no_index=True, find_links=(str(links),))
+    wrong: list[dict[str, str]] = []
+    grid = {"choices": 0, "gpuenv right": 0, "uv right": 0}
+    settings = {"choices": 0, "expressible": 0, "same choice by uv": 0}
+    for name in HOSTS:
+        for package in PACKAGES:
+            right = right_labels(package, name)
+            best = next(iter(right), "no solution")
+            own = gpuenv_label(package, name, options)
+            theirs = uv_label(arguments.uv, package, links, detected_by_uv(name))
+            grid["choices"] += 1
+            grid["gpuenv right"] += own == best
+            grid["uv right"] += theirs == best
+            if theirs != best:
+                kind = "does not run" if theirs not in right else "not the best"
+                if theirs == "no solution":
+                    kind = "no solution"
+                wrong.append(
+                    {"host": name, "package": package, "uv": theirs, "right": best, "kind": kind}
+                )
+            variables = settings_for_uv(package, name, options)
+            settings["choices"] += 1
+            if variables is not None:
+                settings["expressible"] += 1
+                forced = uv_label(arguments.uv, package, links, variables)
+                settings["same choice by uv"] += forced == own
+    kinds: dict[str, int] = {}
+    for row in wrong:
+        kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
+    return {**grid, "uv wrong, by kind": kinds, "uv wrong": wrong}, settings
+
+
+def main() -> int:
+    """Compare, print the figures, and write them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--variantlib", required=True, metavar="PYTHON")
+    parser.add_argument("--uv", required=True, metavar="EXE")
+    parser.add_argument("--record", metavar="FILE")
+    parser.add_argument("--cases", metavar="FILE")
+    parser.add_argument("--releases", type=int, default=2000)
+    parser.add_argument("--installed", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=825)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="variants-") as temporary:
+        order, cases = compare_order(arguments, Path(temporary))
+        grid, settings = compare_grid(arguments, Path(temporary))
+    versions = {
+        "uv": output([arguments.uv, "--version"]).split()[1],
+        "variantlib": output([arguments.variantlib, "-c", _VERSION]),
+        "gpuenv": gpuenv.__version__,
+    }
+    record = {"versions": versions, "order": order, "grid": grid, "settings": settings}
+    text = json.dumps(record, indent=1)
+    print(text)
+    if arguments.record:
+        Path(arguments.record).write_text(text + "\n")
+    if arguments.cases:
+        lines = ",\n".join(json.dumps(case) for case in cases)
+        Path(arguments.cases).write_text(f"[\n{lines}\n]\n")
+    right = grid["gpuenv right"] == grid["choices"]
+    same = order["same order as variantlib"] == order["releases"]
+    return 0 if right and same else 1
+
+
+_VERSION = "import importlib.metadata as m; print(m.version('variantlib'))"
+
+
+def output(command: Sequence[str]) -> str:
+    """Return what a command prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
