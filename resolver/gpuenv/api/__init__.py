@@ -10,6 +10,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     explanations   why a request, a lock or a program fails
     projects       the profiles of a pyproject.toml and their locks
     hosts          detected and described hosts
+    caches         the cache of this user
     data           the compatibility data, loaded once
     files          the device code of files
 
@@ -17,6 +18,7 @@ A function imports the stages that it calls: importing gpuenv stays light, and a
 imports nothing of conda.
 """
 
+from .caches import cache_folder, cache_size, clean_cache
 from .data import compatibility_data, data_version, matrix_catalog, matrix_check
 from .environments import (
     WAIT,
@@ -34,6 +36,7 @@ from .environments import (
     read_lock,
     rollback,
     solve,
+    solve_again,
     sync,
     verify,
     write_lock,
@@ -75,9 +78,12 @@ __all__ = [
     "active_environment",
     "apply_conda_overrides",
     "begin_project",
+    "cache_folder",
+    "cache_size",
     "changes",
     "check_lock",
     "check_target",
+    "clean_cache",
     "command_environment",
     "compatibility_data",
     "data_version",
@@ -109,6 +115,7 @@ __all__ = [
     "rollback",
     "scan_files",
     "solve",
+    "solve_again",
     "split_frameworks",
     "sync",
     "verify",

@@ -43,7 +43,7 @@ def add_request_flags(parser: ArgumentParser) -> None:
         help="Frameworks and packages, as pip takes them",
     )
     _add_file_flags(parser)
-    _add_index_flags(parser)
+    add_index_flags(parser)
 
 
 def _add_file_flags(parser: ArgumentParser) -> None:
@@ -87,7 +87,8 @@ def _add_file_flags(parser: ArgumentParser) -> None:
     )
 
 
-def _add_index_flags(parser: ArgumentParser) -> None:
+def add_index_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say where packages may come from."""
     group = parser.add_argument_group("Indexes")
     group.add_argument(
         "--index-url", metavar="URL", help="Use this index for every package, and not the snapshot"
@@ -133,7 +134,10 @@ def add_solve_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv solve`, which `gpuenv install` has, too."""
     add_request_flags(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="Write the lock to this file (default: pylock.toml)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write the lock to this file, - for stdout (default: pylock.toml)",
     )
     parser.add_argument(
         "--format",
@@ -229,7 +233,7 @@ def read_request(
         index_url=arguments.index_url,
         extra_index_urls=tuple(arguments.extra_index_url),
         find_links=tuple(arguments.find_links),
-        no_index=arguments.no_index or os.environ.get("GPUENV_NO_INDEX", "0") not in ("", "0"),
+        no_index=arguments.no_index,
         offline=arguments.offline,
         refresh=arguments.refresh,
         exclude_newer=request.exclude_newer,
@@ -340,7 +344,7 @@ def _check_python(requires_python: str, folder: str, host: Host) -> None:
 def read_output(arguments: Namespace) -> tuple[str, str | None]:
     """Return (the format of the lock, its file), checked before anything is solved.
 
-    The file is None if the lock goes to stdout: requirements without -o.
+    The file is None if the lock goes to stdout: with -o -, and for requirements without -o.
     """
     form, path = arguments.format, arguments.output
     if wants_conda(arguments):
@@ -350,8 +354,10 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
         if form == "pylock":
             form = "conda-explicit"
     elif form == "requirements":
-        return form, path
+        return form, None if path == "-" else path
     path = path or DEFAULT_PATHS[form]
+    if path == "-":
+        return form, None
     if form == "pylock":
         _check_pylock_name(path)
     _check_folder(path)

@@ -31,6 +31,7 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv solve`."""
     add_solve_flags(parser)
+    parser.add_argument("--dry-run", action="store_true", help="Print the result; write nothing")
 
 
 def run(arguments: Namespace) -> int:
@@ -40,9 +41,13 @@ def run(arguments: Namespace) -> int:
     prefix = api.active_conda_prefix(os.environ)
     plan = api.solve(request, host, options, prefix=prefix)
     lock = api.lock(plan)
+    if arguments.dry_run:
+        path = None
     paths = api.write_lock(lock, path, form) if path is not None else ()
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
+    elif arguments.dry_run:
+        print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
     elif paths:
         next_step = f"gpuenv sync {shlex.quote(paths[0])} --target .venv"
         print_report(
