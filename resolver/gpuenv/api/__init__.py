@@ -9,6 +9,7 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     inplace        installation into an environment that has packages already
     explanations   why a request, a lock or a program fails
     projects       the profiles of a pyproject.toml and their locks
+    scripts        environments of scripts with inline metadata
     hosts          detected and described hosts
     caches         the cache of this user
     data           the compatibility data, loaded once
@@ -61,6 +62,7 @@ from .hosts import (
 )
 from .projects import (
     begin_project,
+    changed_requirements,
     fitting_lock,
     has_profiles,
     lock_profile,
@@ -70,6 +72,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
+from .scripts import is_ready, make_script_environment, read_script, script_folder, solve_script
 from .wheels import reasons_against
 
 __all__ = [
@@ -80,6 +83,7 @@ __all__ = [
     "begin_project",
     "cache_folder",
     "cache_size",
+    "changed_requirements",
     "changes",
     "check_lock",
     "check_target",
@@ -98,10 +102,12 @@ __all__ = [
     "install",
     "installed_packages",
     "interpreter_of",
+    "is_ready",
     "lock",
     "lock_profile",
     "lock_profiles",
     "lock_text",
+    "make_script_environment",
     "matrix_catalog",
     "matrix_check",
     "profile_host",
@@ -110,12 +116,15 @@ __all__ = [
     "read_lock",
     "read_own_lock",
     "read_project",
+    "read_script",
     "reasons_against",
     "require_gpu",
     "rollback",
     "scan_files",
+    "script_folder",
     "solve",
     "solve_again",
+    "solve_script",
     "split_frameworks",
     "sync",
     "verify",
