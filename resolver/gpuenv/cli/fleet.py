@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
     _add_collection_flags(detect)
     add_common_flags(detect)
 
-    text = "find the fewest locks that serve all nodes, and what more locks would give"
+    text = "Find the fewest locks that serve all nodes, and what more locks would give"
     solve = commands.add_parser("solve", help=text, description=text)
     _add_collection_flags(solve)
     add_request_flags(solve)
@@ -51,18 +51,18 @@ def add_arguments(parser: Parser) -> None:
         "--what-if",
         metavar="DRIVER",
         action="append",
-        help="say what this driver release would change (default: the floors of CUDA toolkits)",
+        help="Say what this driver release would change (default: the floors of CUDA toolkits)",
     )
     solve.add_argument(
         "--write-profiles",
         metavar="DIR",
-        help="add a profile for each lock to the pyproject.toml of a folder",
+        help="Add a profile for each lock to the pyproject.toml of a folder",
     )
     solve.add_argument(
         "--locks",
         metavar="N",
         type=_count,
-        help="with --write-profiles: use the plan with N locks (default: the fewest)",
+        help="With --write-profiles: use the plan with N locks (default: the fewest)",
     )
     add_common_flags(solve)
 

@@ -62,7 +62,7 @@ def add_arguments(parser: Parser) -> None:
 def _add_platform_flag(parser: Parser) -> None:
     names = "linux-x86_64, linux-aarch64 or win-amd64"
     parser.add_argument(
-        "--platform", metavar="NAME", help=f"use {names} (default: this machine's)"
+        "--platform", metavar="NAME", help=f"Use {names} (default: this machine's)"
     )
 
 
