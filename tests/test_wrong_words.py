@@ -17,12 +17,17 @@ WRONG = {
     "solve torch --gpu RTX6000": "did you mean Quadro RTX 6000 or RTX 6000 Ada or RTX PRO 6000?",
     "solve torch --gpu H100,H10O": "--gpu 'H10O' is not a known GPU",
     "solve torch --gpu H100,none": "--gpu none cannot be combined",
+    "solve torch --gpu H100 --cuda x": "--cuda x: is no CUDA version; give a version or the tag",
+    "solve pandas+cu128 --gpu H100": "pandas is no framework, which has builds",
     "solve torch --gpu sm9": "--gpu 'sm9' is not a known GPU",
 }
 RIGHT = {
     "--gpu sm90": "torch 2.15.0 cu132 13.2",
     "--gpu SM_90": "torch 2.15.0 cu132 13.2",
     "--gpu h100,a100": "torch 2.15.0 cu132 13.2",
+    "--gpu H100 --cuda 12.6": "torch 2.13.0 cu126 12.6",
+    "--gpu H100 --cuda cu126": "torch 2.13.0 cu126 12.6",
+    "--gpu H100 --framework torch+cu126": "torch 2.13.0 cu126 12.6",
     "--gpu cpu": "torch 2.13.0 cpu",
 }
 LOCAL = {

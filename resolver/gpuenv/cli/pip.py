@@ -105,7 +105,13 @@ def add_arguments(parser: Parser) -> None:
     install.allow_abbrev = False
     # What `read_request` reads and pip has no flags for.
     install.set_defaults(
-        reports_unknown=True, framework=[], project=None, extra=[], group=[], refresh=False
+        reports_unknown=True,
+        framework=[],
+        cuda=None,
+        project=None,
+        extra=[],
+        group=[],
+        refresh=False,
     )
     install.add_argument(
         "requirement", metavar="REQUIREMENT", nargs="*", help="The packages, as pip takes them"

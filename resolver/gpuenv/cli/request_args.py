@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -41,6 +42,11 @@ def add_request_flags(parser: ArgumentParser) -> None:
         metavar="REQUIREMENT",
         nargs="*",
         help="Frameworks and packages, as pip takes them",
+    )
+    parser.add_argument(
+        "--cuda",
+        metavar="X.Y|TAG",
+        help="Choose the builds of the frameworks by hand: for CUDA 12.8, or cu128",
     )
     _add_file_flags(parser)
     add_index_flags(parser)
@@ -221,9 +227,15 @@ def read_request(
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
+    builds: dict[str, str] = {}
+    frameworks = [_without_tag(text, builds) for text in arguments.framework]
+    requirements = [_without_tag(text, builds) for text in arguments.requirement]
+    if arguments.cuda is not None:
+        builds["*"] = _checked_cuda(arguments.cuda)
     request = Request(
-        frameworks=tuple(arguments.framework),
-        requirements=tuple(map(read_requirement, arguments.requirement)),
+        frameworks=tuple(frameworks),
+        requirements=tuple(map(read_requirement, requirements)),
+        builds=tuple(builds.items()),
         allow_sdist=_normalized(arguments.allow_sdist),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
@@ -263,6 +275,27 @@ def read_request(
     if folder is not None and requires_python:
         _check_python(requires_python, folder, host)
     return request, options, host
+
+
+def _without_tag(text: str, builds: dict[str, str]) -> str:
+    """Return "torch" for "torch+cu128", and note the tag of the build."""
+    name, plus, tag = text.partition("+")
+    if not (plus and tag.isalnum() and re.fullmatch(r"[A-Za-z0-9._-]+(\[[^\]]*\])?", name)):
+        return text
+    bare = name.partition("[")[0].lower()
+    if api.compatibility_data().framework(bare) is None:
+        hint = "a version with a tag is NAME==VERSION+TAG"
+        raise InputError(f"{text}: {bare} is no framework, which has builds", hint=hint)
+    builds[bare] = tag
+    return name
+
+
+def _checked_cuda(text: str) -> str:
+    """Return a CUDA version or the tag of a build. InputError for another text."""
+    if re.fullmatch(r"\d{1,2}\.\d{1,2}|cu(da)?\d+|cpu", text):
+        return text
+    hint = "give a version or the tag of a build: --cuda 12.8, --cuda cu128"
+    raise InputError(f"--cuda {text}: is no CUDA version", hint=hint)
 
 
 def read_requirement(text: str) -> str:
