@@ -25,6 +25,8 @@ sys.dont_write_bytecode = False
 
 # In CI, commands print progress on stderr.
 os.environ.pop("CI", None)
+# Commands read no config file of the user.
+os.environ["GPUENV_CONFIG_FILE"] = ""
 
 processes.adopt_orphans()
 # Seconds for processes that were told to end and are about to.

@@ -12,7 +12,7 @@ import pytest
 
 from gpuenv import api
 from gpuenv.install import interpreters
-from gpuenv.install.wheels import find_uv
+from gpuenv.install.installers import find_uv
 from index_server import make_wheel
 from test_cli import run
 

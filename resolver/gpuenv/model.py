@@ -342,7 +342,9 @@ class Request(Value):
     if they still fit. They are only wishes, so the digest of a plan leaves them out. `hashes` are
     pairs of a normalized name and its allowed sha256s: no other file of that name is taken. With
     `require_hashes` every package of a plan needs one. `allow_sdist` names the packages of which a
-    source distribution may be taken where there is no wheel.
+    source distribution may be taken where there is no wheel. `builds` are (framework, build) pairs
+    that choose builds by hand: "12.8" is a CUDA version, "cu128" a build's tag; "*" is every
+    framework.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -355,6 +357,7 @@ class Request(Value):
     pre: bool = False
     exclude_newer: str | None = None
     preferences: tuple[tuple[str, str], ...] = ()
+    builds: tuple[tuple[str, str], ...] = ()
     conda: CondaOptions | None = None  # for a conda environment; None for wheels
 
 

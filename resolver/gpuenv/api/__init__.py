@@ -9,7 +9,9 @@ The command line, the conda plugin and programs that use gpuenv call this packag
     inplace        installation into an environment that has packages already
     explanations   why a request, a lock or a program fails
     projects       the profiles of a pyproject.toml and their locks
+    scripts        environments of scripts with inline metadata
     hosts          detected and described hosts
+    caches         the cache of this user
     data           the compatibility data, loaded once
     files          the device code of files
     updates        rows for releases that the data does not know
@@ -19,6 +21,7 @@ A function imports the stages that it calls: importing gpuenv stays light, and a
 imports nothing of conda.
 """
 
+from .caches import cache_folder, cache_size, clean_cache
 from .data import compatibility_data, data_dates, data_version, matrix_catalog, matrix_check
 from .environments import (
     WAIT,
@@ -38,6 +41,7 @@ from .environments import (
     repair,
     rollback,
     solve,
+    solve_again,
     sync,
     verify,
     write_lock,
@@ -62,6 +66,7 @@ from .hosts import (
 )
 from .projects import (
     begin_project,
+    changed_requirements,
     fitting_lock,
     has_profiles,
     lock_profile,
@@ -71,6 +76,7 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
+from .scripts import is_ready, make_script_environment, read_script, script_folder, solve_script
 from .tools import project_tables, tool_settings, write_text
 from .updates import update_matrix
 from .wheels import reasons_against
@@ -81,9 +87,13 @@ __all__ = [
     "active_environment",
     "apply_conda_overrides",
     "begin_project",
+    "cache_folder",
+    "cache_size",
+    "changed_requirements",
     "changes",
     "check_lock",
     "check_target",
+    "clean_cache",
     "command_environment",
     "compatibility_data",
     "data_dates",
@@ -100,10 +110,12 @@ __all__ = [
     "installed_packages",
     "interpreter_of",
     "is_conda_environment",
+    "is_ready",
     "lock",
     "lock_profile",
     "lock_profiles",
     "lock_text",
+    "make_script_environment",
     "matrix_catalog",
     "matrix_check",
     "profile_host",
@@ -113,12 +125,16 @@ __all__ = [
     "read_lock",
     "read_own_lock",
     "read_project",
+    "read_script",
     "reasons_against",
     "repair",
     "require_gpu",
     "rollback",
     "scan_files",
+    "script_folder",
     "solve",
+    "solve_again",
+    "solve_script",
     "split_frameworks",
     "sync",
     "tool_settings",

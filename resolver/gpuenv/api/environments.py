@@ -88,6 +88,28 @@ def repair(
     return conda_backend.repair(request, host, options or IndexOptions(), prefix=prefix)
 
 
+def solve_again(
+    lock: Lock, options: IndexOptions, *, pre: bool = False, default_index_only: bool = False
+) -> Plan:
+    """Solve the request of a lock again for the host of the lock, without regard to its pins.
+
+    Raises:
+        InputError: it is a lock of conda packages, which does not have the whole request.
+        NoSolutionError, PackageIndexError: as `solve`.
+    """
+    if lock.conda:
+        raise InputError("a conda lock cannot be solved again", hint="use gpuenv solve")
+    request = Request(
+        frameworks=lock.frameworks,
+        requirements=lock.requirements,
+        constraints=lock.constraints,
+        allow_sdist=lock.allow_sdist,
+        pre=pre,
+        default_index_only=default_index_only,
+    )
+    return solve(request, lock.host, options)
+
+
 def lock(plan: Plan) -> Lock:
     """Return the lock of a plan. `write_lock` writes it to a file."""
     return _backend(conda=plan.request.conda is not None).lock(plan)

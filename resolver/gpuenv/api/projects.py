@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
@@ -91,6 +92,49 @@ def profile_host(profile: Profile) -> Host:
         platform=profile.platform or None,
         glibc=profile.glibc,
     )
+
+
+@contextmanager
+def changed_requirements(
+    folder: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+) -> Iterator[None]:
+    """Change the requirements in the pyproject.toml of a folder while something is done with it.
+
+    The rest of the file stays as it is. If what is done fails, the file is as before.
+
+    Args:
+        folder: the folder, "" for the working folder.
+        add: PEP 508 texts; one replaces a requirement of the same name.
+        remove: names.
+
+    Raises:
+        InputError: a requirement cannot be added or removed.
+    """
+    from ..atomic_write import write_whole
+    from ..project.edit import edited
+    from ..project.read import FILE
+    from ..serialize import read_toml
+
+    data = compatibility_data()
+    path = os.path.join(folder, FILE)
+    read_toml(path)  # says what is wrong with it, and where
+    with open(path, "rb") as file:
+        before = file.read()
+    after = edited(
+        before.decode(),
+        path,
+        add=add,
+        remove=remove,
+        is_framework=lambda name: data.framework(name) is not None,
+    )
+    write_whole(path, after.encode())
+    try:
+        yield
+    except BrokenPipeError:  # everything is done, and nobody reads what is printed
+        raise
+    except BaseException:
+        write_whole(path, before)
+        raise
 
 
 def begin_project(

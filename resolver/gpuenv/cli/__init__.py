@@ -23,6 +23,7 @@ from typing import NoReturn, Protocol, cast
 
 from ..errors import GpuEnvError, InputError
 from ..version import __version__
+from .defaults import apply_defaults, find_defaults
 from .output import clear_progress, configure, print_errors, print_json
 from .parser import Examples, Parser
 
@@ -31,8 +32,9 @@ GROUPS = {
     "Environments": ("solve", "install", "sync", "rollback", "verify", "run", "pip"),
     "Projects and clusters": ("init", "lock", "fleet", "report"),
     "Other tools": ("env", "export"),
+    "Locks": ("tree", "why", "outdated"),
     "Answers": ("doctor", "explain", "detect", "matrix"),
-    "This program": ("help",),
+    "This program": ("help", "completion", "cache"),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 PROGRAM = "gpuenv: GPU environments that are known to work"
@@ -54,7 +56,10 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
-    arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    try:
+        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+    except InputError as error:  # a variable or the config file
+        return _report(error, json=False)
     configure(arguments)
     try:
         status: int = arguments.run(arguments)
@@ -101,7 +106,9 @@ def parse_arguments(argv: Sequence[str]) -> Namespace:
     if name not in COMMANDS:
         _refuse_command(name)
     parser = command_parser(name)
+    defaults = find_defaults(name, parser, os.environ, _all_flags)
     arguments, unknown = parser.parse_known_args(words)
+    apply_defaults(arguments, parser, defaults)
     if unknown and not arguments.reports_unknown:
         _refuse_flags(parser, unknown)
     arguments.unknown, arguments.command_line = unknown, command_line
@@ -122,6 +129,13 @@ def command_parser(name: str) -> Parser:
     parser.set_defaults(run=command.run, reports_unknown=False)
     command.add_arguments(parser)
     return parser
+
+
+def _all_flags() -> set[str]:
+    flags: set[str] = set()
+    for name in COMMANDS:
+        flags.update(command_parser(name).settable_flags())
+    return flags
 
 
 def _refuse_command(name: str) -> NoReturn:

@@ -44,7 +44,11 @@ _SHOWN = 8  # nodes that a line of progress names
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv fleet`."""
     commands = parser.add_subparsers(
-        dest="fleet_command", metavar="COMMAND", required=True, parser_class=Parser
+        dest="fleet_command",
+        metavar="COMMAND",
+        required=True,
+        help="What to do",
+        parser_class=Parser,
     )
     text = "Describe the nodes, grouped into classes"
     detect = commands.add_parser("detect", help=text, description=text)

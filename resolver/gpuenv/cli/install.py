@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> int:
     """Solve, write the lock, install it and verify the environment. Return 1 if a check fails."""
     form, path = read_output(arguments)
     if form == "requirements" or path is None:
-        message = "--format requirements is for gpuenv solve: what is installed is locked"
+        message = "--format requirements and -o - are for gpuenv solve: an installation has a lock"
         raise InputError(message)
     request, options, host = read_solve_request(arguments)
     prefix = arguments.target if request.conda is not None else None

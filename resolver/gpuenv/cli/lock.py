@@ -24,6 +24,7 @@ DESCRIPTION = (
 EXAMPLES = (
     ("gpuenv lock", "Lock all profiles"),
     ("gpuenv lock --upgrade torch", "Take the newest release of one package"),
+    ("gpuenv lock --add pandas --remove scipy", "Change the requirements, and lock them"),
     ("gpuenv lock --check", "Check that the locks are up to date"),
 )
 
@@ -46,6 +47,20 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="Check that the locks are up to date; solve nothing"
     )
+    parser.add_argument(
+        "--add",
+        metavar="REQUIREMENT",
+        action="append",
+        default=[],
+        help="Add a requirement to pyproject.toml. Repeat for several",
+    )
+    parser.add_argument(
+        "--remove",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Remove a requirement from pyproject.toml. Repeat for several",
+    )
     parser.add_argument("--offline", action="store_true", help="Use no network")
     parser.add_argument(
         "--refresh", action="store_true", help="Ask the indexes, not the snapshot or the cache"
@@ -65,12 +80,20 @@ def run(arguments: Namespace) -> int:
     if flags and not (arguments.check and files):
         message = f"{flags[0]}: a profile describes its own host, and host flags change none"
         raise InputError(message, hint="they are for --check with a lock file")
+    changes = [f"--{flag}" for flag in ("add", "remove") if vars(arguments)[flag]]
     if arguments.check:
+        if changes:
+            raise InputError(f"--check changes nothing: leave {changes[0]} out")
         return _check(arguments, names, files)
     if files:
         message = f"{files[0]}: gpuenv lock takes profiles"
         raise InputError(message, hint="a file can only be checked: --check")
-    return _lock(arguments, names)
+    if not changes:
+        return _lock(arguments, names)
+    with api.changed_requirements(
+        arguments.project, add=arguments.add, remove=arguments.remove
+    ):
+        return _lock(arguments, names)
 
 
 def _is_file_name(text: str) -> bool:

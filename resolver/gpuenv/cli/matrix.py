@@ -26,7 +26,11 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv matrix`."""
     commands = parser.add_subparsers(
-        dest="matrix_command", metavar="COMMAND", required=True, parser_class=Parser
+        dest="matrix_command",
+        metavar="COMMAND",
+        required=True,
+        help="What to do",
+        parser_class=Parser,
     )
     text = "List the known frameworks and libraries"
     listing = commands.add_parser("list", help=text, description=text)
@@ -77,7 +81,7 @@ def add_arguments(parser: Parser) -> None:
 def _add_platform_flag(parser: Parser) -> None:
     names = "linux-x86_64, linux-aarch64 or win-amd64"
     parser.add_argument(
-        "--platform", metavar="NAME", help=f"use {names} (default: this machine's)"
+        "--platform", metavar="NAME", help=f"Use {names} (default: this machine's)"
     )
 
 

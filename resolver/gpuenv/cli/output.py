@@ -58,8 +58,9 @@ def print_report(lines: Sequence[str]) -> None:
 
 
 def print_errors(lines: Sequence[str]) -> None:
-    """Print the lines of an error on stderr."""
-    _print(lines, sys.stderr)
+    """Print lines on stderr: of an error, or beside the output of another program."""
+    if lines:
+        _print(lines, sys.stderr)
 
 
 def _print(lines: Sequence[str], stream: TextIO) -> None:

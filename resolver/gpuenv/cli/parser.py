@@ -82,10 +82,22 @@ class Parser(ArgumentParser):
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
 
+    def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
+        """Return the long flags that variables and config files may set, with their actions."""
+        found = {}
+        for action in self._actions:
+            for flag in action.option_strings:
+                if flag.startswith("--") and flag not in without and action.help != SUPPRESS:
+                    found[flag] = action
+        return found
+
+    def shown_actions(self) -> list[Action]:
+        """Return the arguments that the help shows."""
+        return [action for action in self._actions if action.help != SUPPRESS]
+
     def flags(self) -> list[str]:
         """Return the flags that the help shows."""
-        shown = [action for action in self._actions if action.help != SUPPRESS]
-        return [flag for action in shown for flag in action.option_strings]
+        return [flag for action in self.shown_actions() for flag in action.option_strings]
 
 
 def _examples_text(examples: Examples) -> str:

@@ -98,12 +98,20 @@ REFUSED = {
 
 def add_arguments(parser: Parser) -> None:
     """Add the command `gpuenv pip install` and its flags."""
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    commands = parser.add_subparsers(
+        metavar="COMMAND", required=True, help="What to do", parser_class=Parser
+    )
     install = commands.add_parser("install", help=HELP, description=DESCRIPTION, examples=EXAMPLES)
     install.allow_abbrev = False
     # What `read_request` reads and pip has no flags for.
     install.set_defaults(
-        reports_unknown=True, framework=[], project=None, extra=[], group=[], refresh=False
+        reports_unknown=True,
+        framework=[],
+        cuda=None,
+        project=None,
+        extra=[],
+        group=[],
+        refresh=False,
     )
     install.add_argument(
         "requirement", metavar="REQUIREMENT", nargs="*", help="The packages, as pip takes them"

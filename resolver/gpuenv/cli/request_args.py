@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -42,8 +43,13 @@ def add_request_flags(parser: ArgumentParser) -> None:
         nargs="*",
         help="Frameworks and packages, as pip takes them",
     )
+    parser.add_argument(
+        "--cuda",
+        metavar="X.Y|TAG",
+        help="Choose the builds of the frameworks by hand: for CUDA 12.8, or cu128",
+    )
     _add_file_flags(parser)
-    _add_index_flags(parser)
+    add_index_flags(parser)
 
 
 def _add_file_flags(parser: ArgumentParser) -> None:
@@ -87,7 +93,8 @@ def _add_file_flags(parser: ArgumentParser) -> None:
     )
 
 
-def _add_index_flags(parser: ArgumentParser) -> None:
+def add_index_flags(parser: ArgumentParser) -> None:
+    """Add the flags that say where packages may come from."""
     group = parser.add_argument_group("Indexes")
     group.add_argument(
         "--index-url", metavar="URL", help="Use this index for every package, and not the snapshot"
@@ -133,7 +140,10 @@ def add_solve_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv solve`, which `gpuenv install` has, too."""
     add_request_flags(parser)
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="Write the lock to this file (default: pylock.toml)"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write the lock to this file, - for stdout (default: pylock.toml)",
     )
     parser.add_argument(
         "--format",
@@ -237,9 +247,15 @@ def read_request(
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
+    builds: dict[str, str] = {}
+    frameworks = [_without_tag(text, builds) for text in arguments.framework]
+    requirements = [_without_tag(text, builds) for text in arguments.requirement]
+    if arguments.cuda is not None:
+        builds["*"] = _checked_cuda(arguments.cuda)
     request = Request(
-        frameworks=tuple(arguments.framework),
-        requirements=tuple(map(read_requirement, arguments.requirement)),
+        frameworks=tuple(frameworks),
+        requirements=tuple(map(read_requirement, requirements)),
+        builds=tuple(builds.items()),
         allow_sdist=_normalized(arguments.allow_sdist),
         default_index_only=arguments.default_index_only,
         pre=arguments.pre,
@@ -249,7 +265,7 @@ def read_request(
         index_url=arguments.index_url,
         extra_index_urls=tuple(arguments.extra_index_url),
         find_links=tuple(arguments.find_links),
-        no_index=arguments.no_index or os.environ.get("GPUENV_NO_INDEX", "0") not in ("", "0"),
+        no_index=arguments.no_index,
         offline=arguments.offline,
         refresh=arguments.refresh,
         exclude_newer=request.exclude_newer,
@@ -279,6 +295,27 @@ def read_request(
     if folder is not None and requires_python:
         _check_python(requires_python, folder, host)
     return request, options, host
+
+
+def _without_tag(text: str, builds: dict[str, str]) -> str:
+    """Return "torch" for "torch+cu128", and note the tag of the build."""
+    name, plus, tag = text.partition("+")
+    if not (plus and tag.isalnum() and re.fullmatch(r"[A-Za-z0-9._-]+(\[[^\]]*\])?", name)):
+        return text
+    bare = name.partition("[")[0].lower()
+    if api.compatibility_data().framework(bare) is None:
+        hint = "a version with a tag is NAME==VERSION+TAG"
+        raise InputError(f"{text}: {bare} is no framework, which has builds", hint=hint)
+    builds[bare] = tag
+    return name
+
+
+def _checked_cuda(text: str) -> str:
+    """Return a CUDA version or the tag of a build. InputError for another text."""
+    if re.fullmatch(r"\d{1,2}\.\d{1,2}|cu(da)?\d+|cpu", text):
+        return text
+    hint = "give a version or the tag of a build: --cuda 12.8, --cuda cu128"
+    raise InputError(f"--cuda {text}: is no CUDA version", hint=hint)
 
 
 def read_requirement(text: str) -> str:
@@ -360,7 +397,7 @@ def _check_python(requires_python: str, folder: str, host: Host) -> None:
 def read_output(arguments: Namespace) -> tuple[str, str | None]:
     """Return (the format of the lock, its file), checked before anything is solved.
 
-    The file is None if the lock goes to stdout: requirements without -o.
+    The file is None if the lock goes to stdout: with -o -, and for requirements without -o.
     """
     form, path = arguments.format, arguments.output
     if wants_conda(arguments):
@@ -370,8 +407,10 @@ def read_output(arguments: Namespace) -> tuple[str, str | None]:
         if form == "pylock":
             form = "conda-explicit"
     elif form == "requirements":
-        return form, path
+        return form, None if path == "-" else path
     path = path or DEFAULT_PATHS[form]
+    if path == "-":
+        return form, None
     if form == "pylock":
         _check_pylock_name(path)
     _check_folder(path)

@@ -40,6 +40,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="conda: solve for what is in an environment, and change as little as possible",
     )
+    parser.add_argument("--dry-run", action="store_true", help="Print the result; write nothing")
 
 
 def run(arguments: Namespace) -> int:
@@ -56,9 +57,13 @@ def run(arguments: Namespace) -> int:
     for line in age_lines(api.data_dates(), date.today()):
         print(line, file=sys.stderr)
     lock = api.lock(plan)
+    if arguments.dry_run:
+        path = None
     paths = api.write_lock(lock, path, form) if path is not None else ()
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
+    elif arguments.dry_run:
+        print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
     elif paths:
         next_step = f"gpuenv sync {shlex.quote(paths[0])} --target .venv"
         print_report(

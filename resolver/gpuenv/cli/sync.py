@@ -47,7 +47,7 @@ def add_arguments(parser: Parser) -> None:
     add_host_flags(parser)
     add_install_flags(parser)
     parser.add_argument(
-        "--dry-run", action="store_true", help="print what would change; change nothing"
+        "--dry-run", action="store_true", help="Print what would change; change nothing"
     )
     add_common_flags(parser)
 

@@ -430,12 +430,28 @@ class CompatibilityData:
         return self._gpu_names
 
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
-        """Return known GPU names like `text`, best first, for a hint."""
+        """Return known GPU names like `text`, best first, for a hint.
+
+        For a text that several GPUs share, such as "RTX 6000", these are all GPUs of that name.
+        """
         from difflib import get_close_matches
 
+        whole = self._names_with_words(text)
+        if whole:
+            return whole
         names = {gpu_key(name): name for name in self._gpu_names}
         keys = get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)
         return [names[key] for key in keys]
+
+    def _names_with_words(self, text: str) -> list[str]:
+        """Return the GPUs whose names have all words of a text, one of each compute capability."""
+        words = set(text.lower().replace("rtx", "rtx ").split())
+        found: dict[tuple[int, ...], str] = {}
+        for name in sorted(self._gpu_names, key=lambda name: (len(name), name)):
+            pair = self._gpus.get(gpu_key(name))
+            if pair and words and words <= set(name.lower().split()):
+                found.setdefault(tuple(pair), name)
+        return [found[pair] for pair in sorted(found)]
 
     def driver_cuda(self, release: str) -> CudaVersion | None:
         """Return the CUDA version that a driver release supports.

@@ -80,8 +80,14 @@ class Project(Value):
         known = [profile.name for profile in self.profiles]
         for name in names:
             if name not in known:
+                from difflib import get_close_matches  # only mistakes need it
+
                 message = f"{self.path} has no profile {name!r}; it has {', '.join(known)}"
-                raise InputError(message, hint="a lock file is given as a path: pylock.NAME.toml")
+                close = get_close_matches(name, known, n=1, cutoff=0.6)
+                hint = "a lock file is given as a path: pylock.NAME.toml"
+                if close:
+                    hint = f"did you mean {close[0]}? Otherwise {hint}"
+                raise InputError(message, hint=hint)
         return tuple(profile for profile in self.profiles if not names or profile.name in names)
 
 

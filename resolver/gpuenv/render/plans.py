@@ -49,6 +49,7 @@ __all__ = [
     "size",
     "solution_json",
     "solution_lines",
+    "why_chosen",
 ]
 
 SHOWN_ADDITIONS = 6
@@ -177,7 +178,7 @@ def _chosen_lines(plan: Plan) -> list[str]:
         if choice.cuda is not None:
             cuda = show_pair(choice.cuda)
         release = f"{choice.framework} {choice.version}"
-        why = _why(plan, choice.framework)
+        why = why_chosen(plan, choice.framework)
         if choice.evidence != "scanned":
             why += f"; {evidence_text(choice)}"
         rows.append((release, choice.variant, cuda, choice.cudnn or "-", why))
@@ -194,7 +195,7 @@ def _chosen_lines(plan: Plan) -> list[str]:
 def _requirement_row(plan: Plan, wheel: Wheel) -> tuple[str, str, str, str, str]:
     labels = {variant.name: variant.label for variant in plan.variants}
     build = labels.get(wheel.name, "-")
-    return f"{wheel.name} {wheel.version}", build, "-", "-", _why(plan, wheel.name)
+    return f"{wheel.name} {wheel.version}", build, "-", "-", why_chosen(plan, wheel.name)
 
 
 def _named_wheels(plan: Plan) -> list[Wheel]:
@@ -213,7 +214,7 @@ def _package_name(requirement: str) -> str:
     return normalize_name(match[0]) if match else ""
 
 
-def _why(plan: Plan, name: str) -> str:
+def why_chosen(plan: Plan, name: str) -> str:
     """Return why no better release was chosen: the first reason against the first of them."""
     in_conda = plan.request.conda is not None  # where torch is pytorch
     for rejection in _passed_over(plan):

@@ -55,6 +55,7 @@ _FOUND = {
     "lock-environment": "this host is",
     "platform": "this host is",
     "conflict": "this conflicts with",
+    "other-build": "it is",
     "extra-unknown": "available:",
     "no-release": "available:",
     "no-version": "available:",

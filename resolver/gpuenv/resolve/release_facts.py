@@ -64,6 +64,35 @@ class ReleaseFacts:
         return [reason for reasons in self._build_facts(build).values() for reason in reasons]
 
     def _find_facts(self, release: Release) -> Facts:
+        facts = self._facts_of_release(release)
+        other_build = self._other_build(release)
+        return facts | {"__build": other_build} if other_build else facts
+
+    def _other_build(self, release: Release) -> tuple[Reason, ...]:
+        """Return the reason against a build that is not the one that the user chose by hand."""
+        if isinstance(release, Variant):
+            framework, build, tag = release.framework.name, release.build, release.way.variant
+            subject = release.label
+        elif self._store.on_path(release.name):
+            framework, build = release.name, release.build
+            tag = "" if build is None else build.variant
+            subject = f"{release.name} {release.version}"
+        else:
+            return ()
+        chosen = dict(self._store.request.builds)
+        wanted = chosen.get(framework, chosen.get("*"))
+        cuda = None if build is None else build.cuda
+        if wanted is None or wanted in (tag, show_pair(cuda)):
+            return ()
+        have = tag or "an unknown build"
+        if cuda is not None:
+            have += f", for CUDA {show_pair(cuda)}"
+        need = f"to be the build {wanted}, which was chosen by hand"
+        if "." in wanted:
+            need = f"to be for CUDA {wanted}, which was chosen by hand"
+        return (Reason(code="other-build", subject=subject, need=need, have=have),)
+
+    def _facts_of_release(self, release: Release) -> Facts:
         if isinstance(release, Variant):
             return self._variant_facts(release)
         facts = self._candidate_facts(release)

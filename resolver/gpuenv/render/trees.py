@@ -1,0 +1,122 @@
+"""The text and the JSON documents of `gpuenv tree`, `gpuenv why` and `gpuenv outdated`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..lock.tree import Tree
+from ..model import Lock, Plan
+from .plans import why_chosen
+from .text import table_lines
+from .values import download_text, quantity_text
+
+REPEATED = "(*)"
+
+
+def tree_lines(tree: Tree, lock: Lock, depth: int | None) -> list[str]:
+    """Return every package below those that require it.
+
+    Args:
+        tree: the packages.
+        lock: the lock.
+        depth: how many levels to show; None shows all.
+    """
+    shown: set[str] = set()
+    lines: list[str] = []
+    for root in tree.roots:
+        lines += _branch(tree, root, 0, depth, shown)
+    if any(line.endswith(REPEATED) for line in lines):
+        lines.append(f"{REPEATED} is shown in full above")
+    lines.append(f"{quantity_text(len(tree.pins), 'package')}, {download_text(lock)}")
+    return lines
+
+
+def _branch(
+    tree: Tree, name: str, level: int, depth: int | None, shown: set[str]
+) -> Iterator[str]:
+    text = f"{'  ' * level}{_release(tree, name)}"
+    dependencies = tree.dependencies(name)
+    if dependencies and name in shown:
+        yield f"{text} {REPEATED}"
+        return
+    yield text
+    if depth is not None and level + 1 >= depth:
+        return
+    shown.add(name)
+    for dependency in dependencies:
+        yield from _branch(tree, dependency, level + 1, depth, shown)
+
+
+def _release(tree: Tree, name: str) -> str:
+    return f"{name} {tree.pins[name].wheel.version}"
+
+
+def tree_json(tree: Tree) -> dict[str, Any]:
+    """Return the document of `tree --json`."""
+    packages = []
+    for name, pin in tree.pins.items():
+        requires = tree.dependencies(name)
+        packages.append({"name": name, "version": pin.wheel.version, "requires": requires})
+    return {"asked": list(tree.asked), "roots": list(tree.roots), "packages": packages}
+
+
+def why_lines(tree: Tree, name: str, paths: Sequence[Sequence[str]]) -> list[str]:
+    """Return the shortest path from each package that was asked for."""
+    if not paths:
+        return [f"{_release(tree, name)}: nothing that was asked for requires it"]
+    lines = [f"{_release(tree, name)} is in the lock because of"]
+    for path in paths:
+        steps = " -> ".join(_release(tree, step) for step in path)
+        note = "" if path[0] in tree.asked else " (not asked for)"
+        if len(path) == 1:
+            note = " (asked for)" if path[0] in tree.asked else " (nothing requires it)"
+        lines.append(f"  {steps}{note}")
+    return lines
+
+
+def why_json(tree: Tree, name: str, paths: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return the document of `why --json`."""
+    return {
+        "name": name,
+        "version": tree.pins[name].wheel.version,
+        "asked": name in tree.asked,
+        "paths": [list(path) for path in paths],
+        "required_by": tree.dependents(name),
+    }
+
+
+def outdated_rows(lock: Lock, plan: Plan) -> list[tuple[str, str, str]]:
+    """Return (name, locked version, version of a new solve) of the packages that differ.
+
+    A package that is not in the lock, or no longer needed, has "-" there.
+    """
+    old = {pin.wheel.name: pin.wheel.version for pin in lock.pins}
+    new = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    names = sorted({*old, *new})
+    rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def outdated_lines(path: str, lock: Lock, plan: Plan) -> list[str]:
+    """Return what a new solve of a lock's request would change."""
+    rows = outdated_rows(lock, plan)
+    if not rows:
+        return [f"{path}: a new solve gives the same {quantity_text(len(lock.pins), 'package')}"]
+    table = [("package", "locked", "newest that fits", "why none newer")]
+    table += [(*row, _why_none_newer(plan, row[0])) for row in rows]
+    changed = quantity_text(len(rows), "package")
+    return [f"{path}: a new solve changes {changed}", *table_lines(table)]
+
+
+def _why_none_newer(plan: Plan, name: str) -> str:
+    if any(rejection.name == name for rejection in plan.skipped):
+        return why_chosen(plan, name)
+    return "-"
+
+
+def outdated_json(path: str, lock: Lock, plan: Plan) -> dict[str, Any]:
+    """Return the document of `outdated --json`."""
+    rows = outdated_rows(lock, plan)
+    packages = [{"name": name, "locked": old, "newest": new} for name, old, new in rows]
+    return {"lock": path, "packages": packages}

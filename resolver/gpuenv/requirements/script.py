@@ -1,0 +1,53 @@
+"""The requirements of a Python script: its block of inline metadata (PEP 723)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from ..errors import InputError
+from ..model import Value
+from .parse import checked_requirement
+
+# The reference implementation's pattern.
+_BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+_LARGEST = 1 << 20  # bytes of a script that are searched
+
+
+class Script(Value):
+    """What a script needs."""
+
+    dependencies: tuple[str, ...] = ()
+    requires_python: str | None = None
+
+
+def read_script(path: str) -> Script | None:
+    """Return what a script needs; None if the file is no script or has no metadata.
+
+    Raises:
+        InputError: the metadata cannot be used; the message says where.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LARGEST).decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
+    if not blocks:
+        return None
+    if len(blocks) > 1:
+        raise InputError(f"{path}: has {len(blocks)} blocks of script metadata", hint="leave one")
+    lines = blocks[0]["content"].splitlines()
+    content = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
+    try:
+        metadata = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: the script metadata is not TOML: {error}") from None
+    texts = metadata.get("dependencies", [])
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{path}: dependencies must be a list of texts")
+    requires_python = metadata.get("requires-python")
+    if requires_python is not None and not isinstance(requires_python, str):
+        raise InputError(f"{path}: requires-python must be a text")
+    dependencies = tuple(checked_requirement(text, path) for text in texts)
+    return Script(dependencies=dependencies, requires_python=requires_python)
