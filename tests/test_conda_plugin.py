@@ -395,6 +395,7 @@ def test_what_an_import_brings(stand_in: Path) -> None:
     )
     names = set(done.stdout.split())
     light = {
+        "activity",
         "api",
         "conda_plugin",
         "detect",
@@ -402,6 +403,7 @@ def test_what_an_import_brings(stand_in: Path) -> None:
         "install",
         "lock",
         "model",
+        "prefix",
         "verify",
         "version",
     }

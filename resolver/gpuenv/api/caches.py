@@ -6,9 +6,13 @@ import os
 import shutil
 
 from ..errors import InputError
-from ..index.cache import cache_folder
 
-__all__ = ["cache_folder", "cache_size", "clean_cache"]
+
+def cache_folder() -> str:
+    """Return the folder of the cache; it need not exist."""
+    from ..index import cache
+
+    return cache.cache_folder()
 
 
 def cache_size() -> tuple[int, int]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import shutil
 from typing import TYPE_CHECKING
 
-from ..errors import GpuEnvError, InputError
-from ..index.cache import cache_folder
+from ..errors import InputError, NotVerifiedError
 from ..model import Check, Host, IndexOptions, Plan, Request
-from ..serialize import canonical_json, to_plain
+from ..prefix import is_venv
 from . import environments
 from .backend import Progress
 from .data import data_version
@@ -19,21 +16,9 @@ from .data import data_version
 if TYPE_CHECKING:
     from ..requirements.script import Script
 
-_MARK = "verified.json"
 # Facts of a host that change from run to run and change no solve.
 _PASSING = ("problems", "sources")
 _PASSING_OF_GPU = ("index", "uuid", "pci_bus_id", "memory_total", "memory_free")
-
-
-class NotVerifiedError(GpuEnvError):
-    """The environment of a script does not work. `checks` say why."""
-
-    code = "not-verified"
-    exit_status = 1
-
-    def __init__(self, message: str, checks: tuple[Check, ...], *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.checks = checks
 
 
 def read_script(path: str) -> Script | None:
@@ -52,12 +37,17 @@ def script_folder(script: Script, host: Host) -> str:
 
     Scripts with the same requirements share it. Another host or other data have another one.
     """
+    from ..index.cache import cache_folder
+    from ..serialize import canonical_json, to_plain
+
     facts = {"script": to_plain(script), "host": _lasting_facts(host), "data": data_version()}
     digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
     return os.path.join(cache_folder(), "scripts", digest[:20])
 
 
 def _lasting_facts(host: Host) -> dict[str, object]:
+    from ..serialize import to_plain
+
     plain = to_plain(host)
     facts = {name: value for name, value in plain.items() if name not in _PASSING}
     facts["gpus"] = [
@@ -68,8 +58,8 @@ def _lasting_facts(host: Host) -> dict[str, object]:
 
 
 def is_ready(folder: str) -> bool:
-    """Return whether the environment of a script was verified."""
-    return os.path.isfile(os.path.join(folder, _MARK))
+    """Return whether the environment of a script is there. It was verified before it was."""
+    return is_venv(folder)
 
 
 def solve_script(script: Script, host: Host, options: IndexOptions, path: str) -> Plan:
@@ -107,28 +97,29 @@ def make_script_environment(
     python: str | None,
     timeout: float,
     progress: Progress | None = None,
-) -> tuple[Check, ...]:
+) -> None:
     """Install and verify the environment of a script.
 
     Raises:
-        NotVerifiedError: a check failed; the environment was removed.
-        InputError, InstallError: as `sync`.
+        NotVerifiedError: a check failed; there is no environment.
+        InputError, InstallError, TargetBusyError: as `sync`.
     """
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that did not end
-    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     lock = environments.lock(plan)
-    interpreter = environments.sync(lock, folder, host=plan.host, python=python, progress=progress)
-    checks = environments.verify(
-        lock, interpreter, plan.host, device=bool(plan.host.gpus), timeout=timeout
-    )
-    failed = [check for check in checks if check.status == "fail"]
-    if failed:
-        shutil.rmtree(folder, ignore_errors=True)
-        message = f"the environment of the script is not verified: {failed[0].evidence}"
-        raise NotVerifiedError(message, checks, hint="nothing was run")
-    from ..atomic_write import write_whole
+    failed: list[Check] = []
 
+    def prove(interpreter: str) -> bool:
+        checks = environments.verify(
+            lock, interpreter, plan.host, device=bool(plan.host.gpus), timeout=timeout
+        )
+        failed.extend(check for check in checks if check.status == "fail")
+        return not failed
+
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+    try:
+        environments.sync(
+            lock, folder, host=plan.host, python=python, prove=prove, progress=progress
+        )
+    except NotVerifiedError:
+        message = f"the environment of the script is not verified: {failed[0].evidence}"
+        raise NotVerifiedError(message, hint="nothing was run") from None
     environments.write_lock(lock, os.path.join(folder, "pylock.toml"))
-    mark = {"data": plan.data, "checks": len(checks)}
-    write_whole(os.path.join(folder, _MARK), json.dumps(mark).encode())
-    return checks

@@ -6,7 +6,6 @@ The data that came with gpuenv does not change.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import IO, TYPE_CHECKING, Any
@@ -252,6 +251,8 @@ class _Updater:
         except NoRangesError:
             pass
         self._tell(f"{wheel.filename}: the server has no ranges: downloading the whole file")
+        import tempfile
+
         file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
         _, digest = transport.download(wheel.url, wheel.filename, file)
         if digest != wheel.sha256:
