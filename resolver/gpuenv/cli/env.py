@@ -13,17 +13,25 @@ from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 from .request_args import add_request_flags, read_request
 
-HELP = "print settings that make another tool take the same builds"
+HELP = "Print settings that make another tool take the same builds"
+DESCRIPTION = (
+    "Print variables and settings with which another tool takes the builds that gpuenv would "
+    "take. If no setting of the tool expresses the choice, the command says why."
+)
+EXAMPLES = (
+    ('eval "$(gpuenv env --for uv)"', "Let uv choose builds for this host"),
+    ("gpuenv env --for pip --framework torch -o constraints.txt", "Write constraints for pip"),
+)
 TOOLS = ("uv", "conda", "pixi", "pip")
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv env`."""
     parser.add_argument(
-        "--for", dest="tool", choices=TOOLS, required=True, help="print settings for this tool"
+        "--for", dest="tool", choices=TOOLS, required=True, help="Print settings for this tool"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the constraints on versions to this file"
+        "-o", "--output", metavar="FILE", help="Write the constraints on versions to this file"
     )
     add_request_flags(parser)
     add_host_flags(parser)

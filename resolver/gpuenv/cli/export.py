@@ -9,7 +9,9 @@ from .. import api
 from .output import print_json
 from .parser import Parser, add_common_flags
 
-HELP = "write a lock as sources and versions for a project of another tool"
+HELP = "Write a lock as sources and versions for a project of another tool"
+DESCRIPTION = "Write the packages of a lock as tables for the project file of another tool."
+EXAMPLES = (("gpuenv export --to uv", "Print tables for a project of uv"),)
 TOOLS = ("uv", "pixi", "poetry", "pdm")
 
 
@@ -20,13 +22,13 @@ def add_arguments(parser: Parser) -> None:
         metavar="LOCK",
         nargs="?",
         default="pylock.toml",
-        help="the lock (default: pylock.toml)",
+        help="The lock (default: pylock.toml)",
     )
     parser.add_argument(
-        "--to", dest="tool", choices=TOOLS, required=True, help="write tables for this tool"
+        "--to", dest="tool", choices=TOOLS, required=True, help="Write tables for this tool"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write to this file (default: stdout)"
+        "-o", "--output", metavar="FILE", help="Write to this file (default: stdout)"
     )
     add_common_flags(parser)
 
