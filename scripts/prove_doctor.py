@@ -81,10 +81,11 @@ def _run_all(programs: Sequence[Row], python: str, date: str, folder: str) -> in
 
 def _run(program: Row, python: str, folder: str) -> Row:
     with tempfile.TemporaryDirectory() as work:
-        if "change" in program:
+        if "change" in program or "install" in program:
             python = copied(python, work, "environment")
-            _change(program["change"], python)
+            _change(program.get("change", ()), python)
         _compile(program, work)
+        _install(program, python, work)
         variables = {**os.environ, **_variables(program, work)}
         with _beside(program, python, work):
             # The file of the program has the name that a user's has: it is in the traceback.
@@ -101,7 +102,16 @@ def _run(program: Row, python: str, folder: str) -> Row:
             file.write(text)
         flags = ["--python", python]
         document = _doctor(log, flags, {**os.environ, **_variables(program, work)})
-    return {"exit": done.returncode, "here": answer(document), "document": document}
+        row = {"exit": done.returncode, "here": answer(document), "document": document}
+        if "install" in program:
+            row["verify"] = _failed_checks(python)
+    return row
+
+
+def _failed_checks(python: str) -> list[Row]:
+    """Return the checks that an environment does not pass, without any log."""
+    document = json.loads(_gpuenv("verify", "--python", python, "--json").stdout)
+    return [check for check in document["checks"] if check["status"] == "fail"]
 
 
 def _change(changes: Sequence[Mapping[str, str]], python: str) -> None:
@@ -126,6 +136,25 @@ def _compile(program: Row, work: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(program["source"])
     subprocess.run(["nvcc", *program["compile"], "source.cu"], cwd=work, check=True)
+
+
+def _install(program: Row, python: str, work: str) -> None:
+    """Put the compiled file into a package of the environment, with a RECORD as pip writes it."""
+    if "install" not in program:
+        return
+    prefix = os.path.dirname(os.path.dirname(python))
+    [site] = glob.glob(os.path.join(prefix, "lib", "python*", "site-packages"))
+    metadata = "Metadata-Version: 2.1\nName: fastops\nVersion: 1.0\n"
+    files = {"fastops-1.0.dist-info/METADATA": metadata.encode()}
+    with open(os.path.join(work, program["install"]), "rb") as file:
+        files[f"fastops/{program['install']}"] = file.read()
+    record = "".join(f"{name},,\n" for name in [*files, "fastops-1.0.dist-info/RECORD"])
+    files["fastops-1.0.dist-info/RECORD"] = record.encode()
+    for name, content in files.items():
+        path = os.path.join(site, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
 
 
 def _variables(program: Row, work: str) -> dict[str, str]:
