@@ -102,7 +102,11 @@ def _run(program: Row, python: str, folder: str) -> Row:
             file.write(text)
         flags = ["--python", python]
         document = _doctor(log, flags, {**os.environ, **_variables(program, work)})
-        row = {"exit": done.returncode, "here": answer(document), "document": document}
+        row = {
+            "exit": done.returncode,
+            "here": answer(document),
+            "verdicts": document["verdicts"][:1],
+        }
         if "install" in program:
             row["verify"] = _failed_checks(python)
     return row

@@ -17,7 +17,7 @@ from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_HARDWARE, version_tuple
 
 _CUDA_FILE = re.compile(
-    r"lib(cudart|cublas|cublasLt|cusparse|cusparseLt|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
+    r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
     r"cupti|nccl|cufile|nvToolsExt|npp[a-z]*|nvjpeg|nvshmem|nvvm|cudss|cutensor|cudf)"
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"

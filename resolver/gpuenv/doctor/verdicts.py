@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .advice import advice
-from .build_rules import overwrites_cuda_build
+from .build_rules import cpu_packages, overwrites_cuda_build
 from .catalog import areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict
@@ -218,12 +218,14 @@ def refutation(case: Case, cause: str) -> Fact | None:
 def _passing_counts(case: Case, cause: str) -> bool:
     """Whether a passed test rules a cause out.
 
-    What the log says of memory outweighs the test. A CPU build may have overwritten the CUDA build
-    that the test found.
+    What the log says of memory outweighs the test. The CUDA build that the test found may be one of
+    another framework, or a CPU build may have overwritten it.
     """
     if cause == "out_of_memory_masked":
         return _free_memory(case) is not None
-    return cause != "cpu_only_build" or not overwrites_cuda_build(case)
+    if cause == "cpu_only_build":
+        return not overwrites_cuda_build(case) and not any(cpu_packages(case))
+    return True
 
 
 def _free_memory(case: Case) -> Fact | None:

@@ -74,6 +74,9 @@ def _library_check(
     prefixes = (survey["interpreter"]["prefix"], survey["interpreter"]["platlib"])
     paths = [path for path, _ in survey["libraries"]]
     owned = {os.path.realpath(path) for path in paths}
+    for path in filter(loader.is_driver_stub, mapped):
+        evidence = f"{path}, from {origins.of(path, mapped)}, is a stub of the driver's library"
+        return _check(name, "libraries", "fail", f"{evidence}: programs are only linked with it")
     foreign = loader.foreign_libraries(mapped, prefixes, owned, origins)
     stems = {_stem(path) for path in paths}
     wrong = foreign

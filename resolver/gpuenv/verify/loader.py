@@ -150,6 +150,13 @@ def is_inside(path: str, prefix: str) -> bool:
     return False
 
 
+def is_driver_stub(path: str) -> bool:
+    """Return whether a mapped library is a stub of the driver's, which a CUDA toolkit brings."""
+    if not is_driver_library(os.path.basename(path)):
+        return False
+    return os.path.basename(os.path.dirname(os.path.realpath(path))) == "stubs"
+
+
 def foreign_libraries(
     mapped: Iterable[str], prefixes: Sequence[str], owned: Collection[str], origins: Origins
 ) -> list[Foreign]:
