@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from gpuenv.errors import InputError
 from gpuenv.fleet import launchers
 from gpuenv.fleet.nodes import expand
 from gpuenv.render.fleet import fold
+from gpuenv.render.node_report import NPD_CHARACTERS
 
 FAKES = Path(__file__).parent / "fakes"
 LAUNCHERS = ("srun", "clush", "pdsh", "mpirun", "kubectl")
@@ -244,6 +246,7 @@ def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pyt
     ("arguments", "message"),
     [
         (["--launcher", "clush"], "the nodes are not named; --nodes"),
+        (["--launcher", "clush", "--nodes", "a", "--scheduler", "local"], "--scheduler: is for --launcher dask"),
         (["--launcher", "clush", "--nodes", "../a"], "is not the name of a node"),
         (["--launcher", "srun", "--nodes", "a", "--resume"], "--resume: needs the folder"),
         (["--from", ".", "--nodes", "a"], "--nodes: is for --launcher"),
@@ -262,3 +265,61 @@ def test_a_launcher_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
     assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
+
+
+def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    status, _, err = gpuenv("detect", "--launcher", "dask")
+    assert (status, err) == (2, "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n")
+
+
+# ---- the examples in docs/hooks ------------------------------------------------------------------
+
+HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
+
+
+@pytest.mark.parametrize(
+    ("verified", "reason", "expected"),
+    [
+        (True, "", ""),
+        (True, "gpuenv: fail: mixed", "update NodeName=gpu7 State=RESUME"),
+        (True, "broken fan", ""),
+        (False, "", "update NodeName=gpu7 State=DRAIN Reason=gpuenv: fail: mixed"),
+        (False, "broken fan", ""),
+    ],
+)
+def test_the_health_check_of_slurm(tmp_path: Path, verified: bool, reason: str, expected: str) -> None:
+    said = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
+    programs = {
+        "gpuenv": f"echo 'gpuenv: fail: mixed'; exit {0 if verified else 1}",
+        "scontrol": f"case $1 in update) echo \"$*\" >> {tmp_path}/log;; *) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
+    }
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "log").touch()
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GPUENV": "gpuenv", "SLURMD_NODENAME": "gpu7"}
+    subprocess.run([HOOKS / "slurm-health-check.sh"], env=env, check=True)
+    assert (tmp_path / "log").read_text().strip() == expected
+
+
+@pytest.mark.parametrize(("status", "content"), [(0, "new\n"), (1, "new\n"), (2, "old\n")])
+def test_the_textfile_is_replaced_if_something_was_checked(tmp_path: Path, status: int, content: str) -> None:
+    gpuenv = tmp_path / "gpuenv"
+    gpuenv.write_text(f"#!/bin/sh\necho new\nexit {status}\n")
+    gpuenv.chmod(0o755)
+    (tmp_path / "gpuenv.prom").write_text("old\n")
+    env = {"PATH": "/usr/bin:/bin", "GPUENV": str(gpuenv), "TEXTFILE_FOLDER": str(tmp_path)}
+    subprocess.run([HOOKS / "textfile.sh"], env=env, check=False)
+    assert (tmp_path / "gpuenv.prom").read_text() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gpuenv", "gpuenv.prom"]
+
+
+def test_the_manifests_can_be_read() -> None:
+    import yaml
+
+    kinds = {name: yaml.safe_load((HOOKS / name).read_text())["kind"] for name in ("daemonset.yaml", "job.yaml")}
+    assert kinds == {"daemonset.yaml": "DaemonSet", "job.yaml": "Job"}
+    plugin = json.loads((HOOKS / "npd.json").read_text())
+    assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS
+    assert plugin["rules"][0]["condition"] == plugin["conditions"][0]["type"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
@@ -11,6 +10,7 @@ from ..errors import InputError, NoSolutionError
 from ..fleet import (
     classes,
     collect,
+    dask_cluster,
     documents,
     launchers,
     locks,
@@ -19,11 +19,12 @@ from ..fleet import (
     solve,
     verify,
 )
+from ..fleet.collect import OnAnswer, OnProgress
 from ..fleet.documents import Answer, Collection
 from ..model import parse_release
 from ..render import fleet as render
 from .environment_args import TIMEOUT
-from .output import print_json, print_lines
+from .output import print_errors, print_json, print_lines
 from .parser import Parser, add_common_flags, seconds
 from .request_args import add_request_flags, read_request
 
@@ -37,6 +38,7 @@ EXAMPLES = (
     ("gpuenv fleet solve --from hosts --framework torch", "Find the fewest locks"),
     ("gpuenv fleet verify --launcher clush --nodes gpu[01-16] --target /opt/env", "Verify"),
 )
+DASK = "dask"
 LIMIT = 600.0  # seconds to wait for all nodes
 _SHOWN = 8  # nodes that a line of progress names
 
@@ -86,9 +88,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_verify_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes"
-    )
+    parser.add_argument("lock", metavar="LOCK", nargs="?", help="The path of the lock on the nodes")
     parser.add_argument("--target", metavar="DIR", help="The environment on the nodes")
     parser.add_argument("--no-device", action="store_true", help="Check only what needs no GPU")
     parser.add_argument(
@@ -124,13 +124,25 @@ def _add_collection_flags(parser: Parser) -> None:
     )
     source.add_argument(
         "--launcher",
-        choices=sorted(launchers.LAUNCHERS),
+        choices=[*sorted(launchers.LAUNCHERS), DASK],
         help="Run gpuenv on the nodes, one process on each",
     )
     group.add_argument(
         "--nodes",
         metavar="LIST",
         help="The nodes, such as gpu[01-16],gpu20 (default: those of the job)",
+    )
+    group.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="With dask: tcp://HOST:PORT, local, or slurm, pbs, lsf by dask-jobqueue's own settings"
+        " (default: local)",
+    )
+    group.add_argument(
+        "--workers",
+        metavar="N",
+        type=_count,
+        help="With dask: start N workers, or wait for N workers of the scheduler (default: 1)",
     )
     group.add_argument(
         "--command",
@@ -293,25 +305,46 @@ def _collect(arguments: Namespace, command: Sequence[str]) -> Collection:
         if arguments.resume:
             known = documents.read_documents(arguments.output)
             earlier = {answer.node: answer for answer in known}
-    launch = launchers.plan_launch(
-        arguments.launcher,
-        arguments.nodes,
-        [*shlex.split(arguments.command), *command],
-        arguments.command_line,
-        without=frozenset(earlier),
-    )
-    documents.check_names(launch.nodes)
 
     def keep(answer: Answer) -> None:
         if arguments.output:
             documents.write_answer(arguments.output, answer)
 
-    collection = collect.collect(launch, arguments.limit, keep, _progress)
+    full_command = [*shlex.split(arguments.command), *command]
+    launch = _launch_dask if arguments.launcher == DASK else _launch
+    collection = launch(arguments, full_command, keep, frozenset(earlier))
     both = sorted((*earlier.values(), *collection.answers), key=lambda answer: answer.node)
     return collection.replace(answers=tuple(both))
 
 
+def _launch(
+    arguments: Namespace, command: Sequence[str], keep: OnAnswer, without: frozenset[str]
+) -> Collection:
+    launch = launchers.plan_launch(
+        arguments.launcher, arguments.nodes, command, arguments.command_line, without=without
+    )
+    documents.check_names(launch.nodes)
+    return collect.collect(launch, arguments.limit, keep, _progress_printer(arguments))
+
+
+def _launch_dask(
+    arguments: Namespace, command: Sequence[str], keep: OnAnswer, without: frozenset[str]
+) -> Collection:
+    return dask_cluster.collect_with_dask(
+        arguments.scheduler or "local",
+        command,
+        arguments.limit,
+        keep,
+        _progress_printer(arguments),
+        workers=arguments.workers or 1,
+        without=without,
+    )
+
+
 def _check_flags(arguments: Namespace) -> None:
+    for name, value in (("--scheduler", arguments.scheduler), ("--workers", arguments.workers)):
+        if value and arguments.launcher != DASK:
+            raise InputError(f"{name}: is for --launcher dask")
     if arguments.resume and not arguments.output:
         raise InputError("--resume: needs the folder of the earlier run", hint="name it: -o DIR")
     if arguments.source:
@@ -322,8 +355,17 @@ def _check_flags(arguments: Namespace) -> None:
                 raise InputError(f"{name}: is for --launcher, and --from starts nothing")
 
 
-def _progress(answered: int, expected: int, waiting: Sequence[str]) -> None:
-    line = f"{answered} of {expected} nodes answered"
-    if 0 < len(waiting) <= _SHOWN:
-        line += f"; waiting for {render.nodes_text(waiting)}"
-    print(f"gpuenv: {line}", file=sys.stderr)
+def _progress_printer(arguments: Namespace) -> OnProgress:
+    """Return the function that prints who has not answered, whenever that changes."""
+    last = ""
+
+    def show(answered: int, expected: int, waiting: Sequence[str]) -> None:
+        nonlocal last
+        line = f"gpuenv: {answered} of {expected} nodes answered"
+        if len(waiting) <= _SHOWN:
+            line += f"; waiting for {render.nodes_text(waiting)}"
+        if line != last and not arguments.quiet:
+            print_errors([line])
+        last = line
+
+    return show

@@ -153,9 +153,7 @@ def _mpirun(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[st
     process = Process(command=(*flags, *arguments, *_greeting(command)))
     # The output of several ranks may share a line.
     label = re.compile(r"\[\d+,(?P<label>\d+)\]<std(?:out|err)>: ?")
-    return Launch(
-        processes=(process,), nodes=tuple(nodes), label=label, ranked=True, anywhere=True
-    )
+    return Launch(processes=(process,), nodes=tuple(nodes), label=label, ranked=True, anywhere=True)
 
 
 def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[str]) -> Launch:

@@ -200,4 +200,4 @@ class FilesAnswer(TypedDict):
     links: list[str]
     no_record: list[str]
     distributions: list[str]
-    libraries: dict[str, str]  # path of a library -> its hash as in RECORD, if it was read
+    libraries: dict[str, str]  # path of a CUDA library -> its hash as in RECORD, if it was read

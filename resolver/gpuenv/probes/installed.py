@@ -530,7 +530,7 @@ def files(options: Options) -> FilesAnswer:
     digests = {(job.name, job.path): job.digest for job in jobs if job.hashed}
     for result in check_files(jobs, threads):
         add_result(answer, result)
-        if result.kind == "ok" and is_library(result.path):
+        if result.kind == "ok" and is_cuda_library(result.path):
             answer["libraries"][result.path] = digests[result.name, result.path]
     return answer
 

@@ -20,7 +20,7 @@ def detect_lines(document: Document) -> list[str]:
     """Return the classes of a fleet, and the nodes without an answer."""
     count = len(document["classes"])
     answered = f"{document['answered']} of {quantity_text(document['nodes'], 'node')}"
-    lines = [f"{answered} answered in {document['seconds']:.1f} s; classes of hosts: {count}"]
+    lines = [f"{answered} answered{_time_text(document)}; classes of hosts: {count}"]
     lines += class_lines(document["classes"])
     lines += silent_lines(document)
     return lines
@@ -98,9 +98,7 @@ def _reason_text(reason: Document) -> str:
 
 def _what_if_line(what_if: Document, document: Document) -> str:
     """Return what a newer driver on some nodes would change."""
-    nodes = [
-        node for number in what_if["classes"] for node in document["classes"][number]["nodes"]
-    ]
+    nodes = [node for number in what_if["classes"] for node in document["classes"][number]["nodes"]]
     head = f"with driver {what_if['driver']} on {quantity_text(len(nodes), 'node')}"
     head += f" ({nodes_text(nodes)})"
     changes = []
@@ -120,13 +118,18 @@ def verify_lines(document: Document) -> list[str]:
     """Return the outliers first, then the failures, the silent nodes and the changes."""
     nodes = quantity_text(document["nodes"], "node")
     verdict = "verified" if document["ok"] else "NOT verified"
-    counts = f"{document['passed']} of {nodes} passed in {document['seconds']:.1f} s"
+    counts = f"{document['passed']} of {nodes} passed{_time_text(document)}"
     lines = [f"{verdict}: {counts}; {quantity_text(len(document['outliers']), 'outlier')}"]
     lines += outlier_lines(document["outliers"])
     lines += failure_lines(document["failures"])
     lines += silent_lines(document)
     lines += change_lines(document["changes"])
     return lines
+
+
+def _time_text(document: Document) -> str:
+    """Return how long the nodes were asked; nothing if their documents were read."""
+    return f" in {document['seconds']:.1f} s" if document["seconds"] else ""
 
 
 def outlier_lines(outliers: Sequence[Document]) -> list[str]:

@@ -220,8 +220,7 @@ def openmetrics(outcome: Outcome) -> Report:
     for check in _with_distinct_names(outcome.checks):
         labels = {"check": check.name, "subject": check.subject}
         states += [
-            ({**labels, "status": status}, float(check.status == status))
-            for status in _SEVERITIES
+            ({**labels, "status": status}, float(check.status == status)) for status in _SEVERITIES
         ]
         durations.append((labels, check.seconds))
     driver = outcome.host.driver if outcome.host is not None else None

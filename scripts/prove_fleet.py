@@ -1,0 +1,355 @@
+"""Run `gpuenv fleet` with the real tools: Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
+
+    apt-get install slurm-wlm clustershell pdsh openmpi-bin prometheus monitoring-plugins-basic
+    python scripts/prove_fleet.py [--record docs/records/fleet-tools.json] [--only NAME ...]
+
+It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine: environments with
+compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the convolutions of one are off by a bit, one
+hangs and one dies. A tool that is not installed is named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from test_host_conditions import variables_of  # noqa: E402  tests are beside this folder
+from test_verification import CUDNN, file_name, install, member_file, place, site_of  # noqa: E402
+
+NODE = """#!/bin/sh
+name=${SLURMD_NODENAME:-${NODE:-$1}}
+[ "$name" = "$1" ] && shift
+case $name in hung*) exec sleep 600;; dead*) kill -9 $$;; esac
+. FOLDER/variables
+env=FOLDER/env-good
+case $name in mixed*) env=FOLDER/env-mixed;; bit*) export CUDNN_STUB_BIT=1;; esac
+command=$1; shift
+case $command in
+  verify) exec PYTHON -m gpuenv verify --target $env "$@";;
+  *) exec PYTHON -m gpuenv $command "$@";;
+esac
+"""
+# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason. All nodes have the
+# name of this machine, so the name is that of the slurmd.
+HEALTH_CHECK = """#!/bin/sh
+[ -e FOLDER/health-checks-begin ] || exit 0
+node=$(tr '\\0' ' ' < /proc/$PPID/cmdline | sed 's/.* -N //; s/ .*//')
+case $node in hung*) exit 0;; esac
+export SLURMD_NODENAME=$node SLURM_CONF=FOLDER/slurm.conf
+line=$(FOLDER/node verify --hook --timeout 60) && exit 0
+scontrol update NodeName=$node State=DRAIN Reason="$line"
+"""
+SLURM_CONF = """
+ClusterName=here
+SlurmctldHost=localhost
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=FOLDER/munge.socket
+SlurmctldPort=16817
+StateSaveLocation=FOLDER/state
+SlurmdSpoolDir=FOLDER/spool-%n
+SlurmctldPidFile=FOLDER/slurmctld.pid
+SlurmdPidFile=FOLDER/%n.pid
+SlurmctldLogFile=FOLDER/slurmctld.log
+SlurmdLogFile=FOLDER/%n.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+SwitchType=switch/none
+HealthCheckProgram=FOLDER/health-check
+HealthCheckInterval=30
+HealthCheckNodeState=ANY
+"""
+SLURM_NODES = ("n1", "n2", "n3", "mixed1", "bit1", "hung1", "off1")  # no daemon runs for off1
+
+
+class Stage:
+    """The folder with the environments and programs of the nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        cache = folder / "native"
+        cache.mkdir()
+        for name in ("env-good", "env-mixed"):
+            venv.create(folder / name, symlinks=True)
+            install(site_of(folder / name), cache, [])
+        wrong = site_of(folder / "env-mixed") / CUDNN / file_name("ops", 92000)
+        place(member_file(cache, "ops", 91000), wrong)
+        variables = variables_of({"gpus": 2}, cache, folder)
+        keep = {key: value for key, value in variables.items() if key not in ("PATH", "HOME")}
+        lines = [f"export {key}={shlex.quote(value)}" for key, value in keep.items()]
+        (folder / "variables").write_text("\n".join(lines) + "\n")
+        self.write("node", NODE)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a program."""
+        path = self.folder / name
+        path.write_text(text.replace("FOLDER", str(self.folder)).replace("PYTHON", sys.executable))
+        path.chmod(0o755)
+        return path
+
+    def fleet(self, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
+        """Run `gpuenv fleet` and return its document and the seconds that it took."""
+        begin = time.monotonic()
+        command = [sys.executable, "-m", "gpuenv", "fleet", *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, text=True, check=False
+        )
+        return json.loads(done.stdout), round(time.monotonic() - begin, 2)
+
+
+def require(condition: bool, found: object) -> None:
+    """End with what was found if it is not as it must be."""
+    if not condition:
+        raise SystemExit(f"not as it must be: {found}")
+
+
+def summary(document: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return which nodes a document names, and why."""
+    return {
+        "seconds": seconds,
+        "answered": document["answered"],
+        "silent": {one["node"]: one["reason"] for one in document["silent"]},
+        "failed": sorted({one["node"] for one in document.get("failures", ())}),
+        "outliers": {
+            what: sorted({one["node"] for one in document.get("outliers", ()) if one["what"] == what})
+            for what in ("convolution", "library", "driver")
+        },
+    }
+
+
+def check(found: Mapping[str, Any], *, silent: Sequence[str]) -> None:
+    """End if a faulty node is not named, or a healthy one is."""
+    require(set(found["silent"]) == set(silent), found)
+    require(set(found["failed"]) == {"mixed1"}, found)
+    require(found["outliers"]["convolution"] == ["bit1"], found)
+
+
+# ---- launchers without a cluster -----------------------------------------------------------------
+
+
+def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, Any]:
+    """Verify stand-in nodes with clush or pdsh, whose worker "exec" runs a command for each node here."""
+    nodes = "n[1-4],mixed1,bit1,hung1,dead1"
+    flags = ["--launcher", launcher, "--nodes", nodes, "--command", f"{stage.folder}/node %h", "--limit", "40"]
+    found = summary(*stage.fleet("verify", *flags, "--json", "--", *arguments))
+    check(found, silent=["hung1", "dead1"])
+    return found
+
+
+def prove_mpirun(stage: Stage) -> dict[str, Any]:
+    """Detect this machine with mpirun."""
+    flags = ["--launcher", "mpirun", "--nodes", "localhost", "--command", f"{stage.folder}/node", "--limit", "40"]
+    found = summary(*stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"}))
+    require((found["answered"], found["silent"]) == (1, {}), found)
+    return found
+
+
+# ---- Slurm ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def slurm(stage: Stage) -> Iterator[dict[str, str]]:
+    """Start munge, slurmctld and one slurmd for each node; end them by their process ids."""
+    folder = stage.folder
+    lines = [SLURM_CONF.replace("FOLDER", str(folder))]
+    for number, name in enumerate(SLURM_NODES):
+        (folder / f"spool-{name}").mkdir()
+        lines.append(f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 RealMemory=4000 State=UNKNOWN")
+    lines.append(f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP")
+    (folder / "state").mkdir()
+    (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
+    stage.write("health-check", HEALTH_CHECK)
+    env = {"SLURM_CONF": str(folder / "slurm.conf")}
+    full = {**os.environ, **env}
+    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", "--key-file=/etc/munge/munge.key"]
+    munge += [f"--{kind}-file={folder}/munge.{kind}" for kind in ("pid", "log", "seed")]
+    commands = [munge, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in SLURM_NODES[:-1])]
+    children = []
+    try:
+        for command in commands:
+            children.append(
+                subprocess.Popen(command, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            )
+            time.sleep(1 if len(children) <= 2 else 0.1)
+        time.sleep(3)
+        yield env
+    finally:
+        for child in reversed(children):
+            child.terminate()
+            try:
+                child.wait(5)
+            except subprocess.TimeoutExpired:  # slurmd waits for a step that hangs
+                child.kill()
+                child.wait(5)
+
+
+def prove_slurm(stage: Stage) -> dict[str, Any]:
+    """Detect and verify through srun, and see HealthCheckProgram drain the node with the mixed cuDNN."""
+    with slurm(stage) as env:
+        full = {**os.environ, **env}
+        states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
+        flags = ["--launcher", "srun", "--nodes", ",".join(SLURM_NODES), "--command", f"{stage.folder}/node"]
+        detected = summary(*stage.fleet("detect", *flags, "--limit", "20", "--json", env=env))
+        verified = summary(*stage.fleet("verify", *flags, "--limit", "40", "--json", env=env))
+        (stage.folder / "health-checks-begin").touch()
+        begin, drained = time.monotonic(), ""
+        while "mixed1" not in drained and time.monotonic() - begin < 120:
+            time.sleep(2)
+            listed = subprocess.run(states, env=full, capture_output=True, text=True, check=True).stdout
+            drained = "\n".join(line for line in listed.splitlines() if "gpuenv" in line)
+        check(verified, silent=["hung1", "off1"])
+        require("mixed1" in drained, listed)
+        jobs = subprocess.run(["squeue", "--noheader"], env=full, capture_output=True, text=True, check=True)
+        return {
+            "detect": detected,
+            "verify": verified,
+            "drained": drained,
+            "jobs_left": len(jobs.stdout.splitlines()),
+        }
+
+
+def prove_jobqueue(stage: Stage) -> dict[str, Any]:
+    """Detect through dask-jobqueue, which submits the workers as Slurm jobs by its own settings."""
+    settings = {"cores": 1, "memory": "500MB", "processes": 1, "interface": "lo", "python": sys.executable}
+    settings["log-directory"] = str(stage.folder)
+    text = "jobqueue:\n  slurm:\n" + "".join(f"    {key}: {value}\n" for key, value in settings.items())
+    (stage.folder / "dask").mkdir()
+    (stage.folder / "dask" / "jobqueue.yaml").write_text(text)
+    with slurm(stage) as env:
+        flags = ["--launcher", "dask", "--scheduler", "slurm", "--workers", "2", "--command", f"{stage.folder}/node"]
+        more = {**env, "DASK_CONFIG": str(stage.folder / "dask")}
+        found = summary(*stage.fleet("detect", *flags, "--limit", "90", "--json", env=more))
+        require((found["answered"], found["silent"]) == (2, {}), found)
+        return found
+
+
+# ---- Dask ----------------------------------------------------------------------------------------
+
+
+def prove_dask(stage: Stage) -> dict[str, Any]:
+    """Verify on a cluster of eight workers: one killed, one hung, one mixed, one off by a bit."""
+    import distributed
+
+    names = ("n1", "n2", "n3", "n4", "mixed1", "bit1", "hung1", "killed1")
+    address = "tcp://127.0.0.1:18786"
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "18786", "--no-dashboard"]
+    children: dict[str, subprocess.Popen[bytes]] = {}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        children["scheduler"] = subprocess.Popen([*dask, "--host", "127.0.0.1"], **quiet)
+        time.sleep(3)
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1"]
+        for name in names:
+            node = "hung9" if name == "killed1" else name  # it is killed while it works
+            env = {**os.environ, "NODE": node}
+            children[name] = subprocess.Popen([*worker, "--name", name, "--no-dashboard"], env=env, **quiet)
+        with distributed.Client(address, timeout=60) as client:
+            client.wait_for_workers(len(names), timeout=120)
+        killer = subprocess.Popen(["sh", "-c", f"sleep 12; kill -9 {children['killed1'].pid}"])
+        flags = ["--launcher", "dask", "--scheduler", address, "--workers", str(len(names))]
+        flags += ["--command", f"{stage.folder}/node", "--limit", "60", "-o", str(stage.folder / "dask-docs")]
+        begin = time.time()
+        found = summary(*stage.fleet("verify", *flags, "--json"))
+        killer.wait()
+        written = [path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")]
+        found["answers_written_after_s"] = [round(one, 1) for one in sorted(written)]
+        check(found, silent=["hung1", "killed1"])
+        return found
+    finally:
+        for child in children.values():
+            child.kill()
+            child.wait(10)
+
+
+# ---- formats -------------------------------------------------------------------------------------
+
+
+def prove_promtool(stage: Stage) -> dict[str, Any]:
+    """Let promtool check the metrics of a healthy and of a mixed node."""
+    said = {}
+    for node in ("n1", "mixed1"):
+        command = [f"{stage.folder}/node", "verify", "--format", "openmetrics"]
+        metrics = subprocess.run(
+            command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
+        )
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=metrics.stdout, capture_output=True, text=True, check=False
+        )
+        said[node] = {"verify": metrics.returncode, "promtool": done.returncode, "said": done.stdout + done.stderr}
+        require((done.returncode, said[node]["said"]) == (0, ""), said)
+    return said
+
+
+def prove_nagios(stage: Stage) -> dict[str, Any]:
+    """Let the plugin runner "negate" read the line and the exit status of the plugin."""
+    negate = "/usr/lib/nagios/plugins/negate"
+    said = {}
+    # The stand-in of n1 has a release to avoid: WARNING. "negate" turns CRITICAL into OK.
+    for node, expected in (("n1", 1), ("mixed1", 0)):
+        command = [negate, "--substitute", "--timeout=60", f"{stage.folder}/node", "verify", "--format", "nagios"]
+        done = subprocess.run(
+            command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
+        )
+        said[node] = {"status": done.returncode, "line": done.stdout.strip()}
+        require(done.returncode == expected, said)
+    return said
+
+
+PROOFS = {
+    "clush": ("clush", lambda stage: prove_launcher(stage, "clush", "-R", "exec")),
+    "pdsh": ("pdsh", lambda stage: prove_launcher(stage, "pdsh", "-R", "exec")),
+    "mpirun": ("mpirun", prove_mpirun),
+    "slurm": ("slurmctld", prove_slurm),
+    "dask": (sys.executable, prove_dask),
+    "dask-jobqueue": ("slurmctld", prove_jobqueue),
+    "promtool": ("promtool", prove_promtool),
+    "nagios": ("/usr/lib/nagios/plugins/negate", prove_nagios),
+}
+
+
+def main() -> None:
+    """Print a line for each tool."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--only", nargs="*", choices=PROOFS)
+    arguments = parser.parse_args()
+    record: dict[str, Any] = {}
+    for name in arguments.only or PROOFS:
+        program, prove = PROOFS[name]
+        if shutil.which(program) is None:
+            record[name] = {"left out": f"{program} is not installed"}
+        else:
+            with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
+                Path(folder).chmod(0o755)
+                record[name] = prove(Stage(Path(folder)))
+        print(json.dumps({name: record[name]}), flush=True)
+    if arguments.record:
+        folders = rf"{re.escape(tempfile.gettempdir())}/fleet-\w+"
+        text = re.sub(folders, "FOLDER", json.dumps(record, indent=1))
+        arguments.record.write_text(text.replace(f"@{platform.node()}:", "@HOST:") + "\n")
+
+
+if __name__ == "__main__":
+    main()
