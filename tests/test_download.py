@@ -127,3 +127,13 @@ def test_files_with_another_hash(
     other.write_text("of another lock")
     assert download(tmp_path, lock) == 2
     assert other.read_text() == "of another lock"
+
+
+def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -> None:
+    wheel = remote(tmp_path, server, "alpha").pins[0].wheel
+    url = f"{server.base}/files/..%2f..%2f{wheel.filename}"
+    for filename in (wheel.filename, f"../../{wheel.filename}"):
+        lock = make_lock(wheel.replace(url=url, filename=filename))
+        path = write_lock(tmp_path / "pylock.toml", lock)
+        assert download(tmp_path, path) == 2
+    assert server.asked == [] and names_in(tmp_path) == ["pylock.toml", "source"]
