@@ -30,6 +30,7 @@ from .environments import (
     changes,
     check_target,
     command_environment,
+    download,
     downloaded_python,
     install,
     installed_packages,
@@ -44,6 +45,7 @@ from .environments import (
     solve_again,
     sync,
     verify,
+    with_local_files,
     write_lock,
 )
 from .explanations import (
@@ -100,6 +102,7 @@ __all__ = [
     "data_version",
     "describe",
     "detect",
+    "download",
     "downloaded_python",
     "examine",
     "explain",
@@ -140,6 +143,7 @@ __all__ = [
     "tool_settings",
     "update_matrix",
     "verify",
+    "with_local_files",
     "with_python_of",
     "write_host",
     "write_lock",

@@ -269,6 +269,39 @@ def changes(
     return _backend(conda=lock.conda).changes(lock, target, host, exact=exact)
 
 
+def download(
+    lock: Lock, folder: str, *, wait: float = WAIT, progress: Progress | None = None
+) -> tuple[int, int]:
+    """Download the files of a lock of wheels into a folder, for hosts without a network.
+
+    Returns:
+        (files that were downloaded, files that were there).
+
+    Raises:
+        InputError: the lock is of conda packages, or the folder cannot be used.
+        InstallError: a file cannot be downloaded; a second call continues.
+    """
+    from ..install import downloads
+
+    if lock.conda:
+        raise InputError("the lock is of conda packages: only wheels can be downloaded")
+    return downloads.download(lock, folder, wait=wait, progress=progress)
+
+
+def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:
+    """Return a lock of wheels whose files are those of folders, where these have them.
+
+    InputError with `no_index` if a file is in none of them.
+    """
+    from ..install import downloads
+
+    if not folders and not no_index:
+        return lock
+    if lock.conda:
+        raise InputError("--find-links and --no-index are for locks of wheels")
+    return downloads.with_local_files(lock, folders, no_index=no_index)
+
+
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
     """Return to the environment of wheels before the last `sync`; a second call undoes the first.
 

@@ -29,7 +29,7 @@ from .parser import Examples, Parser
 
 # The commands, by what they are about. Each is a module.
 GROUPS = {
-    "Environments": ("solve", "install", "sync", "rollback", "verify", "run", "pip"),
+    "Environments": ("solve", "install", "sync", "download", "rollback", "verify", "run", "pip"),
     "Projects and clusters": ("init", "lock", "fleet", "report"),
     "Other tools": ("env", "export"),
     "Locks": ("tree", "why", "outdated"),

@@ -53,12 +53,17 @@ def add_target_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="DIR", required=True, help="The environment: a new or an existing one"
     )
+    add_wait_flag(parser)
+
+
+def add_wait_flag(parser: ArgumentParser) -> None:
+    """Add --wait."""
     parser.add_argument(
         "--wait",
         metavar="S",
         type=seconds,
         default=api.WAIT,
-        help="Wait S seconds for another run on the same target (default: 600)",
+        help="Wait S seconds for another run on the same folder (default: 600)",
     )
 
 

@@ -47,6 +47,16 @@ def add_arguments(parser: Parser) -> None:
     add_host_flags(parser)
     add_install_flags(parser)
     parser.add_argument(
+        "--find-links",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="Use the files of a folder that gpuenv download filled (repeat for several)",
+    )
+    parser.add_argument(
+        "--no-index", action="store_true", help="Use only the files of --find-links, no network"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="Print what would change; change nothing"
     )
     add_common_flags(parser)
@@ -63,9 +73,10 @@ def run(arguments: Namespace) -> int:
             print_lines(plans.changes_lines(changes))
         return 0
     exit_on_signals()
+    files = api.with_local_files(lock, arguments.find_links, no_index=arguments.no_index)
     try:
         api.sync(
-            lock,
+            files,
             arguments.target,
             host=host,
             python=new_python(arguments, lock),

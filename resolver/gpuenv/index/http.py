@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import threading
 import time
@@ -27,6 +28,7 @@ PAGE_TIMEOUT = 120.0  # seconds for a whole page; a wheel has no limit as long a
 MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
+UNSATISFIABLE = 416
 GONE = (404, 410)
 
 _T = TypeVar("_T")
@@ -129,6 +131,34 @@ class Transport:
                     digest.update(chunk)
                     sink.write(chunk)
                 return _reply(response), digest.hexdigest()
+
+        return self._with_retries(url, subject, request)
+
+    def resume(self, url: str, subject: str, sink: BinaryIO) -> Reply:
+        """Write the part of a body that `sink` does not have yet, or the whole body.
+
+        Returns:
+            The reply without its body; 206 if what `sink` had was kept.
+
+        Raises:
+            PackageIndexError: there is no complete response; what has arrived is in `sink`.
+        """
+
+        def request() -> Reply:
+            start = sink.seek(0, os.SEEK_END)
+            headers = {"Accept-Encoding": "identity"}
+            if start:
+                headers["Range"] = f"bytes={start}-"
+            with self._send(url, headers) as response:
+                span = response.headers.get("Content-Range", "")
+                if response.status_code != PARTIAL or not span.startswith(f"bytes {start}-"):
+                    sink.seek(0)
+                    sink.truncate()
+                if response.status_code == UNSATISFIABLE:
+                    raise _RetryableError("has no more of the file", None)
+                for chunk in response.iter_content(_DOWNLOAD_CHUNK):
+                    sink.write(chunk)
+                return _reply(response)
 
         return self._with_retries(url, subject, request)
 

@@ -65,18 +65,22 @@ def _sites(prefix: str) -> list[str]:
 
 
 def _recorded_files(prefix: str, site: str, info: str) -> Iterator[str]:
-    for row in _record_rows(os.path.join(prefix, info, "RECORD")):
-        path = os.path.normpath(f"{site}/{row[0]}").replace(os.sep, "/")
+    try:
+        with open(os.path.join(prefix, info, "RECORD"), encoding="utf-8", newline="") as file:
+            names = [row[0] for row in csv.reader(file) if row]
+    except (OSError, ValueError, csv.Error):
+        return
+    for name in names:
+        path = _path_of(site, name)
         if not path.startswith(("../", "/")):
             yield path
 
 
-def _record_rows(path: str) -> list[list[str]]:
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return [row for row in csv.reader(file) if row]
-    except (OSError, ValueError, csv.Error):
-        return []
+def _path_of(site: str, name: str) -> str:
+    """Return the path of a file that a RECORD in a folder of packages names."""
+    if ".." not in name and not name.startswith("/"):
+        return f"{site}/{name}"  # most of them: an environment has ten thousands
+    return os.path.normpath(os.path.join(site, name)).replace(os.sep, "/")
 
 
 def fingerprint(prefix: str, package: Package) -> str:
@@ -84,16 +88,16 @@ def fingerprint(prefix: str, package: Package) -> str:
 
     A file that is linked or renamed keeps both, and a file that is written gets a new time.
     """
-    digest = hashlib.sha256()
+    lines = []
     for path in sorted(package.files):
         if path.endswith(".pyc"):
             continue
         try:
-            status = os.lstat(os.path.join(prefix, path))
+            status = os.lstat(f"{prefix}/{path}")
         except OSError:
             return ""
-        digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return digest.hexdigest() if package.files else ""
+        lines.append(f"{path} {status.st_size} {status.st_mtime_ns}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
 
 
 def without_shared_files(
@@ -250,29 +254,27 @@ def _replace_file(path: str, data: bytes) -> None:
 
 def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
     """Write the hashes and the sizes of changed files into the RECORDs that name them."""
-    for package in read_packages(prefix) if changed else ():
-        own = changed.keys() & set(package.files)
-        if not own:
-            continue
-        record = os.path.join(prefix, package.info, "RECORD")
-        site, rows = os.path.dirname(package.info), []
-        for row in _record_rows(record):
-            path = os.path.normpath(f"{site}/{row[0]}").replace(os.sep, "/")
-            if path in own:
-                rows.append([row[0], _recorded_hash(changed[path]), str(len(changed[path]))])
-            else:
-                rows.append(row)
-        _replace_file(record, _record_text(rows))
+    for site in _sites(prefix) if changed else ():
+        pattern = os.path.join(glob.escape(prefix), site, "*.dist-info", "RECORD")
+        for record in glob.glob(pattern):
+            with open(record, "rb") as file:
+                data = file.read()
+            text = b"".join(_corrected(line, site, changed) for line in data.splitlines(True))
+            if text != data:
+                _replace_file(record, text)
+
+
+def _corrected(line: bytes, site: str, changed: Mapping[str, bytes]) -> bytes:
+    """Return a line of a RECORD with the hash and the size that its file has now."""
+    if not line.startswith(b"../"):
+        return line
+    name = line.split(b",")[0]
+    data = changed.get(_path_of(site, os.fsdecode(name)))
+    if data is None:
+        return line
+    return b"%s,%s,%d\n" % (name, _recorded_hash(data).encode(), len(data))
 
 
 def _recorded_hash(data: bytes) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
     return f"sha256={digest.rstrip(b'=').decode()}"
-
-
-def _record_text(rows: Iterable[list[str]]) -> bytes:
-    import io
-
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()

@@ -65,7 +65,7 @@ class Uv(Value):
         """As Installer."""
         path = os.path.join(folder, "pylock.toml")
         _write(path, pylock.installer_text(lock))
-        flags = ["--no-deps", "--require-hashes", *_index_flags(lock), "--no-config"]
+        flags = ["--no-deps", "--require-hashes", *_cache_flags(lock), "--no-config"]
         flags += ["--preview-features", "pylock", "--python", python]
         return [self.path, "pip", "install", *flags, "--requirements", path]
 
@@ -123,13 +123,29 @@ def _requirement(pin: Pin) -> str:
     return f"{wheel.name}{source} --hash=sha256:{wheel.sha256}\n"
 
 
+def _cache_flags(lock: Lock) -> list[str]:
+    """Name the indexes of a lock, which uv does not ask: it keeps its cached files by index."""
+    urls = {pin.wheel.index: None for pin in lock.pins if _is_remote(pin.wheel.index)}
+    if not urls:
+        return _index_flags(lock)
+    first, *others = urls
+    flags = ["--index-url", first]
+    for url in others:
+        flags += ["--extra-index-url", url]
+    return flags
+
+
+def _is_remote(index: str) -> bool:
+    return index.startswith(("https://", "http://"))
+
+
 def _index_flags(lock: Lock) -> list[str]:
     """Use no index, except for the build requirements of source distributions."""
     sdists = [pin.wheel for pin in lock.pins if not pin.wheel.filename.endswith(".whl")]
     if not sdists:
         return ["--no-index"]
     for sdist in sdists:
-        if sdist.index.startswith(("https://", "http://")):
+        if _is_remote(sdist.index):
             return ["--index-url", sdist.index]
     return []
 

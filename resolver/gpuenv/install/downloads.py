@@ -1,0 +1,131 @@
+"""The files of locks in a folder: for hosts without a network.
+
+Several locks, and several runs, can share a folder. A file is complete under its name: it is
+written under another name and renamed after its sha256 was compared. An interrupted download
+continues where it ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from urllib.parse import unquote, urlsplit
+
+from ..errors import InputError, InstallError, PackageIndexError
+from ..index.http import OK, PARTIAL, Transport
+from ..index.urls import file_url_to_path, path_to_file_url, redact_url
+from ..model import Lock, Pin, Wheel
+from .target_lock import hold
+
+
+def file_name(wheel: Wheel) -> str:
+    """Return the name of a file in a folder: the last part of its URL.
+
+    Variants of a wheel have names of their own there.
+    """
+    return unquote(urlsplit(wheel.url).path.rpartition("/")[2])
+
+
+def download(
+    lock: Lock, folder: str, *, wait: float, progress: Callable[[str], None] | None = None
+) -> tuple[int, int]:
+    """Download the files of a lock that a folder does not have yet.
+
+    Args:
+        lock: The lock.
+        folder: The folder; it is made if it is missing.
+        wait: Seconds to wait for another run that downloads into the folder.
+        progress: Called with a line for each file.
+
+    Returns:
+        (files that were downloaded, files that were there).
+
+    Raises:
+        InputError: The folder cannot be written, or has another file of the same name.
+        InstallError: A file cannot be downloaded, or has another sha256.
+        TargetBusyError: Another run downloads into the folder all the time.
+    """
+    folder, report = os.path.abspath(folder), progress or _ignore
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    missing = 0
+    with hold(os.path.join(folder, ".gpuenv"), folder, wait, report), Transport() as transport:
+        for pin in lock.pins:
+            path = os.path.join(folder, file_name(pin.wheel))
+            if _is_there(path, pin.wheel):
+                continue
+            report(f"downloading {file_name(pin.wheel)}")
+            _fetch(pin.wheel, path, transport)
+            missing += 1
+    return missing, len(lock.pins) - missing
+
+
+def _ignore(line: str) -> None:
+    """Report no progress."""
+
+
+def _is_there(path: str, wheel: Wheel) -> bool:
+    if not os.path.exists(path):
+        return False
+    if _sha256(path) == wheel.sha256:
+        return True
+    message = f"{path}: is another file than that of the lock, by its sha256"
+    raise InputError(message, hint="remove it, or use another folder")
+
+
+def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+    folder, name = os.path.split(path)
+    partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
+    what = f"{wheel.name} {wheel.version} from {redact_url(wheel.url)}"
+    try:
+        if wheel.url.startswith("file:"):
+            shutil.copyfile(file_url_to_path(wheel.url), partial)
+        else:
+            with open(partial, "a+b") as file:
+                status = transport.resume(wheel.url, what, file).status
+            if status not in (OK, PARTIAL):
+                os.unlink(partial)
+                raise InstallError(f"{what}: the server answered with status {status}")
+    except PackageIndexError as error:
+        raise InstallError(error.message, hint="run the command again: it continues") from None
+    except OSError as error:
+        raise InstallError(f"{what}: cannot be written: {error.strerror}") from None
+    digest = _sha256(partial)
+    if digest != wheel.sha256:
+        os.unlink(partial)
+        message = f"{what} has the wrong hash: the lock says sha256 {wheel.sha256}"
+        raise InstallError(f"{message}, the file has {digest}")
+    os.replace(partial, path)
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> Lock:
+    """Return a lock whose files are those of folders, where these have them.
+
+    The installer compares their hashes, as those of all files.
+
+    Raises:
+        InputError: With `no_index`, a file is in none of the folders.
+    """
+    pins = [_with_local_file(pin, folders, no_index=no_index) for pin in lock.pins]
+    return lock.replace(pins=tuple(pins))
+
+
+def _with_local_file(pin: Pin, folders: Sequence[str], *, no_index: bool) -> Pin:
+    wheel = pin.wheel
+    for folder in folders:
+        path = os.path.abspath(os.path.join(folder, file_name(wheel)))
+        if os.path.isfile(path):
+            return pin.replace(wheel=wheel.replace(url=path_to_file_url(path), index=""))
+    if no_index and not wheel.url.startswith("file:"):
+        message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
+        raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")
+    return pin

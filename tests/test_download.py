@@ -1,0 +1,139 @@
+"""`gpuenv download` and `sync --find-links --no-index`: environments without a network."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuenv.cli import main
+from gpuenv.install import environment_files
+from gpuenv.model import Lock
+from index_server import IndexServer
+from small_wheels import make_lock, make_wheel, write_lock
+
+CPU = ["--gpu", "none", "--no-verify"]
+
+
+@pytest.fixture
+def server() -> Iterator[IndexServer]:
+    with IndexServer() as one:
+        yield one
+
+
+def remote(tmp_path: Path, server: IndexServer, *names: str, size: int = 5000) -> Lock:
+    """A lock of wheels on the server."""
+    (tmp_path / "source").mkdir(exist_ok=True)
+    wheels = []
+    for name in names:
+        wheel = make_wheel(tmp_path / "source", name, "1.0", files={f"{name}_data": "x" * size})
+        data = (tmp_path / "source" / wheel.filename).read_bytes()
+        server.add_file(name, wheel.filename, data)
+        url = f"{server.base}/files/{wheel.filename}"
+        wheels.append(wheel.replace(url=url, index=server.url, size=len(data)))
+    return make_lock(*wheels)
+
+
+def download(tmp_path: Path, lock: Path) -> int:
+    return main(["download", str(lock), "-d", str(tmp_path / "wheels")])
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("installer", ["uv", "pip"])
+def test_without_a_network(tmp_path: Path, server: IndexServer, installer: str) -> None:
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
+    assert download(tmp_path, lock) == 0
+    assert names_in(tmp_path / "wheels") == [
+        "alpha-1.0-py3-none-any.whl", "beta-1.0-py3-none-any.whl"
+    ]  # fmt: skip
+    asked = len(server.asked)
+    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", installer]
+    offline = ["--find-links", str(tmp_path / "wheels"), "--no-index"]
+    assert main([*command, *offline, *CPU]) == 0
+    assert len(server.asked) == asked
+    packages = environment_files.read_packages(str(tmp_path / "env"))
+    assert [package.name for package in packages] == ["alpha", "beta"]
+    assert not list((tmp_path / "env").rglob("direct_url.json"))
+
+
+def test_a_file_that_is_missing(
+    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
+    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "alpha 1.0" in line and f"{server.base}/files/alpha-1.0" in line
+    assert server.asked == [] and not (tmp_path / "env").exists()
+
+
+def test_several_locks_share_a_folder(
+    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_lock(tmp_path / "pylock.a.toml", remote(tmp_path, server, "alpha", "beta"))
+    second = write_lock(tmp_path / "pylock.b.toml", remote(tmp_path, server, "beta", "gamma"))
+    assert (download(tmp_path, first), download(tmp_path, second)) == (0, 0)
+    assert "1 files downloaded, 1 were there" in capsys.readouterr().out
+    assert len(names_in(tmp_path / "wheels")) == 3
+
+
+def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
+    """The server closes the connection in the middle, more often than a download tries again."""
+    lock = write_lock(
+        tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000)
+    )
+    server.faults["/files/alpha"] = ["cut"] * 3
+    assert download(tmp_path, lock) == 4
+    (partial,) = (tmp_path / "wheels").iterdir()
+    had = partial.stat().st_size
+    assert had > 2_000_000
+    assert download(tmp_path, lock) == 0
+    _, headers = server.asked[-1]
+    assert headers["range"] == f"bytes={had}-"
+    (file,) = (tmp_path / "wheels").iterdir()
+    expected = (tmp_path / "source" / file.name).read_bytes()
+    assert hashlib.sha256(file.read_bytes()).digest() == hashlib.sha256(expected).digest()
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_partial_file_of_another_content(
+    tmp_path: Path, server: IndexServer, *, ranges: bool
+) -> None:
+    """With ranges its hash is wrong once; without them the whole file is downloaded again."""
+    server.ranges = ranges
+    lock = remote(tmp_path, server, "alpha")
+    wheel = lock.pins[0].wheel
+    path = write_lock(tmp_path / "pylock.toml", lock)
+    (tmp_path / "wheels").mkdir()
+    name = f".{wheel.filename}.{(wheel.sha256 or '')[:16]}.part"
+    (tmp_path / "wheels" / name).write_bytes(b"junk")
+    assert download(tmp_path, path) == (4 if ranges else 0)
+    assert download(tmp_path, path) == 0
+    assert names_in(tmp_path / "wheels") == [wheel.filename]
+
+
+def test_files_with_another_hash(
+    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
+    server.faults["/files/alpha"] = ["tampered"]
+    assert download(tmp_path, lock) == 4
+    assert "wrong hash" in capsys.readouterr().err
+    assert names_in(tmp_path / "wheels") == []
+    other = tmp_path / "wheels" / "alpha-1.0-py3-none-any.whl"
+    other.write_text("of another lock")
+    assert download(tmp_path, lock) == 2
+    assert other.read_text() == "of another lock"
+
+
+def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -> None:
+    wheel = remote(tmp_path, server, "alpha").pins[0].wheel
+    url = f"{server.base}/files/..%2f..%2f{wheel.filename}"
+    for filename in (wheel.filename, f"../../{wheel.filename}"):
+        lock = make_lock(wheel.replace(url=url, filename=filename))
+        path = write_lock(tmp_path / "pylock.toml", lock)
+        assert download(tmp_path, path) == 2
+    assert server.asked == [] and names_in(tmp_path) == ["pylock.toml", "source"]
