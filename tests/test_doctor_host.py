@@ -186,7 +186,7 @@ def test_the_verdict_comes_first_then_what_it_rests_on_and_what_to_do(
 ) -> None:
     planting.add(site_of(env), "torch", "2.13.0", [])
     (tmp_path / "train.log").write_text(LOG)
-    done = run(["train.log", "--target", "env", *DESCRIBED], tmp_path)
+    done = run(["train.log", "-v", "--target", "env", *DESCRIBED], tmp_path)
     lines = done.stdout.splitlines()
     assert (done.returncode, done.stderr) == (1, "")
     assert lines[0].startswith("The driver is too old for the build  [driver_too_old; proved]")

@@ -33,9 +33,13 @@ def _owners(case: Case) -> Iterator[str]:
         owner = library_owner(missing.subject)
         if owner is not None and named < _MAX_OWNERS:
             named += 1
-            packages = " or ".join(owner.packages)
-            cuda = " or ".join(owner.cuda)
+            packages, cuda = _alternatives(owner.packages), _alternatives(owner.cuda)
             yield f"{missing.subject} is a library of CUDA {cuda}; the package {packages} has it."
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    """Return "a", "a or b", or "a, b or c"."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _installed_toolkit(case: Case) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from .line_prefix import split_prefix
+
 MAX_PASTED = 1 << 18  # bytes; a longer log was not pasted
 _WIDTHS = range(40, 181)  # columns of windows, and of editors that break lines at words
 _QUOTED = re.compile(rb"(?m)^(?:>{1,2}(?!>) ?){1,3}")  # and no prompt of Python
@@ -18,6 +20,8 @@ _BEGINS_RECORD = re.compile(
     rb'|Traceback|File "|[\w.]{1,60}(?:Error|Exception|Warning)\b|DEBUG|INFO|WARN|ERROR|FATAL|E  '
 )
 _SAME_BEGIN = 6  # bytes
+_ENDS = (b".", b")", b"!", b"?", b"]", b"}", b";")  # of a sentence or of a record
+_CONTINUES_SENTENCE = re.compile(rb"[a-z](?![\w.]{1,60} ?[:=])")
 _Continues = Callable[[bytes, bytes, int], bool]
 
 
@@ -77,11 +81,15 @@ def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
 
 def _begins_record(before: bytes, line: bytes) -> bool:
     """Whether a line begins a record of a log or a row of a table."""
-    if not line.strip() or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
+    text = line.lstrip()
+    if not text or before[-1:] in (b"|", b"+") or not before.strip(b"=-+ "):
+        return True
+    if before[-1:] in _ENDS and not _CONTINUES_SENTENCE.match(text):
         return True
     begin = line[:_SAME_BEGIN]
     is_alike = len(begin.strip()) == _SAME_BEGIN and before.startswith(begin)
-    return is_alike or _BEGINS_RECORD.match(line.lstrip()) is not None
+    has_prefix = split_prefix(line)[1] != line
+    return is_alike or has_prefix or _BEGINS_RECORD.match(text) is not None
 
 
 def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:

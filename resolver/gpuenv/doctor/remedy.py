@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from packaging.specifiers import SpecifierSet
+
 from ..compat.data import CompatibilityData
+from ..compat.evaluate import build_reasons
 from ..errors import GpuEnvError, NoSolutionError
-from ..model import Choice, Framework, Host, Plan, Request, Value
+from ..model import Build, Choice, Framework, Host, Plan, Request, Value
 
 _PARTS_OF_RELEASE = 3  # "2.1.0"
 
@@ -29,6 +32,9 @@ class Remedy(Value):
 
     Attributes:
         machine: the machine that the solve was for, in words; "" for this host.
+        unsolved: builds of the same versions that suit the host, but are not in the snapshot, and
+            the command that solves for them with a network; () if there are none.
+        unsolved_command: that command, or ().
         asked: the frameworks that the solve was for, such as "torch==2.13.0".
         command: the command that installs the new environment; () without a solution.
         choices: the chosen builds; () without a solution.
@@ -43,6 +49,8 @@ class Remedy(Value):
     failure: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     machine: str = ""
+    unsolved: tuple[str, ...] = ()
+    unsolved_command: tuple[str, ...] = ()
 
 
 def find_remedy(
@@ -83,13 +91,45 @@ def find_remedy(
         except GpuEnvError as error:
             failure = _failed(asked, error)
             continue
-        return Remedy(
+        remedy = Remedy(
             asked=asked,
             command=_command(asked, companions, target, flags),
             choices=plan.choices,
             needs_driver=plan.needs.driver,
         )
+        if not is_last:
+            return remedy
+        builds = _suitable_builds(frameworks, host, data)
+        if not builds:
+            return remedy
+        command = _command(same_versions, companions, target, flags)
+        return remedy.replace(unsolved=builds, unsolved_command=command)
     return failure
+
+
+def _suitable_builds(
+    frameworks: Sequence[tuple[Framework, str]], host: Host, data: CompatibilityData
+) -> tuple[str, ...]:
+    """Return for each framework the first build of its version that suits a host.
+
+    Returns:
+        () if a framework has none.
+    """
+    names = []
+    for framework, version in frameworks:
+        specifier = SpecifierSet(_same_release(version))
+        for build in data.builds(framework.distribution, host.platform):
+            is_asked = specifier.contains(build.version, prereleases=True)
+            if is_asked and _suits(build, host, data):
+                names.append(f"{framework.name} {build.version} ({build.variant})")
+                break
+        else:
+            return ()
+    return tuple(names)
+
+
+def _suits(build: Build, host: Host, data: CompatibilityData) -> bool:
+    return not any(build_reasons(build.local, build, host, data, on_path=True).values())
 
 
 def _same_release(version: str) -> str:

@@ -70,7 +70,10 @@ def _compare_cudnn(loaded: Fact, built: Fact) -> Iterator[Finding]:
         yield proved("lib_shadowing", loaded, built)
         finding = likely
     if same_major and loaded_version > built_version:
-        return  # a later release of the same major version is compatible
+        # A later release of the same major version is compatible, if it is the environment's.
+        if loaded.from_log:
+            yield possible("lib_shadowing", loaded, built)
+        return
     if same_major and loaded_version < built_version:
         yield finding("cudnn_runtime_older_than_build", loaded, built)
     else:
@@ -179,7 +182,9 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
     for fact in case.of_kind("library-present", "library-from"):
         library = _parse_name(_CUDNN_FILE, fact.subject)
         if library is not None and library.major:
-            present[library.major] = fact
+            is_main = _CUDNN_MAIN_FILE.match(fact.subject) is not None
+            if is_main or library.major not in present:
+                present[library.major] = fact
     for fact in case.of_kind("cudnn-loaded"):
         if fact.subject == "cudnn":
             present[fact.value.split(".")[0]] = fact

@@ -308,13 +308,22 @@ def _remedy_text(remedy: Remedy, examination: Examination) -> str:
     if remedy.choices:
         gives = ", ".join(map(choice_text, remedy.choices))
         command = "    " + shlex.join(remedy.command)
-        return f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on {host}."
+        text = f"Make a new environment (no root needed):\n{command}\nIt gives {gives} on {host}."
+        return f"{text}\n{_unsolved_text(remedy)}".strip()
     frameworks = ", ".join(remedy.asked)
     if not remedy.changes:
         return f"A new solve for {frameworks} does not help: {remedy.failure}."
     shown = remedy.changes[:CHANGES_SHOWN]
     changes = "; ".join(f"{change} gives {gives}" for change, gives in shown)
     return f"No environment for {frameworks} fits {host}. What helps: {changes}."
+
+
+def _unsolved_text(remedy: Remedy) -> str:
+    if not remedy.unsolved:
+        return ""
+    builds = " and ".join(remedy.unsolved)
+    command = shlex.join(remedy.unsolved_command)
+    return f"To keep the version, with a network: {builds} suits it, too.\n    {command}"
 
 
 def _rebuild_texts(examination: Examination) -> list[str]:
