@@ -221,7 +221,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
         "CONDA_OVERRIDE_CUDA": "12.8",
         "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
     }
-    done = conda.run("create", "--yes", "--name", "fixed", "pytorch=2.9.1", **env)
+    done = conda.run("create", "--yes", "--name", "fixed", "pytorch", **env)
     assert "FAIL driver cuda-version: CUDA 13.0" in done.stderr
     prefix = conda.folder / "envs" / "fixed"
     before = contents(prefix)
@@ -234,6 +234,22 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     have = packages.installed_packages(str(prefix))
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
+
+
+def test_a_fix_does_not_break_what_the_user_asked_for(conda: Conda) -> None:
+    condarc = conda.folder / "asked.yml"
+    condarc.write_text((conda.folder / "condarc").read_text().replace("/channel'", "/solvable'"))
+    env = {
+        "CONDARC": str(condarc),
+        "CONDA_OVERRIDE_CUDA": "12.8",
+        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
+    }
+    off = {"CONDA_PLUGINS_GPUENV_VERIFY": "off", **env}
+    conda.run("create", "--yes", "--name", "asked", "pytorch=2.9.1", **off)
+    before = contents(conda.folder / "envs" / "asked")
+    done = conda.run("doctor", "--name", "asked", "--fix", "gpuenv", typed="y\n", **env)
+    assert "no builds fit this host and the environment; nothing was changed" in done.stdout
+    assert done.returncode == 1 and contents(conda.folder / "envs" / "asked") == before
 
 
 def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:

@@ -73,6 +73,9 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
             return False
         sync = ["sync", lock, "--target", prefix]
         changes = run_gpuenv([*sync, "--dry-run", "--json"], folder, DETECT_TIMEOUT)
+        if "error" in changes:
+            print(f"gpuenv: {changes['error']['message']}")
+            return False
         lines = _change_lines(changes)
         if not lines:
             print("gpuenv: the builds fit this host; something else is broken: gpuenv doctor.")
