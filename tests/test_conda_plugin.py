@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
+import gpuenv_conda_plugin
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
-from gpuenv import conda_plugin
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 
 ROOT = Path(__file__).parent.parent
@@ -387,7 +388,7 @@ def child(
         [
             sys.executable,
             "-c",
-            f"import sys\nfrom gpuenv import conda_plugin as plugin\n{code}",
+            f"import sys\nimport gpuenv_conda_plugin as plugin\n{code}",
             *arguments,
         ],
         env={**os.environ, "PYTHONPATH": found, **env},
@@ -400,33 +401,76 @@ def child(
 
 def test_conda_is_pointed_to_the_module() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert about["project"]["entry-points"]["conda"] == {"gpuenv": conda_plugin.__name__}
+    assert about["project"]["entry-points"]["conda"] == {"gpuenv": gpuenv_conda_plugin.__name__}
 
 
 def test_what_an_import_brings(stand_in: Path) -> None:
-    code = "import sys; before = set(sys.modules); import gpuenv.conda_plugin; print(*set(sys.modules) - before)"
+    code = "import sys; before = set(sys.modules); import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     names = set(done.stdout.split())
-    light = {
-        "activity",
-        "api",
-        "conda_plugin",
-        "detect",
-        "errors",
-        "install",
-        "lock",
-        "model",
-        "prefix",
-        "verify",
-        "version",
-    }
-    assert {name.split(".")[1] for name in names if name.startswith("gpuenv.")} <= light
+    assert {name for name in names if name.startswith("gpuenv")} == {"gpuenv_conda_plugin"}
     assert {name for name in names if name.split(".")[0] == "conda"} == {"conda", "conda.plugins"}
     heavy = "numpy packaging pip pynvml rattler requests resolvelib rich tomli_w tomllib yaml"
     assert not names & set(heavy.split())
+
+
+# text of gpuenv/__init__.py -> what the hooks that import gpuenv say
+UNUSABLE = {
+    "import time\ntime.sleep(60)\n": "its import did not end within 0 s",
+    "raise SystemExit(3)\n": "SystemExit: 3",
+    "raise KeyboardInterrupt\n": "KeyboardInterrupt:",
+    "import nosuchmodule\n": "ModuleNotFoundError: No module named 'nosuchmodule'",
+    "def (\n": "SyntaxError:",
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE)
+def test_a_gpuenv_that_cannot_be_imported_is_one_line(
+    text: str, stand_in: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken" / "gpuenv").mkdir(parents=True)
+    (tmp_path / "broken" / "gpuenv" / "__init__.py").write_text(text)
+    code = (
+        "plugin.IMPORT_SECONDS = 0.3\n"
+        "print(plugin.conda_post_transaction_actions(), plugin.conda_error_hints(ValueError()))\n"
+        "print(len(plugin.conda_subcommands() + plugin.conda_settings()))\n"
+    )
+    env = {"GPUENV_CACHE_DIR": str(tmp_path / "cache")}
+    for number in range(2):
+        done = child(code, stand_in, tmp_path / "broken", **env)
+        assert (done.returncode, done.stdout) == (0, "[] []\n2\n")
+        first, second = done.stderr.splitlines()
+        if "sleep" in text and number == 0:
+            assert f"gpuenv: left out: {UNUSABLE[text]}" == first and "import hung" in second
+        elif "sleep" in text:  # the verdict is kept
+            assert "gpuenv: left out: its import hung" in first
+        else:
+            assert f"gpuenv: left out: {UNUSABLE[text]}" in first
+
+
+def test_an_old_verdict_is_tried_again(stand_in: Path, tmp_path: Path) -> None:
+    verdict = tmp_path / "conda-import-hung"
+    verdict.write_text("")
+    code = "print(len(plugin.conda_post_transaction_actions()))"
+    env = {"GPUENV_CACHE_DIR": str(tmp_path)}
+    assert child(code, stand_in, **env).stdout == "0\n"
+    os.utime(verdict, (0, 0))
+    assert child(code, stand_in, **env).stdout == "1\n"
+
+
+def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gpuenv that hangs is ended at the limit of all checks together."""
+    slow = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr("gpuenv.conda_plugin.checks.command", lambda arguments: slow)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text("")
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match="gpuenv verify did not end within"):
+        checks.examine(str(tmp_path), 1.0)
+    assert time.monotonic() - begin < 5.0
 
 
 def test_the_plugin_can_be_imported_without_conda() -> None:

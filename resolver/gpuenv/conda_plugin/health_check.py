@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuenv_conda_plugin import import_conda
+
 from ..prefix import find_interpreter
-from . import channel_flags, command, import_conda
+from . import channel_flags, command
 from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, installed_packages, watched_among
 
