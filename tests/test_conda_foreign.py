@@ -1,6 +1,7 @@
 """Locks of conda environments by other tools: conda-lock, pixi, and `conda list --explicit --md5`."""
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
+from gpuenv.requirements import environment_yml
 from index_server import make_wheel
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
@@ -163,3 +165,96 @@ def test_an_explicit_lock_with_an_md5_that_no_channel_has(rows: Rows, tmp_path: 
     target = str(tmp_path / "prefix")
     with pytest.raises(InputError, match="the channel gives no sha256"):
         api.sync(api.read_lock(str(path)), target, host=api.describe(gpus=["H100"]))
+
+
+# ---- environment.yml, construct.yaml, pixi.toml ---------------------------------------------------
+
+
+def solve(rows: Rows, path: Path, *arguments: str) -> int:
+    command = ["solve", "--backend", "conda", "--format", "conda-lock", "-o", str(path), *HOST]
+    return main([*command, *arguments])
+
+
+@pytest.fixture(scope="module")
+def lock(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lock") / "conda-lock.yml"
+    assert solve(rows, path, "--channel", rows["openssl 3.0.7"]["channel"], "requests") == 0
+    return path
+
+
+def exported(lock: Path, tool: str, tmp_path: Path) -> str:
+    path = tmp_path / tool
+    assert main(["export", str(lock), "--to", tool, "-o", str(path)]) == 0
+    return path.read_text()
+
+
+def test_an_environment_file_solves_to_the_same_packages(
+    lock: Path, rows: Rows, tmp_path: Path
+) -> None:
+    text = exported(lock, "conda", tmp_path)
+    document = yaml.safe_load(text)
+    assert "requests=2.32.0=h0_0" in document["dependencies"]
+    assert document["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    path = tmp_path / "environment.yml"
+    path.write_text(text)
+    assert solve(rows, tmp_path / "again.yml", "-r", str(path)) == 0
+    again, first = api.read_lock(str(tmp_path / "again.yml")), api.read_lock(str(lock))
+    assert [pin.wheel.url for pin in again.pins] == [pin.wheel.url for pin in first.pins]
+
+
+def test_a_construct_file_has_the_specs(lock: Path, tmp_path: Path) -> None:
+    document = yaml.safe_load(exported(lock, "constructor", tmp_path))
+    assert set(document) == {"name", "version", "channels", "specs"}
+    pins = api.read_lock(str(lock)).pins
+    assert document["specs"] == [f"{pin.wheel.name} {pin.wheel.version} h0_0" for pin in pins]
+
+
+def test_a_pixi_workspace_has_the_builds(lock: Path, rows: Rows, tmp_path: Path) -> None:
+    document = tomllib.loads(exported(lock, "pixi", tmp_path))
+    assert document["dependencies"]["requests"] == {"version": "==2.32.0", "build": "h0_0"}
+    workspace = document["workspace"]
+    assert workspace["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    assert workspace["platforms"][0]["platform"] == "linux-64"
+
+
+def test_wheels_beside_conda_packages_are_exported(
+    rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pixi.lock"
+    path.write_text(pixi_lock(rows, wheel))
+    dependencies = yaml.safe_load(exported(path, "conda", tmp_path))["dependencies"]
+    assert dependencies[-2:] == ["pip", {"pip": ["leaf-kit==1.0"]}]
+    document = exported(path, "pixi", tmp_path)
+    assert tomllib.loads(document)["pypi-dependencies"] == {"leaf-kit": "==1.0"}
+    assert main(["export", str(path), "--to", "constructor"]) == 3
+    assert "constructor installs no wheels, and leaf-kit is one" in capsys.readouterr().err
+    assert main(["export", str(path), "--to", "uv"]) == 2
+    assert "uv takes wheels, and the lock has conda packages" in capsys.readouterr().err
+
+
+def test_the_wheels_of_an_environment_file(tmp_path: Path) -> None:
+    path = tmp_path / "environment.yml"
+    path.write_text("channels: [nodefaults, mine]\ndependencies: [numpy>=2, {pip: [trl>=0.9]}]\n")
+    environment = environment_yml.read_environment(str(path))
+    assert (environment.channels, environment.specs) == (("mine",), ("numpy>=2",))
+    assert environment.wheels == ("trl>=0.9",)
+
+
+BAD = {
+    "dependencies: [{pip: [-r more.txt]}]": "options are not read",
+    "dependencies: [{conda: [numpy]}]": "is no spec and no list of pip",
+    "channels: [mine]": "has no list of dependencies",
+    "dependencies: [": "cannot be read",
+    "dependencies: [numpy]\nprefixx: 1": "unknown key prefixx",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_an_environment_file_that_cannot_be_used(
+    text: str, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "environment.yml"
+    path.write_text(text)
+    assert solve(rows, tmp_path / "lock.yml", "-r", str(path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert BAD[text] in line and not (tmp_path / "lock.yml").exists()
