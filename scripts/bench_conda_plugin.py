@@ -31,10 +31,11 @@ def lay(folder: Path) -> None:
     leave = shutil.ignore_patterns("__pycache__", "scans")
     shutil.copytree(ROOT / "resolver" / "gpuenv", folder / "gpuenv", ignore=leave)
     shutil.copytree(ROOT / "matrix_data", folder / "gpuenv" / "matrix_data", ignore=leave)
+    shutil.copy(ROOT / "resolver" / "gpuenv_conda_plugin.py", folder)
     info = folder / "gpuenv-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuenv\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv.conda_plugin\n")
+    (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv_conda_plugin\n")
 
 
 def plugins(conda: str, env: dict[str, str]) -> bool:

@@ -186,10 +186,11 @@ class Conda:
         shutil.copytree(
             ROOT / "matrix_data", self.plugins / "gpuenv" / "matrix_data", ignore=_not_shipped
         )
+        shutil.copy(ROOT / "resolver" / "gpuenv_conda_plugin.py", self.plugins)
         info = self.plugins / "gpuenv-0.1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: gpuenv\nVersion: 0.1.0\n")
-        (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv.conda_plugin\n")
+        (info / "entry_points.txt").write_text("[conda]\ngpuenv = gpuenv_conda_plugin\n")
         make_channel(folder / "channel", packages())
         make_channel(folder / "solvable", solvable())
         settings = [f"channels: ['file://{folder}/channel']", "notify_outdated_conda: false"]

@@ -16,6 +16,7 @@ from gpuenv.cli import main
 from gpuenv.conda_plugin import _with_channels
 from gpuenv.model import Choice
 from gpuenv.render import values
+from gpuenv.resolve.conda import solvers
 from gpuenv.verify import rule_checks
 
 H100_580 = ("--gpu", "H100", "--driver", "580.65.06", "--glibc", "2.35", "--platform", "linux-x86_64")
@@ -138,6 +139,44 @@ def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
     survey: Any = {"distributions": rows}
     rule_checks.suitability_checks(None, survey, api.describe(gpus=["H100"]), against, ["torch"])
     assert judged == [("trl", "1.0")]
+
+
+# Variables -> what fails in an environment for CUDA 13
+HOSTS: dict[str, tuple[dict[str, str], set[str]]] = {
+    "without a GPU": ({}, set()),
+    "a driver for CUDA 13": ({"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, set()),
+    "a driver for CUDA 12": (
+        {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        {"pytorch 2.12.0 (cuda130)", "cuda-version 13.0"},
+    ),
+    "a GPU without code": (
+        {"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "7.0"},
+        {"pytorch 2.12.0 (cuda130)", "cudnn 9.14.0.64"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_the_environment_of_another_tool_is_verified_without_conda(
+    name: str,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As micromamba, mamba and pixi make them: packages with records, and no conda."""
+    variables, failing = HOSTS[name]
+    rows = conda_prefixes.rows_of([folder])
+    packages = ["python 3.12.1", "cuda-version 13.0", "cudnn 9.14.0.64"]
+    packages.append("pytorch 2.12.0 cuda130_py312_h0_300")
+    with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
+        solver.install(str(tmp_path / "env"), [rows[package] for package in packages], "linux-64")
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    status, output = run(capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json")
+    checks = json.loads(output)["checks"]
+    failed = {check["subject"] for check in checks if check["status"] == "fail"}
+    assert (status, failed) == (1 if failing else 0, failing), output
 
 
 EXPLAINED = {

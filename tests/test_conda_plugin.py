@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
+import gpuenv_conda_plugin
 from conda_stand_in import BROKEN, SITE, Conda, contents, real_conda
-from gpuenv import conda_plugin
 from gpuenv.conda_plugin import checks, error_hints, packages, transaction
 
 ROOT = Path(__file__).parent.parent
@@ -221,7 +222,7 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
         "CONDA_OVERRIDE_CUDA": "12.8",
         "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
     }
-    done = conda.run("create", "--yes", "--name", "fixed", "pytorch=2.9.1", **env)
+    done = conda.run("create", "--yes", "--name", "fixed", "pytorch", **env)
     assert "FAIL driver cuda-version: CUDA 13.0" in done.stderr
     prefix = conda.folder / "envs" / "fixed"
     before = contents(prefix)
@@ -234,6 +235,22 @@ def test_doctor_installs_what_fits_once_the_user_agrees(conda: Conda) -> None:
     have = packages.installed_packages(str(prefix))
     assert (have["pytorch"], have["cuda-version"], have["cudnn"]) == ("2.7.1", "12.9", "9.10.2.21")
     assert " passed, 0 failed, " in conda.run("doctor", "--name", "fixed", "gpuenv", **env).stdout
+
+
+def test_a_fix_does_not_break_what_the_user_asked_for(conda: Conda) -> None:
+    condarc = conda.folder / "asked.yml"
+    condarc.write_text((conda.folder / "condarc").read_text().replace("/channel'", "/solvable'"))
+    env = {
+        "CONDARC": str(condarc),
+        "CONDA_OVERRIDE_CUDA": "12.8",
+        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
+    }
+    off = {"CONDA_PLUGINS_GPUENV_VERIFY": "off", **env}
+    conda.run("create", "--yes", "--name", "asked", "pytorch=2.9.1", **off)
+    before = contents(conda.folder / "envs" / "asked")
+    done = conda.run("doctor", "--name", "asked", "--fix", "gpuenv", typed="y\n", **env)
+    assert "no builds fit this host and the environment; nothing was changed" in done.stdout
+    assert done.returncode == 1 and contents(conda.folder / "envs" / "asked") == before
 
 
 def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
@@ -371,7 +388,7 @@ def child(
         [
             sys.executable,
             "-c",
-            f"import sys\nfrom gpuenv import conda_plugin as plugin\n{code}",
+            f"import sys\nimport gpuenv_conda_plugin as plugin\n{code}",
             *arguments,
         ],
         env={**os.environ, "PYTHONPATH": found, **env},
@@ -384,33 +401,76 @@ def child(
 
 def test_conda_is_pointed_to_the_module() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert about["project"]["entry-points"]["conda"] == {"gpuenv": conda_plugin.__name__}
+    assert about["project"]["entry-points"]["conda"] == {"gpuenv": gpuenv_conda_plugin.__name__}
 
 
 def test_what_an_import_brings(stand_in: Path) -> None:
-    code = "import sys; before = set(sys.modules); import gpuenv.conda_plugin; print(*set(sys.modules) - before)"
+    code = "import sys; before = set(sys.modules); import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
     names = set(done.stdout.split())
-    light = {
-        "activity",
-        "api",
-        "conda_plugin",
-        "detect",
-        "errors",
-        "install",
-        "lock",
-        "model",
-        "prefix",
-        "verify",
-        "version",
-    }
-    assert {name.split(".")[1] for name in names if name.startswith("gpuenv.")} <= light
+    assert {name for name in names if name.startswith("gpuenv")} == {"gpuenv_conda_plugin"}
     assert {name for name in names if name.split(".")[0] == "conda"} == {"conda", "conda.plugins"}
     heavy = "numpy packaging pip pynvml rattler requests resolvelib rich tomli_w tomllib yaml"
     assert not names & set(heavy.split())
+
+
+# text of gpuenv/__init__.py -> what the hooks that import gpuenv say
+UNUSABLE = {
+    "import time\ntime.sleep(60)\n": "its import did not end within 0 s",
+    "raise SystemExit(3)\n": "SystemExit: 3",
+    "raise KeyboardInterrupt\n": "KeyboardInterrupt:",
+    "import nosuchmodule\n": "ModuleNotFoundError: No module named 'nosuchmodule'",
+    "def (\n": "SyntaxError:",
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE)
+def test_a_gpuenv_that_cannot_be_imported_is_one_line(
+    text: str, stand_in: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken" / "gpuenv").mkdir(parents=True)
+    (tmp_path / "broken" / "gpuenv" / "__init__.py").write_text(text)
+    code = (
+        "plugin.IMPORT_SECONDS = 0.3\n"
+        "print(plugin.conda_post_transaction_actions(), plugin.conda_error_hints(ValueError()))\n"
+        "print(len(plugin.conda_subcommands() + plugin.conda_settings()))\n"
+    )
+    env = {"GPUENV_CACHE_DIR": str(tmp_path / "cache")}
+    for number in range(2):
+        done = child(code, stand_in, tmp_path / "broken", **env)
+        assert (done.returncode, done.stdout) == (0, "[] []\n2\n")
+        first, second = done.stderr.splitlines()
+        if "sleep" in text and number == 0:
+            assert f"gpuenv: left out: {UNUSABLE[text]}" == first and "import hung" in second
+        elif "sleep" in text:  # the verdict is kept
+            assert "gpuenv: left out: its import hung" in first
+        else:
+            assert f"gpuenv: left out: {UNUSABLE[text]}" in first
+
+
+def test_an_old_verdict_is_tried_again(stand_in: Path, tmp_path: Path) -> None:
+    verdict = tmp_path / "conda-import-hung"
+    verdict.write_text("")
+    code = "print(len(plugin.conda_post_transaction_actions()))"
+    env = {"GPUENV_CACHE_DIR": str(tmp_path)}
+    assert child(code, stand_in, **env).stdout == "0\n"
+    os.utime(verdict, (0, 0))
+    assert child(code, stand_in, **env).stdout == "1\n"
+
+
+def test_the_checks_end_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gpuenv that hangs is ended at the limit of all checks together."""
+    slow = [sys.executable, "-c", "import time; time.sleep(60)"]
+    monkeypatch.setattr("gpuenv.conda_plugin.checks.command", lambda arguments: slow)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text("")
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match="gpuenv verify did not end within"):
+        checks.examine(str(tmp_path), 1.0)
+    assert time.monotonic() - begin < 5.0
 
 
 def test_the_plugin_can_be_imported_without_conda() -> None:

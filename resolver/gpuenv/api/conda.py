@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..compat.conda_records import Carriers
 from ..errors import (
@@ -15,6 +15,7 @@ from ..errors import (
     NoSolutionError,
     NotVerifiedError,
     Reason,
+    TamperedError,
 )
 from ..index.multi_index import MultiIndex
 from ..model import (
@@ -26,6 +27,7 @@ from ..model import (
     PackageChange,
     Plan,
     Request,
+    Wheel,
 )
 from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
@@ -311,8 +313,44 @@ def read_lock(path: str) -> Lock:
 
     own = conda_formats.read(path)
     path_beside = conda_formats.wheel_lock_path(path, own)
-    beside = None if path_beside is None else wheels.read_lock(path_beside)
-    return own.replace(conda=True, wheels=beside)
+    if path_beside is None:
+        return own.replace(conda=True)
+    return own.replace(conda=True, wheels=wheels.read_lock(path_beside))
+
+
+def _with_hashes(lock: Lock) -> Lock:
+    """Return a lock with the sha256 of files of which it has the md5 only, from their channels.
+
+    Raises:
+        InputError: The channel does not list such a file, or gives no sha256.
+        TamperedError: The channel has another md5.
+    """
+    missing = [pin.wheel for pin in lock.pins if pin.wheel.sha256 is None]
+    if not missing:
+        return lock
+    channels = sorted({wheel.index for wheel in missing})
+    subdirs = sorted({"noarch", *(str(wheel.metadata["subdir"]) for wheel in missing)})
+    with solvers.open_solver(channels, subdirs) as solver:
+        names = sorted({wheel.name for wheel in missing})
+        records = {record["url"]: record for record in solver.records(names)}
+    pins = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        if wheel.sha256 is None:
+            wheel = wheel.replace(sha256=_channel_hash(wheel, records.get(wheel.url) or {}))
+        pins.append(pin.replace(wheel=wheel))
+    return lock.replace(pins=tuple(pins))
+
+
+def _channel_hash(wheel: Wheel, record: Mapping[str, object]) -> str:
+    digest, locked = record.get("sha256"), wheel.metadata["md5"]
+    if digest is None:
+        message = f"{wheel.filename}: the channel gives no sha256 of it"
+        raise InputError(message, hint="write the list with conda list --explicit --sha256")
+    if record.get("md5") not in (None, locked):
+        have = record["md5"]
+        raise TamperedError(f"{wheel.filename}: md5 {locked} in the lock, {have} in the channel")
+    return str(digest)
 
 
 # ---- install -------------------------------------------------------------------------------------
@@ -349,6 +387,7 @@ def sync(
     from ..install import conda, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
 
+    lock = _with_hashes(lock)
     beside = lock.wheels
     _require_fit(lock, host)
     leaving = _leaving_wheels(lock, target, exact=exact)
@@ -389,6 +428,7 @@ def changes(
     """See `environments.changes`."""
     from ..install import conda
 
+    lock = _with_hashes(lock)
     _require_fit(lock, host)
     if not conda.check(target):
         return _plan_changes(lock, target, exact=exact)
@@ -476,6 +516,7 @@ def verify(
     prefix = prefix_of(target)
     if not is_conda(prefix):
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
+    lock = _with_hashes(lock)
     host = with_python_of(host, lock)
     reasons = _reasons_against(lock, host) if device else ()
     checks = wheels.host_checks(lock, host, device=device, more=reasons)

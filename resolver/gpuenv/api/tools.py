@@ -39,17 +39,23 @@ def tool_settings(
 
 
 def project_tables(tool: str, lock: Lock) -> str:
-    """Return a lock as tables for the project of a tool: uv, pixi, poetry or pdm.
+    """Return a lock as the project of a tool.
+
+    The tool is uv, pixi, poetry or pdm for wheels; conda, constructor or pixi for conda packages.
 
     Raises:
-        InputError: the lock is of conda packages.
+        InputError: the tool does not take the packages of the lock.
         InexpressibleError: the tool cannot name a file of the lock.
     """
-    from ..lock.tool_projects import project_tables
+    from ..lock import conda_projects, tool_projects
 
     if lock.conda:
-        raise InputError(f"{tool} takes wheels, and the lock has conda packages")
-    return project_tables(tool, lock)
+        if tool not in conda_projects.TOOLS:
+            raise InputError(f"{tool} takes wheels, and the lock has conda packages")
+        return conda_projects.project_text(tool, lock)
+    if tool not in tool_projects.TOOLS:
+        raise InputError(f"{tool} takes conda packages, and the lock has wheels")
+    return tool_projects.project_tables(tool, lock)
 
 
 def write_text(path: str, text: str) -> None:

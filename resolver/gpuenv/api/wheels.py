@@ -389,7 +389,9 @@ def _conda_reasons(target: str, host: Host) -> tuple[Reason, ...]:
     records = [
         record for record in read_packages(prefix).values() if record.keys() >= _RECORD_FIELDS
     ]
-    return lock_reasons(records, host, data, Carriers(data.folder))
+    reasons = lock_reasons(records, host, data, Carriers(data.folder))
+    # A CUDA build may be installed on a host without a GPU, such as a login node.
+    return tuple(reason for reason in reasons if reason.code != "cuda-build")
 
 
 def _require_frameworks(names: Sequence[str]) -> None:

@@ -11,8 +11,11 @@ from .parser import Parser, add_common_flags
 
 HELP = "Write a lock as sources and versions for a project of another tool"
 DESCRIPTION = "Write the packages of a lock as tables for the project file of another tool."
-EXAMPLES = (("gpuenv export --to uv", "Print tables for a project of uv"),)
-TOOLS = ("uv", "pixi", "poetry", "pdm")
+EXAMPLES = (
+    ("gpuenv export --to uv", "Print tables for a project of uv"),
+    ("gpuenv export conda-lock.yml --to conda -o environment.yml", "Write an environment.yml"),
+)
+TOOLS = ("uv", "pixi", "poetry", "pdm", "conda", "constructor")
 
 
 def add_arguments(parser: Parser) -> None:

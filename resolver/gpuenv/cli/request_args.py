@@ -186,6 +186,7 @@ def add_backend_flags(parser: ArgumentParser) -> None:
 def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
     if wants_conda(arguments):
+        _read_environment_files(arguments)
         request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
         conda = _conda_options(arguments, tuple(map(read_requirement, arguments.pip)))
         return request.replace(conda=conda), options, host
@@ -197,8 +198,24 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
 
 def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read a request for conda packages alone."""
+    arguments.pip = []
+    _read_environment_files(arguments)
     request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
     return request.replace(conda=_conda_options(arguments, ())), options, host
+
+
+def _read_environment_files(arguments: Namespace) -> None:
+    """Move what environment.yml files ask for from -r to the other flags."""
+    from ..requirements.environment_yml import is_environment_file, read_environment
+
+    for path in filter(is_environment_file, arguments.requirements):
+        environment = read_environment(path)
+        arguments.requirement = [*arguments.requirement, *environment.specs]
+        arguments.pip = [*arguments.pip, *environment.wheels]
+        arguments.channel = [*arguments.channel, *environment.channels]
+    arguments.requirements = [
+        path for path in arguments.requirements if not is_environment_file(path)
+    ]
 
 
 def _conda_options(arguments: Namespace, wheels: tuple[str, ...]) -> CondaOptions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -13,7 +14,8 @@ from . import command
 from .packages import cudnn_wheels, installed_packages
 
 TIMEOUT = 120.0  # seconds, for the checks after a transaction
-DETECT_TIMEOUT = 60.0
+DETECT_TIMEOUT = 30.0  # of them, for the look at the driver
+END_SECONDS = 5.0  # of them, for a verification to end its own child processes
 SHOWN = 6  # failed checks that a message names
 _MARKS = {"pass": "ok  ", "fail": "FAIL"}
 
@@ -34,12 +36,15 @@ def examine(prefix: str, timeout: float) -> list[Check]:
     Raises:
         RuntimeError: gpuenv gave no checks; the text says why.
     """
+    deadline = time.monotonic() + timeout
     packages = installed_packages(prefix)
     own = [*cuda_check(packages, os.environ), *cudnn_check(packages, cudnn_wheels(prefix))]
     if find_interpreter(prefix) is None:
         return own
-    arguments = ["verify", "--json", "--target", prefix, "--timeout", str(timeout)]
-    checks: list[Check] = run_gpuenv(arguments, prefix, timeout + 30)["checks"]
+    left = deadline - time.monotonic()
+    own_limit = str(max(1.0, left - END_SECONDS))
+    arguments = ["verify", "--json", "--target", prefix, "--timeout", own_limit]
+    checks: list[Check] = run_gpuenv(arguments, prefix, left)["checks"]
     names = {(check["name"], check["subject"]) for check in checks}
     return [*checks, *(check for check in own if (check["name"], check["subject"]) not in names)]
 
@@ -48,11 +53,14 @@ def run_gpuenv(arguments: Sequence[str], folder: str, timeout: float) -> dict[st
     """Return the JSON document that gpuenv writes in a child process.
 
     Raises:
-        RuntimeError: It wrote none; the text is its last line on stderr.
+        RuntimeError: It wrote none in time; the text is its last line on stderr.
     """
-    child = subprocess.run(
-        command(arguments), cwd=folder, capture_output=True, timeout=timeout, check=False
-    )
+    try:
+        child = subprocess.run(
+            command(arguments), cwd=folder, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"gpuenv {arguments[0]} did not end within {timeout:.0f} s") from None
     try:
         document = json.loads(child.stdout)
     except ValueError:

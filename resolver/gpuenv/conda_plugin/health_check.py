@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpuenv_conda_plugin import import_conda
+
 from ..prefix import find_interpreter
-from . import channel_flags, command, import_conda
+from . import channel_flags, command
 from .checks import DETECT_TIMEOUT, TIMEOUT, check_line, examine, failed, run_gpuenv, summary
 from .packages import cudnn_wheels, installed_packages, watched_among
 
@@ -73,6 +75,9 @@ def _repair(prefix: str, confirm: Callable[[str], None]) -> bool:
             return False
         sync = ["sync", lock, "--target", prefix]
         changes = run_gpuenv([*sync, "--dry-run", "--json"], folder, DETECT_TIMEOUT)
+        if "error" in changes:
+            print(f"gpuenv: {changes['error']['message']}")
+            return False
         lines = _change_lines(changes)
         if not lines:
             print("gpuenv: the builds fit this host; something else is broken: gpuenv doctor.")

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from . import OFF, SETTING, STRICT, WARN, checks, import_conda, one_line, warn
+from gpuenv_conda_plugin import OFF, SETTING, STRICT, WARN, import_conda, one_line, warn
+
+from . import checks
 from .packages import frameworks_of, installed_packages, watched_among
 
 
@@ -39,7 +41,7 @@ class VerificationAction:
         try:
             with open(self._history_path(), "rb") as file:
                 self.history = file.read()
-        except OSError:
+        except Exception:
             self.history = None
 
     def execute(self) -> None:
@@ -52,7 +54,7 @@ class VerificationAction:
         refusal = None
         try:
             self.messages, refusal = self._outcome()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if type(error).__name__ == "CondaSignalInterrupt":
                 raise
             self.messages = [f"not checked: {one_line(error)}"]
@@ -69,8 +71,11 @@ class VerificationAction:
         """Write the outcome, once the progress of the transaction is off the screen."""
         for line in self.messages[:1]:
             warn(line)
-        for line in self.messages[1:]:
-            print(line, file=sys.stderr)
+        try:
+            for line in self.messages[1:]:
+                print(line, file=sys.stderr)
+        except (OSError, ValueError):
+            pass  # stderr is closed
 
     def _history_path(self) -> str:
         return os.path.join(self.target_prefix, "conda-meta", "history")

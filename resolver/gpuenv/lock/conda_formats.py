@@ -16,15 +16,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
-from ..model import Host, Lock, Needs, Pin, Plan, Python, Wheel
+from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
 from ..serialize import canonical_json
-from . import grammar
+from . import conda_foreign, grammar
 from .fields import CONDA, FIELDS, json_pair, plain_fields, plan_fields, read_fields
 from .format import Document
 from .pylock import host_to_lock, refuse_missing_hashes
@@ -41,6 +41,8 @@ _FILE_LINE = re.compile(
 )
 _PLAIN_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NAME_PARTS = 3  # NAME-VERSION-BUILD
+_HASH = re.compile(r"[0-9a-f]{64}|[0-9a-f]{32}")  # sha256 or md5
+_MD5_LENGTH = 32
 
 
 class _CondaLockPackage(TypedDict):
@@ -226,7 +228,9 @@ def is_lock(path: str) -> bool:
         return False
     if os.path.basename(path).endswith(("conda-lock.yml", "conda-lock.yaml")):
         return True
-    return _EXPLICIT.search(text) is not None
+    if _EXPLICIT.search(text) is not None:
+        return True
+    return conda_foreign.is_conda_lock(text) or conda_foreign.is_pixi_lock(text)
 
 
 def read(path: str) -> Lock:
@@ -241,13 +245,16 @@ def read(path: str) -> Lock:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
+    wheels: Sequence[Wheel] = ()
     if _EXPLICIT.search(text) is not None:
         document, pins = _read_explicit(text, path)
+    elif conda_foreign.is_pixi_lock(text):
+        document = None
+        pins, wheels = _read_pixi_lock(text, path)
     else:
-        document, pins = _read_conda_lock(text, path)
+        document, pins, wheels = _read_conda_lock(text, path)
     if document is None:
-        host = Host(python=Python(version=(0, 0)))
-        return Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
+        return conda_foreign.without_needs(pins, wheels)
     try:
         CONDA.refuse_newer(document, f"{path}: the format")
         if document["content"] != _content(document, pins):
@@ -288,17 +295,20 @@ def _read_explicit(text: str, path: str) -> tuple[Document | None, tuple[Pin, ..
 def _pin_of_line(line: str, where: str) -> Pin:
     match = _FILE_LINE.fullmatch(line)
     digest = "" if match is None else (match["hash"] or "").removeprefix("sha256:")
-    if match is None or re.fullmatch(r"[0-9a-f]{64}", digest) is None:
+    if match is None or _HASH.fullmatch(digest) is None:
         message = f"{where}: not the URL of a package with its sha256"
         raise InputError(message, hint="conda list --explicit --sha256")
+    sha256, record = digest, {}
+    if len(digest) == _MD5_LENGTH:  # the sha256 is read from the channel before the installation
+        sha256, record = None, {"md5": digest}
     try:
-        return _pin_of_file(match["url"], match["file"], match["subdir"], digest, {})
+        return _pin_of_file(match["url"], match["file"], match["subdir"], sha256, record)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
 
 
 def _pin_of_file(
-    url: str, filename: str, subdir: str, digest: str, record: dict[str, object]
+    url: str, filename: str, subdir: str, digest: str | None, record: Mapping[str, object]
 ) -> Pin:
     """Return the pin of a file. Raise ValueError for one that is not what it should be."""
     parts = filename.removesuffix(".conda").removesuffix(".tar.bz2").rsplit("-", 2)
@@ -326,18 +336,42 @@ def _pin_of_file(
     return Pin(wheel=wheel)
 
 
-def _read_conda_lock(text: str, path: str) -> tuple[Document | None, tuple[Pin, ...]]:
-    """Return (what gpuenv locked, None in a file of another tool; the files)."""
+def _read_conda_lock(
+    text: str, path: str
+) -> tuple[Document | None, tuple[Pin, ...], Sequence[Wheel]]:
+    """Return (what gpuenv locked, None in a file of another tool; the files; the wheels)."""
     try:
         document = _from_yaml(text)
         if document["version"] != 1:
             version = document["version"]
             raise InputError(f"{path}: conda-lock version {version}; version 1 is read")
-        pins = tuple(_pin_of_package(package, path) for package in document["package"])
+        pins, wheels = [], []
+        for package in conda_foreign.of_platform(document["package"], path):
+            if package["manager"] == "conda":
+                pins.append(_pin_of_package(package))
+            else:
+                wheels.append(_wheel_of_package(package))
         own_json = (document["metadata"].get("custom_metadata") or {}).get("gpuenv")
-        return (None if own_json is None else json.loads(own_json)), pins
+        return (None if own_json is None else json.loads(own_json)), tuple(pins), wheels
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: not a conda-lock.yml of version 1: {error}") from None
+
+
+def _read_pixi_lock(text: str, path: str) -> tuple[tuple[Pin, ...], Sequence[Wheel]]:
+    """Return the files and the wheels of the default environment."""
+    try:
+        packages, wheels = conda_foreign.pixi_files(_from_yaml(text), path)
+        return tuple(map(_pin_of_pixi, packages)), wheels
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{path}: not a pixi.lock: {error}") from None
+
+
+def _pin_of_pixi(package: Mapping[str, Any]) -> Pin:
+    url = package["url"]
+    filename, subdir = url.rpartition("/")[2], url.split("/")[-2]
+    record = {"depends": tuple(package.get("depends") or ()), "md5": package.get("md5")}
+    digest = grammar.check_sha256(filename, package.get("sha256"))
+    return _pin_of_file(url, filename, subdir, digest, record)
 
 
 def _from_yaml(text: str) -> Any:
@@ -350,10 +384,12 @@ def _from_yaml(text: str) -> Any:
         raise ValueError(" ".join(str(error).split())) from None
 
 
-def _pin_of_package(package: _CondaLockPackage, path: str) -> Pin:
-    if package["manager"] != "conda":
-        name, manager = package["name"], package["manager"]
-        raise InputError(f"{path}: {name} is of {manager}; only conda packages are installed")
+def _wheel_of_package(package: Mapping[str, Any]) -> Wheel:
+    name, version = package["name"], str(package["version"])
+    return conda_foreign.wheel(name, version, package["url"], package["hash"].get("sha256"))
+
+
+def _pin_of_package(package: Mapping[str, Any]) -> Pin:
     url, digest = package["url"], package["hash"]["sha256"]
     depends = []
     for name, spec in (package["dependencies"] or {}).items():

@@ -57,21 +57,22 @@ class ExistingPrefix(Value):
             )
         ]
 
-    def installed_pins(self) -> list[str]:
-        """Return the pins of packages that are there."""
+    def limits(self) -> list[str]:
+        """Return the pins and the earlier requests of packages that are there."""
         names = {name for name, _, _ in self.packages}
-        return [pin for pin in self.pins if conda_versions.name_of(pin) in names]
+        pins = [pin for pin in self.pins if conda_versions.name_of(pin) in names]
+        return pins + [spec for spec in self.specs if spec not in names]
 
-    def require_pins(self, records: Sequence[Any]) -> None:
-        """Raise RefusedError if a record of conda is not what a pin permits."""
+    def require_limits(self, records: Sequence[Any]) -> None:
+        """Raise RefusedError if a record of conda is not what a pin or a request permits."""
         by_name = {record.name: record for record in records}
-        for pin in self.pins:
-            record = by_name.get(conda_versions.name_of(pin))
+        for spec in (*self.pins, *self.specs):
+            record = by_name.get(conda_versions.name_of(spec))
             if record is None:
                 continue
-            if not conda_versions.matches(pin, record.name, record.version, record.build):
+            if not conda_versions.matches(spec, record.name, record.version, record.build):
                 have = f"{record.name} {record.version}"
-                raise RefusedError(f"the constraint {pin} is not met by {have}")
+                raise RefusedError(f"the constraint {spec} is not met by {have}")
 
     def added(self, records: Sequence[Record], specs: Sequence[str]) -> list[Record]:
         """Return the records that the specs need, and those that change the environment.
@@ -405,7 +406,7 @@ class CondaSolver:
         if into is None:
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
                 return self._solved(os.path.join(folder, "prefix"), specs, "create")
-        specs = [*specs, *into.installed_pins(), *into.fixed]
+        specs = [*specs, *into.limits(), *into.fixed]
         try:
             # conda may also change packages that could stay.
             records = self._solved(into.path, [*specs, *into.staying(specs)], "install")
@@ -413,7 +414,7 @@ class CondaSolver:
             if not isinstance(translated(error, self.name), RefusedError):
                 raise
             records = self._solved(into.path, specs, "install")
-        into.require_pins(records)
+        into.require_limits(records)
         return records
 
     def _solved(self, prefix: str, specs: Sequence[str], command: str) -> Sequence[Any]:

@@ -1,0 +1,114 @@
+"""Locks of conda environments that other tools wrote: conda-lock.yml and pixi.lock.
+
+They hold conda packages and wheels, of several platforms. What is read is one platform: that of
+this machine, or the only one.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from platform import machine
+from typing import Any
+from urllib.parse import unquote
+
+from ..errors import InputError
+from ..model import Host, Lock, Needs, Pin, Python, Wheel, parse_pair
+from ..requirements.versions import normalize_name
+from . import grammar
+
+Document = Mapping[str, Any]
+
+_CONDA_LOCK_KEYS = ("version", "metadata", "package")
+_PIXI_KEYS = ("version", "environments", "packages")
+_PIXI_VERSIONS = (4, 5, 6)
+_MACHINES = {"x86_64": "64", "AMD64": "64", "aarch64": "aarch64", "arm64": "arm64"}
+_SYSTEMS = {"linux": "linux", "win32": "win", "darwin": "osx"}
+
+
+def is_conda_lock(text: str) -> bool:
+    """Return whether a text has the keys of a conda-lock.yml."""
+    return _has_keys(text, _CONDA_LOCK_KEYS)
+
+
+def is_pixi_lock(text: str) -> bool:
+    """Return whether a text has the keys of a pixi.lock."""
+    return _has_keys(text, _PIXI_KEYS)
+
+
+def _has_keys(text: str, keys: Iterable[str]) -> bool:
+    return all(re.search(rf"^{key}:", text, re.MULTILINE) for key in keys)
+
+
+def chosen_subdir(subdirs: Sequence[str], path: str) -> str:
+    """Return the platform of a lock that is read; InputError if this machine's is not there."""
+    here = f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine(), machine())}"
+    if here in subdirs:
+        return here
+    if len(subdirs) == 1:
+        return subdirs[0]
+    raise InputError(f"{path}: is for {', '.join(subdirs) or 'no platform'}, not for {here}")
+
+
+def without_needs(pins: tuple[Pin, ...], wheels: Sequence[Wheel] = ()) -> Lock:
+    """Return the lock of files of which nothing else is known, with wheels beside them."""
+    python = next((pin.wheel.version for pin in pins if pin.wheel.name == "python"), None)
+    version = parse_pair(".".join(python.split(".")[:2])) if python is not None else (0, 0)
+    host = Host(python=Python(version=version))
+    lock = Lock(pins=pins, needs=Needs(), choices=(), host=host, frameworks=())
+    if not wheels:
+        return lock
+    lock = lock.replace(needs=Needs(python=version))
+    beside = tuple(Pin(wheel=wheel) for wheel in wheels)
+    return lock.replace(wheels=lock.replace(pins=beside))
+
+
+def wheel(name: str, version: str, url: str, sha256: object) -> Wheel:
+    """Return a wheel of a lock. ValueError if its texts are not what they should be."""
+    filename = unquote(url.partition("#")[0].rpartition("/")[2])
+    if not filename.endswith(".whl"):
+        raise ValueError(f"package {name}: {filename or url} is no wheel")
+    found = Wheel(
+        name=normalize_name(name),
+        version=version,
+        filename=filename,
+        url=url,
+        sha256=grammar.check_sha256(name, sha256),
+    )
+    grammar.check_wheel(found)
+    return found
+
+
+def pixi_files(document: Document, path: str) -> tuple[list[Document], list[Wheel]]:
+    """Return the conda packages and the wheels of the default environment of a pixi.lock.
+
+    Raises:
+        InputError: Its format or its platforms are others.
+        KeyError, TypeError, ValueError, AttributeError: It is no pixi.lock.
+    """
+    if document["version"] not in _PIXI_VERSIONS:
+        known = ", ".join(map(str, _PIXI_VERSIONS))
+        raise InputError(f"{path}: pixi.lock version {document['version']}; {known} are read")
+    environment = document["environments"]["default"]["packages"]
+    subdir = chosen_subdir(sorted(environment), path)
+    named = {url for row in environment[subdir] for url in row.values()}
+    packages: list[Document] = []
+    wheels = []
+    for row in document["packages"]:
+        url = row.get("conda") or row.get("pypi") or row["url"]
+        if url not in named:
+            continue
+        if "conda" in row or row.get("kind") == "conda":
+            packages.append({**row, "url": url})
+        else:
+            wheels.append(wheel(row["name"], str(row["version"]), url, row.get("sha256")))
+    return packages, wheels
+
+
+def of_platform(packages: Iterable[Document], path: str) -> Iterator[Document]:
+    """Yield the packages of a conda-lock.yml that are for one platform."""
+    rows = list(packages)
+    subdirs = sorted({str(row["platform"]) for row in rows if "platform" in row})
+    subdir = chosen_subdir(subdirs, path) if subdirs else None
+    return (row for row in rows if row.get("platform") == subdir)

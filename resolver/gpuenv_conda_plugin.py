@@ -1,0 +1,221 @@
+"""The entry point of gpuenv's conda plugin: hooks that never stop conda.
+
+It adds `conda gpuenv`, a check after transactions, a check of `conda doctor`, hints at errors.
+
+conda imports this module for every command. So it imports nothing of gpuenv. The hooks import
+gpuenv when conda needs it, within IMPORT_SECONDS: whatever is broken or hangs there becomes one
+line on stderr, and conda goes on. The exception is what the user asks for:
+
+    conda config --set plugins.gpuenv_verify strict     # off, warn (the default) or strict
+
+With strict, conda rolls back a transaction whose environment fails a check. What could not be
+proved (no GPU here, gpuenv itself broken) is never a failure.
+
+No virtual package is registered: __cuda is conda's own, __cuda_arch (CEP 46) is that of
+nvidia-virtual-packages. Written against conda 26.7; an older conda does not call the hooks that it
+does not know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+try:
+    from conda.plugins import hookimpl  # type: ignore[import-not-found,unused-ignore]
+except ImportError:  # without conda, a hook is an ordinary function
+
+    def hookimpl(  # type: ignore[unused-ignore]
+        function: Callable[..., object],
+    ) -> Callable[..., object]:
+        """Return the function unchanged."""
+        return function
+
+
+SETTING = "gpuenv_verify"
+OFF, WARN, STRICT = "off", "warn", "strict"
+IMPORT_SECONDS = 10.0  # for the import of gpuenv
+VERDICT_SECONDS = 3600.0  # in which an import that hung is not tried again
+_SUMMARY = (
+    "Solve, lock, install and prove GPU environments: "
+    "driver, CUDA, cuDNN and frameworks that fit together."
+)
+
+
+# ---- the hooks ----------------------------------------------------------------------------------
+
+
+@hookimpl
+def conda_subcommands() -> list[object]:
+    """Offer `conda gpuenv ...`: the arguments are gpuenv's own."""
+
+    def subcommand(types: ModuleType) -> list[object]:
+        return [types.CondaSubcommand(name="gpuenv", summary=_SUMMARY, action=_run_command)]
+
+    return _offer(subcommand)
+
+
+@hookimpl
+def conda_settings() -> list[object]:
+    """Offer `plugins: gpuenv_verify:` of .condarc and CONDA_PLUGINS_GPUENV_VERIFY."""
+
+    def setting(types: ModuleType) -> list[object]:
+        configuration = import_conda("common.configuration")
+        parameter = configuration.PrimitiveParameter(WARN, element_type=(str, bool))
+        text = (
+            "what gpuenv's checks do after a transaction that touches cuDNN, CUDA or a framework: "
+            "off, warn, strict"
+        )
+        return [types.CondaSetting(name=SETTING, description=text, parameter=parameter)]
+
+    return _offer(setting)
+
+
+@hookimpl
+def conda_post_transaction_actions() -> list[object]:
+    """Offer the check of the environment that a transaction leaves."""
+
+    def post_transaction_action(types: ModuleType) -> list[object]:
+        base = import_conda("core.path_actions").Action
+        action = type("GpuenvAction", (load("transaction").VerificationAction, base), {})
+        return [types.CondaPostTransactionAction(name="gpuenv", action=action)]
+
+    return _offer(post_transaction_action)
+
+
+@hookimpl
+def conda_health_checks() -> list[object]:
+    """Offer `conda doctor gpuenv` and `conda doctor --fix gpuenv`."""
+
+    def health_check(types: ModuleType) -> list[object]:
+        try:
+            check = types.CondaHealthCheck(
+                name="gpuenv",
+                action=_report_health,
+                fixer=_fix,
+                summary="Prove that CUDA, cuDNN and the frameworks fit this host's GPUs and driver",
+                fix="Install the builds that gpuenv solves for this host",
+            )
+        except TypeError:  # before conda 26.1 there were no fixers
+            check = types.CondaHealthCheck(name="gpuenv", action=_report_health)
+        return [check]
+
+    return _offer(health_check)
+
+
+@hookimpl
+def conda_error_hints(error: BaseException) -> list[object]:
+    """Offer hints at an error of conda that gpuenv can explain."""
+
+    def error_hints(types: ModuleType) -> list[object]:
+        hints = load("error_hints").hints(error)
+        return [types.CondaErrorHint(text=text, hint_code=code) for text, code in hints]
+
+    return _offer(error_hints)
+
+
+def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
+    """Return what a hook offers; nothing, and a line on stderr, where this conda cannot take it."""
+    try:
+        return make(import_conda("plugins.types"))
+    except (Exception, SystemExit) as error:
+        warn(f"left out: {one_line(error)}")
+        return []
+
+
+def _run_command(arguments: Sequence[str]) -> int:
+    status: int = load("").run_command(arguments)
+    return status
+
+
+def _report_health(prefix: str, verbose: bool) -> None:
+    load("health_check").report_health(prefix, verbose)
+
+
+def _fix(prefix: str, arguments: object, confirm: Callable[[str], None]) -> int:
+    status: int = load("health_check").fix(prefix, arguments, confirm)
+    return status
+
+
+# ---- the import of gpuenv -----------------------------------------------------------------------
+
+
+def load(name: str) -> ModuleType:
+    """Return a module of gpuenv.conda_plugin; "" is the package itself.
+
+    Raises:
+        RuntimeError: It cannot be imported, or its import hangs, or hung within VERDICT_SECONDS.
+    """
+    path = "gpuenv.conda_plugin" + (f".{name}" if name else "")
+    if path in sys.modules:
+        return sys.modules[path]
+    if _hung_before():
+        raise RuntimeError(f"its import hung; {_verdict_path()} says so for an hour")
+    failures: list[BaseException] = []
+
+    def import_module() -> None:
+        try:
+            importlib.import_module(path)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=import_module, daemon=True)
+    thread.start()
+    thread.join(IMPORT_SECONDS)
+    if failures:
+        raise RuntimeError(one_line(failures[0]))
+    if thread.is_alive():
+        _write_verdict()
+        raise RuntimeError(f"its import did not end within {IMPORT_SECONDS:.0f} s")
+    return sys.modules[path]
+
+
+def _verdict_path() -> str:
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.environ.get("GPUENV_CACHE_DIR") or os.path.join(cache, "gpuenv")
+    return os.path.join(folder, "conda-import-hung")
+
+
+def _hung_before() -> bool:
+    try:
+        return time.time() - os.path.getmtime(_verdict_path()) < VERDICT_SECONDS
+    except OSError:
+        return False
+
+
+def _write_verdict() -> None:
+    try:
+        os.makedirs(os.path.dirname(_verdict_path()), exist_ok=True)
+        with open(_verdict_path(), "w", encoding="utf-8"):
+            pass
+    except OSError:
+        pass  # the next command waits again
+
+
+# ---- what gpuenv.conda_plugin uses, too ---------------------------------------------------------
+
+
+def import_conda(name: str) -> ModuleType:
+    """Return a module of conda by its name inside conda."""
+    return importlib.import_module(f"conda.{name}")
+
+
+def warn(text: str) -> None:
+    """Write one line to stderr, if it can be written to."""
+    try:
+        print(f"gpuenv: {text}", file=sys.stderr)
+    except (OSError, ValueError):
+        pass
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error on one line."""
+    text = " ".join(str(error).split())
+    if isinstance(error, RuntimeError):
+        return text
+    return f"{type(error).__name__}: {text}"

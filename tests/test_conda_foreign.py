@@ -1,0 +1,260 @@
+"""Locks of conda environments by other tools: conda-lock, pixi, and `conda list --explicit --md5`."""
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import conda_channel
+import conda_prefixes
+from conda_prefixes import DATA, HOST, Rows, packages_in
+from gpuenv import api
+from gpuenv.cli import main
+from gpuenv.errors import InputError
+from gpuenv.install import conda_prefix
+from gpuenv.requirements import environment_yml
+from index_server import make_wheel
+
+CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with conda_channel.own_caches(tmp_path_factory):
+        yield
+
+
+@pytest.fixture(scope="module")
+def rows(made_once: Callable[..., Path]) -> Rows:
+    packages = [conda_prefixes.row_of(package) for package in DATA["packages"]]
+    make = partial(conda_channel.make, rows=packages)
+    return conda_prefixes.rows_of([made_once("environments-packages", make)])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    from hashlib import sha256
+
+    filename, data = make_wheel("leaf-kit", "1.0", ())
+    path = tmp_path_factory.mktemp("wheels") / filename
+    path.write_bytes(data)
+    return {"url": path.as_uri(), "sha256": sha256(data).hexdigest()}
+
+
+def conda_lock(rows: Rows, wheel: dict[str, str]) -> str:
+    packages: list[dict[str, Any]] = []
+    for platform in ("linux-64", "osx-arm64"):
+        for name in CONDA:
+            row = rows[name]
+            hashes = {"sha256": row["sha256"], "md5": row["md5"]}
+            packages.append({**row, "manager": "conda", "platform": platform, "hash": hashes})
+            packages[-1] |= {"dependencies": {}}
+        pip = {"name": "leaf_kit", "version": "1.0", "manager": "pip", "platform": platform}
+        pip |= {"url": wheel["url"], "hash": {"sha256": wheel["sha256"]}, "dependencies": {}}
+        packages.append(pip)
+    return yaml.safe_dump({"version": 1, "metadata": {"platforms": []}, "package": packages})
+
+
+def pixi_lock(rows: Rows, wheel: dict[str, str], version: int = 6) -> str:
+    urls = [rows[name]["url"] for name in CONDA]
+    used = [*({"conda": url} for url in urls), {"pypi": wheel["url"]}]
+    packages: list[dict[str, Any]] = []
+    for row in rows.values():
+        where = {"conda": row["url"]} if version == 6 else {"kind": "conda", "url": row["url"]}
+        packages.append({**where, "sha256": row["sha256"], "depends": row["depends"]})
+    where = {"pypi": wheel["url"]} if version == 6 else {"kind": "pypi", "url": wheel["url"]}
+    packages.append({**where, "name": "leaf-kit", "version": "1.0", "sha256": wheel["sha256"]})
+    environment = {"channels": [], "packages": {"linux-64": used, "osx-arm64": used[:1]}}
+    document = {"version": version, "environments": {"default": environment}, "packages": packages}
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+FORMS: dict[str, Callable[[Rows, dict[str, str]], str]] = {
+    "conda-lock": conda_lock,
+    "pixi 6": pixi_lock,
+    "pixi 5": partial(pixi_lock, version=5),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_lock_of_another_tool_is_installed_with_its_wheels(
+    form: str,
+    rows: Rows,
+    wheel: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is recognized by its content, not by its name."""
+    path, target = tmp_path / "environment", tmp_path / "prefix"
+    path.write_text(FORMS[form](rows, wheel))
+    command = ["sync", str(path), "--target", str(target), *HOST, "--no-verify"]
+    assert main(command) == 0, capsys.readouterr().err
+    assert packages_in(target) == set(CONDA)
+    (installed,) = conda_prefix.wheels_in(str(target))
+    assert (installed.name, installed.version) == ("leaf-kit", "1.0")
+    lock = api.read_lock(str(path))
+    assert lock.wheels is not None
+    assert conda_prefix.conda_check(str(target), lock).status == "pass"
+    assert conda_prefix.wheels_check(str(target), lock.wheels).status == "pass"
+
+
+# what is changed in the text -> what the refusal says
+DAMAGES = {
+    "no sha256 of a wheel": ("wheel", "has no sha256 of its file"),
+    "a source distribution": ("sdist", "is no wheel"),
+    "another platform": ("platform", "is for osx-64, win-64, not for linux-64"),
+    "another version": ("version", "version 9"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("form", ["conda-lock", "pixi 6"])
+def test_what_cannot_be_used_is_said(
+    form: str, name: str, rows: Rows, wheel: dict[str, str], tmp_path: Path
+) -> None:
+    kind, text = DAMAGES[name]
+    document = FORMS[form](rows, wheel)
+    replaced = {
+        "wheel": (f"sha256: {wheel['sha256']}", "sha256: null"),
+        "sdist": (wheel["url"], wheel["url"].replace(".whl", ".tar.gz")),
+        "platform": ("linux-64:\n" if form == "pixi 6" else "platform: linux-64", "platform: win-64"),
+        "version": ("version: 1\n" if form == "conda-lock" else "version: 6\n", "version: 9\n"),
+    }[kind]  # fmt: skip
+    if kind == "platform" and form == "pixi 6":
+        replaced = ("linux-64:\n", "win-64:\n")
+    document = document.replace(*replaced).replace("osx-arm64", "osx-64")
+    path = tmp_path / "lock.yml"
+    path.write_text(document)
+    with pytest.raises(InputError) as caught:
+        api.read_lock(str(path))
+    assert text in caught.value.message
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
+    damaged: bool, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = tmp_path / "explicit.txt", tmp_path / "prefix"
+    row = rows["openssl 3.0.7"]
+    md5 = "0" * 32 if damaged else row["md5"]
+    path.write_text(f"@EXPLICIT\n{row['url']}#{md5}\n")
+    status = main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"])
+    output = capsys.readouterr().err
+    if damaged:
+        assert status == 2 and f"md5 {md5} in the lock, {row['md5']} in the channel" in output
+        assert not target.exists()
+        return
+    assert status == 0, output
+    record = conda_prefix.read_packages(str(target))["openssl"]
+    assert record["sha256"] == row["sha256"]
+    assert main(["verify", str(path), "--target", str(target), "--no-device", "--json"]) in (0, 1)
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    (check,) = [check for check in checks if check["name"] == "versions"]
+    assert check["status"] == "pass"
+
+
+def test_an_explicit_lock_with_an_md5_that_no_channel_has(rows: Rows, tmp_path: Path) -> None:
+    path = tmp_path / "explicit.txt"
+    url = rows["openssl 3.0.7"]["url"].replace("3.0.7", "3.0.8")
+    path.write_text(f"@EXPLICIT\n{url}#{'0' * 32}\n")
+    target = str(tmp_path / "prefix")
+    with pytest.raises(InputError, match="the channel gives no sha256"):
+        api.sync(api.read_lock(str(path)), target, host=api.describe(gpus=["H100"]))
+
+
+# ---- environment.yml, construct.yaml, pixi.toml ---------------------------------------------------
+
+
+def solve(rows: Rows, path: Path, *arguments: str) -> int:
+    command = ["solve", "--backend", "conda", "--format", "conda-lock", "-o", str(path), *HOST]
+    return main([*command, *arguments])
+
+
+@pytest.fixture(scope="module")
+def lock(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lock") / "conda-lock.yml"
+    assert solve(rows, path, "--channel", rows["openssl 3.0.7"]["channel"], "requests") == 0
+    return path
+
+
+def exported(lock: Path, tool: str, tmp_path: Path) -> str:
+    path = tmp_path / tool
+    assert main(["export", str(lock), "--to", tool, "-o", str(path)]) == 0
+    return path.read_text()
+
+
+def test_an_environment_file_solves_to_the_same_packages(
+    lock: Path, rows: Rows, tmp_path: Path
+) -> None:
+    text = exported(lock, "conda", tmp_path)
+    document = yaml.safe_load(text)
+    assert "requests=2.32.0=h0_0" in document["dependencies"]
+    assert document["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    path = tmp_path / "environment.yml"
+    path.write_text(text)
+    assert solve(rows, tmp_path / "again.yml", "-r", str(path)) == 0
+    again, first = api.read_lock(str(tmp_path / "again.yml")), api.read_lock(str(lock))
+    assert [pin.wheel.url for pin in again.pins] == [pin.wheel.url for pin in first.pins]
+
+
+def test_a_construct_file_has_the_specs(lock: Path, tmp_path: Path) -> None:
+    document = yaml.safe_load(exported(lock, "constructor", tmp_path))
+    assert set(document) == {"name", "version", "channels", "specs"}
+    pins = api.read_lock(str(lock)).pins
+    assert document["specs"] == [f"{pin.wheel.name} {pin.wheel.version} h0_0" for pin in pins]
+
+
+def test_a_pixi_workspace_has_the_builds(lock: Path, rows: Rows, tmp_path: Path) -> None:
+    document = tomllib.loads(exported(lock, "pixi", tmp_path))
+    assert document["dependencies"]["requests"] == {"version": "==2.32.0", "build": "h0_0"}
+    workspace = document["workspace"]
+    assert workspace["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    assert workspace["platforms"][0]["platform"] == "linux-64"
+
+
+def test_wheels_beside_conda_packages_are_exported(
+    rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pixi.lock"
+    path.write_text(pixi_lock(rows, wheel))
+    dependencies = yaml.safe_load(exported(path, "conda", tmp_path))["dependencies"]
+    assert dependencies[-2:] == ["pip", {"pip": ["leaf-kit==1.0"]}]
+    document = exported(path, "pixi", tmp_path)
+    assert tomllib.loads(document)["pypi-dependencies"] == {"leaf-kit": "==1.0"}
+    assert main(["export", str(path), "--to", "constructor"]) == 3
+    assert "constructor installs no wheels, and leaf-kit is one" in capsys.readouterr().err
+    assert main(["export", str(path), "--to", "uv"]) == 2
+    assert "uv takes wheels, and the lock has conda packages" in capsys.readouterr().err
+
+
+def test_the_wheels_of_an_environment_file(tmp_path: Path) -> None:
+    path = tmp_path / "environment.yml"
+    path.write_text("channels: [nodefaults, mine]\ndependencies: [numpy>=2, {pip: [trl>=0.9]}]\n")
+    environment = environment_yml.read_environment(str(path))
+    assert (environment.channels, environment.specs) == (("mine",), ("numpy>=2",))
+    assert environment.wheels == ("trl>=0.9",)
+
+
+BAD = {
+    "dependencies: [{pip: [-r more.txt]}]": "options are not read",
+    "dependencies: [{conda: [numpy]}]": "is no spec and no list of pip",
+    "channels: [mine]": "has no list of dependencies",
+    "dependencies: [": "cannot be read",
+    "dependencies: [numpy]\nprefixx: 1": "unknown key prefixx",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_an_environment_file_that_cannot_be_used(
+    text: str, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "environment.yml"
+    path.write_text(text)
+    assert solve(rows, tmp_path / "lock.yml", "-r", str(path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert BAD[text] in line and not (tmp_path / "lock.yml").exists()
