@@ -91,6 +91,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "bad_pairs": _bad_pairs(libraries),
         "rules": _rule_tables(libraries),
         "path": _path(folder),
+        "extension_libraries": _extension_libraries(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
 
@@ -314,6 +315,16 @@ def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
     strange = sorted(set(row) - set(fields.split()))
     if strange:
         raise DataError(f"{where}: no field is named {strange[0]}")
+
+
+def _extension_libraries(folder: Path) -> list[str]:
+    """The distributions in libraries/ whose [[scan]] row says that they are companions of a framework."""
+    names: set[str] = set()
+    if (folder / "scans.toml").exists():
+        for scope in _toml(folder / "scans.toml").get("scan", []):
+            if scope.get("extension"):
+                names.update(scope["distributions"])
+    return sorted(name for name in names if (folder / "libraries" / f"{name}.json").exists())
 
 
 def _path(folder: Path) -> list[str]:

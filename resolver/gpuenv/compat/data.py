@@ -208,6 +208,7 @@ class CompatibilityData:
             self._extensions.update(row["distributions"])
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
+        self._extension_libraries = frozenset(tables["extension_libraries"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
@@ -333,6 +334,13 @@ class CompatibilityData:
     def is_library(self, distribution: str) -> bool:
         """Return whether a convolution runs this distribution's code, so that R2 to R4 apply."""
         return distribution in self._on_path
+
+    def is_extension(self, distribution: str) -> bool:
+        """Return whether a distribution is a companion with device code, such as vllm.
+
+        R1 and R2 apply to its releases that have a row; the others are not known to be wrong.
+        """
+        return distribution in self._extension_libraries
 
     def covers(self, distribution: str) -> bool:
         """Return whether the data has the builds of a distribution: a framework, or a library."""
