@@ -108,7 +108,7 @@ def companion_fields(
     majors = {
         found[1]
         for row in record["libraries"]
-        for name in row["needs"]
+        for name in (*row["needs"], *row["opens"])
         if (found := re.fullmatch(r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?", name))
     }
     torch = [
