@@ -317,14 +317,15 @@ def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
         raise DataError(f"{where}: no field is named {strange[0]}")
 
 
-def _extension_libraries(folder: Path) -> list[str]:
-    """The distributions in libraries/ whose [[scan]] row says that they are companions of a framework."""
-    names: set[str] = set()
+def _extension_libraries(folder: Path) -> dict[str, bool]:
+    """The companions of a framework in libraries/, and whether only the newest release of each line is scanned."""
+    names: dict[str, bool] = {}
     if (folder / "scans.toml").exists():
         for scope in _toml(folder / "scans.toml").get("scan", []):
             if scope.get("extension"):
-                names.update(scope["distributions"])
-    return sorted(name for name in names if (folder / "libraries" / f"{name}.json").exists())
+                names.update(dict.fromkeys(scope["distributions"], scope.get("lines", False)))
+    known = [name for name in sorted(names) if (folder / "libraries" / f"{name}.json").exists()]
+    return {name: names[name] for name in known}
 
 
 def _path(folder: Path) -> list[str]:

@@ -49,6 +49,17 @@ def test_a_release_without_a_row_gives_no_reason() -> None:
     assert pin_reasons([("vllm", "0.1.0")], host("V100"), compatibility_data()) == ()
 
 
+def test_a_row_stands_for_the_releases_of_its_line() -> None:
+    data = compatibility_data()
+    pair = data.extension("vllm", "0.27.0", PLATFORM), data.extension("vllm", "0.27.1", PLATFORM)
+    assert pair[0] is not None and pair[1] is not None
+    assert pair[0].code.sass == pair[1].code.sass and pair[0].cuda == pair[1].cuda
+    assert (pair[0].code.evidence, pair[1].code.evidence) == ("documented", "scanned")
+    assert data.extension("xformers", "0.0.1", PLATFORM) is None
+    codes = {reason.code for reason in pin_reasons([("vllm", "0.27.0")], host("H100", "550.54.14"), data)}
+    assert "driver-floor" in codes
+
+
 def test_no_plan_has_an_extension_without_code_for_the_device(tmp_path: Path) -> None:
     filename, content = make_wheel("xformers", newest("xformers"))
     (tmp_path / filename).write_bytes(content)

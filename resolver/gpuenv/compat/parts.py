@@ -96,7 +96,7 @@ def parts_of_pins(
             library = data.library(name, package.version, platform)
             libraries.append(CudaLibrary(package=package, library=library))
         elif data.is_extension(name):
-            library = data.library(name, package.version, platform)
+            library = data.extension(name, package.version, platform)
             if library is not None:
                 libraries.append(CudaLibrary(package=package, library=library))
     return Parts(
