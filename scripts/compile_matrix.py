@@ -91,6 +91,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
         "bad_pairs": _bad_pairs(libraries),
         "rules": _rule_tables(libraries),
         "path": _path(folder),
+        "extension_libraries": _extension_libraries(folder),
         "frameworks": {path.stem: framework_fields(_toml(path), str(path)) for path in frameworks},
     }
 
@@ -314,6 +315,17 @@ def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
     strange = sorted(set(row) - set(fields.split()))
     if strange:
         raise DataError(f"{where}: no field is named {strange[0]}")
+
+
+def _extension_libraries(folder: Path) -> dict[str, bool]:
+    """The companions of a framework in libraries/, and whether only the newest release of each line is scanned."""
+    names: dict[str, bool] = {}
+    if (folder / "scans.toml").exists():
+        for scope in _toml(folder / "scans.toml").get("scan", []):
+            if scope.get("extension"):
+                names.update(dict.fromkeys(scope["distributions"], scope.get("lines", False)))
+    known = [name for name in sorted(names) if (folder / "libraries" / f"{name}.json").exists()]
+    return {name: names[name] for name in known}
 
 
 def _path(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -72,6 +73,8 @@ def library_file(
                 show_pair(newest) if newest else f"{major}.0" if major else None
             )
             row |= with_what
+        if scope.get("extension"):
+            row |= companion_fields(record, row, toolkits, compilers(folder))
         rows[record["version"], platform] = row
     ordered = sorted(
         rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"]))
@@ -82,6 +85,47 @@ def library_file(
         "path": on_path,
         "releases": ordered,
     }
+
+
+@cache
+def compilers(folder: Path) -> list[tuple[tuple[int, int], frozenset[str]]]:
+    """The targets that the compiler of each toolkit line has, the oldest line first."""
+    rows = tomllib.loads((folder / "toolkits.toml").read_text(encoding="utf-8"))["compiler"]
+    lines = [(parse_pair(row["cuda"]), frozenset(row["targets"])) for row in rows]
+    return sorted(lines, key=lambda line: line[0])
+
+
+def companion_fields(
+    record: dict[str, Any],
+    row: dict[str, Any],
+    toolkits: dict[str, str],
+    lines: list[tuple[tuple[int, int], frozenset[str]]],
+) -> dict[str, Any]:
+    """The toolkit of a companion, and in the source the CUDA that it links and the torch that METADATA requires.
+
+    The toolkit is that of its PTX, else the oldest of the major that it links which compiles its targets.
+    """
+    majors = {
+        found[1]
+        for row in record["libraries"]
+        for name in (*row["needs"], *row["opens"])
+        if (found := re.fullmatch(r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?", name))
+    }
+    torch = [
+        text for text in record["requires"] if re.match(r"torch\b(?!-)", text) and "extra" not in text
+    ]
+    built = [f"links CUDA {major}" for major in sorted(majors)]
+    built += [f"requires {text}" for text in torch[:1]]
+    source = "; ".join([row["source"], *built])
+    if len(majors) != 1:
+        return {"cuda": None, "source": source}
+    major = int(majors.pop())
+    targets = {target for library in record["libraries"] for target in library["sass"]}
+    known = {toolkits[language] for library in record["libraries"] for _, language, _ in library["ptx"] if language in toolkits}  # fmt: skip
+    of_ptx = [pair for pair in map(parse_pair, known) if pair[0] == major]
+    of_targets = [pair for pair, has in lines if pair[0] == major and targets <= has]
+    toolkit = max(of_ptx + of_targets[:1], default=(major, 0))
+    return {"cuda": show_pair(toolkit), "source": source}
 
 
 def framework_file(

@@ -19,16 +19,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "scripts")]
 
+from packaging.version import Version  # noqa: E402
+
 import gpuenv  # noqa: E402  - the path must be set first
 from gpuenv.compat import data as matrix  # noqa: E402
+from gpuenv.compat import evaluate  # noqa: E402
 from gpuenv.errors import NoSolutionError  # noqa: E402
-from gpuenv.model import ComputeCapability, IndexOptions, Request, show_pair  # noqa: E402
+from gpuenv.model import (  # noqa: E402
+    ComputeCapability,
+    IndexOptions,
+    Library,
+    Request,
+    show_pair,
+)
 from registry import write  # noqa: E402
 
 TABLE = ROOT / "docs" / "support.md"
 DESCRIPTIONS = sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
 # Those in the index snapshot: they have a field `since`.
 FRAMEWORKS = [path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())]
+# Companions of torch whose wheels were scanned.
+COMPANIONS = ("vllm", "xformers", "bitsandbytes", "ctranslate2")
 PYTHONS = ("3.12", "3.11", "3.10", "3.9")
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (
@@ -54,6 +65,9 @@ The newest release of each framework that works on a GPU with a driver of a bran
 CPython 3.12 with glibc 2.39, the frameworks' own indexes included. "3.11:" says that only that older CPython has one.
 A branch is listed from the first to the last that drives the GPU. Beside a version stands
 the variant. `*`: with a warning (`gpuenv solve` tells which). A dash: no release; `gpuenv solve` says why.
+
+The second table of a GPU has companions of torch: the newest scanned release whose own code runs on the GPU with the
+driver (rules R1 and R2). Which torch goes with it, `gpuenv solve` decides. flash-attn has no wheel on the default index.
 
 Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
 """
@@ -105,6 +119,37 @@ def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> l
     return [*older, *newer[1:]]
 
 
+def companion_cell(
+    data: matrix.CompatibilityData, name: str, gpu: str, branch: int, platform: str
+) -> str:
+    """The newest scanned release of a companion whose own code runs on the GPU with the driver."""
+    host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python="3.12", platform=platform)
+    for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
+        facts = evaluate.library_reasons(name, library, host, data)
+        if not any(reasons for reasons in facts.values()):
+            cuda = f" cu{library.cuda_major}" if library.cuda_major else ""
+            return f"{library.version}{cuda}"
+    return "-"
+
+
+def release_key(library: Library) -> Version:
+    """The order of releases."""
+    return Version(library.version)
+
+
+def grouped(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows of a table, branches with equal answers in one row, the newest first."""
+    rows: list[tuple[list[int], list[str]]] = []
+    for branch, *texts in zip(served, *columns, strict=True):
+        if rows and rows[-1][1] == texts:
+            rows[-1][0].append(branch)
+        else:
+            rows.append(([branch], texts))
+    for branches, texts in reversed(rows):
+        span = f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else "")
+        yield f"| {span} | {' | '.join(texts)} |"
+
+
 def lines(data: matrix.CompatibilityData) -> Iterator[str]:
     """The table, a section a group of GPUs, branches with equal answers in one row."""
     yield HEAD.format(date=data.version.partition(".")[0])
@@ -115,17 +160,20 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
         yield f"## {', '.join(gpus)} ({show_pair(capability)}, {platform})\n"
         yield f"| driver branch | {' | '.join(FRAMEWORKS)} |"
         yield f"| --- {'| --- ' * len(FRAMEWORKS)}|"
-        rows: list[tuple[list[int], list[str]]] = []
         served = serving(data, capability)
-        columns = [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
-        for branch, *texts in zip(served, *columns, strict=True):
-            if rows and rows[-1][1] == texts:
-                rows[-1][0].append(branch)
-            else:
-                rows.append(([branch], texts))
-        for branches, texts in reversed(rows):
-            span = f"R{branches[0]}" + (f" to R{branches[-1]}" if len(branches) > 1 else "")
-            yield f"| {span} | {' | '.join(texts)} |"
+        yield from grouped(
+            served, [cells(framework, gpus[0], served, platform) for framework in FRAMEWORKS]
+        )
+        yield ""
+        if not any(data.releases(name, platform) for name in COMPANIONS):
+            continue
+        yield f"| driver branch | {' | '.join(COMPANIONS)} |"
+        yield f"| --- {'| --- ' * len(COMPANIONS)}|"
+        columns = [
+            [companion_cell(data, name, gpus[0], branch, platform) for branch in served]
+            for name in COMPANIONS
+        ]
+        yield from grouped(served, columns)
         yield ""
 
 

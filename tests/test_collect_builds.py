@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuenv.api.data import compatibility_data, snapshot
+from gpuenv.compat import data as matrix
+from gpuenv.compat import locked_builds
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -88,3 +92,23 @@ def test_the_rows_of_the_data_are_well_formed() -> None:
     assert len(files) == len(set(files)) > 700
     assert all(len(row["sha256"]) == 64 and row["sources"] for row in content["wheels"])
     assert all(row["source"] for row in content["pins"])
+
+
+def test_the_audit_compares_lock_files_with_the_rows_and_the_snapshot(tmp_path: Path) -> None:
+    for entry in (ROOT / "matrix_data").iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    path = tmp_path / "pytorch_index.json"
+    content = json.loads(path.read_text())
+    row = next(row for row in content["wheels"] if "torch-2.13.0+cu129-cp312" in row["file"])
+    content["wheels"] = [
+        {**row, "sha256": HASH},
+        {**row, "file": row["file"].replace("2.13.0", "77.0")},
+    ]
+    path.unlink()
+    path.write_text(json.dumps(content))
+    found = list(locked_builds.contradictions(matrix.load(str(tmp_path)), snapshot().wheels))
+    assert len(found) == 2
+    assert "has another sha256 in the snapshot than in" in found[0]
+    assert "77.0+cu129 on linux-" in found[1] and found[1].endswith("has no row")
+    untouched = locked_builds.contradictions(compatibility_data(), snapshot().wheels)
+    assert list(untouched) == []

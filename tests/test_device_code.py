@@ -163,7 +163,7 @@ def test_scan_of_a_cubin_names_the_option_of_nvcc(
     (found,) = json.loads(out)["files"]
     assert status == 1
     assert (found["sass"], found["runs"], found["fails"]) == (["90a"], False, True)
-    assert found["rebuild"] == "rebuild it with nvcc -arch=sm_100"
+    assert found["hint"] == "rebuild it with nvcc -arch=sm_100"
 
 
 def test_scan_of_a_wheel_reads_its_members(

@@ -346,7 +346,7 @@ def test_what_is_unknown_is_none() -> None:
     [
         ("nvidia-cudnn-cu12", "9.10.0.56", "broken"), ("nvidia-cudnn-cu11", "9.10.0.56", "broken"),
         ("nvidia-cudnn-cu12", "9.10.2.21", None), ("nvidia-cudnn-cu13", "9.20.0.48", "avoid"),
-        ("nvidia-cudnn-cu12", "9.20.0.48", None),
+        ("nvidia-cudnn-cu12", "9.20.0.48", "avoid"),
     ],
 )  # fmt: skip
 def test_known_bad_releases(name: str, version: str, severity: str | None) -> None:
@@ -444,8 +444,8 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         ("tables.json", "{", "[", "tables.json cannot be read"),
         ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json is damaged"),
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
-        (TORCH, '"local": "2.15.0+cu126"', '"local": "2.15.0+cu130"', "two builds are named 2.15.0\\+cu130"),
-        (TORCH, '"local": "2.15.0+cu126"', '"lokal": "2.15.0+cu126"', "local is missing .* row 2.15.0"),
+        (TORCH, '"local": "2.14.1+cu126"', '"local": "2.14.1+cu130"', "two builds are named 2.14.1\\+cu130"),
+        (TORCH, '"local": "2.14.1+cu126"', '"lokal": "2.14.1+cu126"', "local is missing .* row 2.14.1"),
         (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on linux-x86_64: "),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
         (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"', '"9.28.0.42", "platform": "linux-x86_64", '

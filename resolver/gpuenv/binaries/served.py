@@ -25,12 +25,14 @@ class JudgedFile(Value):
         optional: why its distribution may work without it, or "": the libraries of NVIDIA, which
             the rules judge by their release; collections of kernels for certain devices; and
             libraries beside others of their distribution that run.
+        hint: what to do about it; "" if it runs on every device.
     """
 
     file: CodeFile
     code: Code
     reasons: tuple[Reason, ...] = ()
     optional: str = ""
+    hint: str = ""
 
     @property
     def fails(self) -> bool:
@@ -62,21 +64,24 @@ def judge(
     collections = _collections(data)
     found = []
     for one in judged:
-        optional = ""
+        optional, hint = "", ""
         if one.reasons:
             optional = _optional(one.file, running, collections)
-        found.append(one.replace(optional=optional))
+            hint = _hint(one, host, data)
+        found.append(one.replace(optional=optional, hint=hint))
     return tuple(found)
 
 
-def rebuild_hint(path: str, code: Code, host: Host) -> str:
-    """Return what to build a file for: "rebuild it with TORCH_CUDA_ARCH_LIST=9.0".
+def _hint(one: JudgedFile, host: Host, data: CompatibilityData) -> str:
+    """Return what to do: a build of the data for this GPU, or what to rebuild the file for."""
+    distribution = one.file.owner.partition(" ")[0]
+    if data.covers(distribution) or data.is_extension(distribution):
+        return f"`gpuenv solve {distribution}` finds a build for this GPU"
+    return _rebuild_hint(one.file.path, one.code, host)
 
-    Args:
-        path: the file.
-        code: its targets.
-        host: the devices that it must serve.
-    """
+
+def _rebuild_hint(path: str, code: Code, host: Host) -> str:
+    """Return what to build a file for: "rebuild it with TORCH_CUDA_ARCH_LIST=9.0"."""
     missing = []
     for gpu in host.gpus:
         only = host.replace(gpus=(gpu,))

@@ -14,4 +14,6 @@ catalog        looks the data up by name
 what_if        hosts that differ from a given one in one thing
 audit          checks the data against itself and against the scans
 scans          what was read from wheels
+locked_builds  what public lock files name
+user_rows      what the user's own updates have read
 """

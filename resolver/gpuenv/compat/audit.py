@@ -9,6 +9,7 @@ from typing import Any
 
 from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
 from ..requirements.target import PLATFORMS, version_key
+from . import locked_builds
 from .architectures import parse_target
 from .catalog import Wheels
 from .data import CompatibilityData
@@ -72,6 +73,7 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
         contradictions += wrong
         narrowed += less
     contradictions += _check_documents(builds)
+    contradictions += locked_builds.contradictions(data, wheels)
     scans = Scans.beside(data)
     if scans is None:
         return Audit(

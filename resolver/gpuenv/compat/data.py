@@ -208,6 +208,8 @@ class CompatibilityData:
             self._extensions.update(row["distributions"])
         self._bad = KnownBad(tables["bad"], tables["bad_pairs"])
         self._on_path = frozenset(tables["path"])
+        # A companion, and whether only the newest release of each of its lines has a row.
+        self._extension_libraries: Mapping[str, bool] = dict(tables["extension_libraries"])
         self._framework_fields: Mapping[str, Any] = dict(tables["frameworks"])
 
     def _listed(self, folder: str, suffix: str) -> list[str]:
@@ -333,6 +335,31 @@ class CompatibilityData:
     def is_library(self, distribution: str) -> bool:
         """Return whether a convolution runs this distribution's code, so that R2 to R4 apply."""
         return distribution in self._on_path
+
+    def is_extension(self, distribution: str) -> bool:
+        """Return whether a distribution is a companion with device code, such as vllm.
+
+        R1 and R2 apply to its releases that `extension` knows; the others are not known to be
+        wrong.
+        """
+        return distribution in self._extension_libraries
+
+    def extension(self, distribution: str, version: str, platform: str) -> Library | None:
+        """Return what is known about a release of a companion.
+
+        If only the newest release of each line is scanned, its row stands for the whole line
+        (0.27.1 for 0.27.0), as documented.
+        """
+        row = self.library(distribution, version, platform)
+        if row is not None or not self._extension_libraries[distribution]:
+            return row
+        line = version.split(".")[:2]
+        for release in self.releases(distribution, platform):
+            if release.version.split(".")[:2] == line:
+                source = f"as {release.version} of its line; {release.code.source}"
+                code = release.code.replace(evidence="documented", source=source)
+                return release.replace(version=version, code=code)
+        return None
 
     def covers(self, distribution: str) -> bool:
         """Return whether the data has the builds of a distribution: a framework, or a library."""

@@ -95,6 +95,10 @@ def parts_of_pins(
         if data.is_library(name) and name not in carriers:
             library = data.library(name, package.version, platform)
             libraries.append(CudaLibrary(package=package, library=library))
+        elif data.is_extension(name):
+            library = data.extension(name, package.version, platform)
+            if library is not None:
+                libraries.append(CudaLibrary(package=package, library=library))
     return Parts(
         packages=tuple(packages.values()),
         builds=tuple(_builds(versions, platform, data)),

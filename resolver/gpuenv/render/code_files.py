@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ..binaries.served import JudgedFile, Scan, rebuild_hint
+from ..binaries.served import JudgedFile, Scan
 from ..model import Gpu, Host, show_pair
 from .matrix import Row, columns
 
@@ -29,15 +29,14 @@ def scan_lines(scan: Scan, host: Host) -> list[str]:
         if gpus:
             row.append(_verdict(one))
         rows.append(row)
-    return [title, *columns(rows), *_notes(scan, host, gpus)]
+    return [title, *columns(rows), *_notes(scan, gpus)]
 
 
-def _notes(scan: Scan, host: Host, gpus: str) -> list[str]:
+def _notes(scan: Scan, gpus: str) -> list[str]:
     notes = []
     for one in scan.files:
         if one.fails:
-            hint = rebuild_hint(one.file.path, one.code, host)
-            notes.append(f"{_short(one.file.path, scan.path)} cannot run: {hint}")
+            notes.append(f"{_short(one.file.path, scan.path)} cannot run: {one.hint}")
     if not gpus:
         notes.append("no GPU is visible: --gpu names the one to compare with")
     elif not notes:
@@ -85,7 +84,7 @@ def scan_json(scan: Scan, host: Host) -> dict[str, Any]:
         "kind": scan.kind,
         "read": scan.read,
         "gpus": [_gpu_json(gpu) for gpu in host.gpus],
-        "files": [_file_json(one, host) for one in scan.files],
+        "files": [_file_json(one, has_gpu=bool(host.gpus)) for one in scan.files],
     }
 
 
@@ -93,12 +92,12 @@ def _gpu_json(gpu: Gpu) -> dict[str, str]:
     return {"name": gpu.name, "compute_capability": show_pair(gpu.compute_capability)}
 
 
-def _file_json(one: JudgedFile, host: Host) -> dict[str, object]:
+def _file_json(one: JudgedFile, *, has_gpu: bool) -> dict[str, object]:
     reasons: Sequence[dict[str, str]] = [
         {"code": reason.code, "need": reason.need, "have": reason.have} for reason in one.reasons
     ]
     runs = None
-    if host.gpus and not one.file.fault:
+    if has_gpu and not one.file.fault:
         runs = not one.reasons
     return {
         "file": one.file.path,
@@ -112,5 +111,5 @@ def _file_json(one: JudgedFile, host: Host) -> dict[str, object]:
         "optional": one.optional or None,
         "reasons": reasons,
         "fault": one.file.fault or None,
-        "rebuild": rebuild_hint(one.file.path, one.code, host) if one.fails else None,
+        "hint": one.hint or None,
     }

@@ -332,7 +332,7 @@ def _rebuild_texts(examination: Examination) -> list[str]:
     for check in examination.checks:
         for code, owner, hint in check.marks:
             if code == "rebuild":
-                texts.append(f"{owner}: {hint}, or install a build of it for this GPU.")
+                texts.append(f"{owner}: {hint}.")
     return texts
 
 

@@ -261,6 +261,8 @@ class CandidateStore:
 
     def _library(self, name: str, version: str) -> Library | None:
         """Return the row of a CUDA library on the path; None for any other distribution."""
+        if self.data.is_extension(name):
+            return self.data.extension(name, version, self.host.platform)
         if not self.data.is_library(name):
             return None
         return self.data.library(name, version, self.host.platform)

@@ -277,7 +277,7 @@ def _toolkits(solution: Solution) -> list[CudaVersion]:
             toolkits.append(build.cuda)
         if library is not None and library.cuda is not None:
             toolkits.append(library.cuda)
-        if library is not None:
+        if library is not None and library.cuda_major:
             majors.append((library.cuda_major, 0))
     toolkits += [min(claims.lower) for claims in _variant_claims(solution) if claims.lower]
     return toolkits or majors

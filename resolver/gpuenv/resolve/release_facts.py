@@ -114,9 +114,9 @@ class ReleaseFacts:
         if store.framework_of(name) is not None:
             on_path = store.on_path(name)
             return evaluate.build_reasons(subject, None, self._host, self._data, on_path=on_path)
-        if not self._data.is_library(name):
-            return {}
         library = candidate.library
+        if library is None and not self._data.is_library(name):
+            return {}
         if library is None and not self._host.gpus:
             return {}
         return evaluate.library_reasons(subject, library, self._host, self._data)
@@ -219,7 +219,7 @@ class ReleaseFacts:
     def _cuda_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
         build = candidate.build
         if build is None:
-            if candidate.library is not None:
+            if candidate.library is not None and candidate.library.cuda_major:
                 yield AgreementRequirement(CUDA_MAJOR, str(candidate.library.cuda_major))
             return
         framework = self._store.framework_of(candidate.name)

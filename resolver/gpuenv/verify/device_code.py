@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ..binaries.environment import CodeFile, scan_environment
-from ..binaries.served import JudgedFile, rebuild_hint
+from ..binaries.served import JudgedFile
 from ..compat.architectures import parse_target, show_code
 from ..model import Check, Code, Host, Mark, show_pair
 from ..probes.answers import SurveyAnswer
@@ -40,7 +40,7 @@ def device_code_checks(
     contents = scan_environment(target, more=folders, deadline=deadline)
     judged = judge(contents.files)
     checks = [
-        _owner_check(owner, files, host) for owner, files in _by_owner(judged).items()
+        _owner_check(owner, files) for owner, files in _by_owner(judged).items()
     ]
     if not contents.complete:
         evidence = f"only {contents.read} files were read in time"
@@ -61,7 +61,7 @@ def _by_owner(judged: Iterable[JudgedFile]) -> dict[str, list[JudgedFile]]:
     return dict(sorted(groups.items()))
 
 
-def _owner_check(owner: str, files: Sequence[JudgedFile], host: Host) -> Check:
+def _owner_check(owner: str, files: Sequence[JudgedFile]) -> Check:
     failing = [one for one in files if one.fails]
     broken = [one for one in files if one.file.fault]
     if broken:
@@ -72,7 +72,7 @@ def _owner_check(owner: str, files: Sequence[JudgedFile], host: Host) -> Check:
     names = first_items([one.file.path for one in shown])
     evidence = f"{names}: has {show_code(first.code)}; needs {first.reasons[0].need}"
     if failing:
-        hint = rebuild_hint(first.file.path, first.code, host)
+        hint = first.hint
         return Check(
             name=NAME,
             subject=owner,

@@ -1,0 +1,76 @@
+"""The shape of the PyTorch index's pages: an extra index whose files are on another host."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gpuenv
+from gpuenv.errors import NoSolutionError
+from gpuenv.model import Host, IndexOptions, Request
+from index_server import IndexServer, make_wheel
+
+TAG = "cp312-cp312-linux_x86_64"
+BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
+
+
+def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
+    """The page of a package as the PyTorch index serves it: no doctype of PEP 503, one <br/> a line."""
+    lines = []
+    for name, data in wheels:
+        href = f"{files}/{name.replace('+', '%2B')}#sha256={hashlib.sha256(data).hexdigest()}"
+        metadata = 'data-dist-info-metadata="true" data-core-metadata="true"'
+        lines.append(f'    <a href="{href}" {metadata}>{name}</a><br/>')
+    body = "\n".join(lines)
+    return f"<!DOCTYPE html>\n<html>\n  <body>\n    <h1>Links for torch</h1>\n{body}\n  </body>\n</html>\n<!--TIMESTAMP 1780000000-->".encode()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an index whose pages name files on a second server."""
+    monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
+    with IndexServer() as pages, IndexServer() as files:
+        wheels = [make_wheel("torch", version, tag=TAG) for version in (BUILD, NIGHTLY)]
+        for name, data in wheels:
+            files.add_file("torch", name, data)
+        content = page(f"{files.base}/files", *wheels)
+        pages.raw["/whl/cu118/torch/"] = ("text/html", content)
+        yield f"{pages.base}/whl/cu118"
+
+
+def host() -> Host:
+    return gpuenv.describe(
+        gpus=("A100",), driver="580.65.06", platform="linux-x86_64", python="3.12", glibc="2.39"
+    )
+
+
+def solve(index: str, requirement: str, *, pre: bool = False) -> gpuenv.Plan:
+    default = f"{index.partition('/whl')[0]}/simple"
+    options = IndexOptions(index_url=default, extra_index_urls=(index,))
+    return gpuenv.solve(Request(requirements=(requirement,), pre=pre), host(), options)
+
+
+def test_a_build_without_an_offline_file_is_read_live(index: str) -> None:
+    with pytest.raises(NoSolutionError) as refused:
+        gpuenv.solve(
+            Request(requirements=(f"torch=={BUILD}",)),
+            host(),
+            IndexOptions(offline=True),
+            changes=False,
+        )
+    (reason,) = refused.value.explanation.reasons
+    assert reason.code == "no-offline-file"
+    assert "--extra-index-url https://download.pytorch.org/whl/cu118" in reason.have
+    plan = solve(index, f"torch=={BUILD}")
+    wheel = next(pin.wheel for pin in plan.pins if pin.wheel.name == "torch")
+    assert (wheel.version, wheel.filename) == (BUILD, f"torch-{BUILD}-{TAG}.whl")
+    assert wheel.sha256 is not None and "%2B" in wheel.url
+    assert plan.choices[0].variant == "cu118"
+
+
+def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
+    plan = solve(index, "torch")
+    assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [BUILD]
+    plan = solve(index, "torch", pre=True)
+    assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [NIGHTLY]
