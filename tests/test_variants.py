@@ -407,3 +407,22 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
     assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
     again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
     assert again == plan  # from the cache
+
+
+def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
+    """The metadata of one release is gone, and that of another contradicts the wheels."""
+    for version in ("1.0", "2.0", "3.0", "4.0"):
+        for label, properties in GPU.items():
+            document = metadata({label: properties})
+            server.add_file("demo", *make_variant("demo", version, label, document))
+        content = metadata(GPU) if version != "3.0" else metadata({"null": {}})
+        server.add_file("demo", f"demo-{version}-variants.json", json.dumps(content).encode())
+    server.faults["/files/demo-4.0-variants.json"] = ["404", "always"]
+    options = IndexOptions(index_url=server.url)
+    plan = gpuenv.solve(Request(requirements=("demo",)), host_of(H100), options)
+    assert plan.pins[0].wheel.version == "3.0" and chosen(plan) == {"demo": "null"}
+    skipped = {rejection.version: rejection.reasons[0] for rejection in plan.skipped}
+    assert "lists a file that it does not have" in skipped["4.0 (null)"].have
+    assert skipped["3.0 (cu128)"].need == "the variant cu128 in its metadata"
+    plan = gpuenv.solve(Request(requirements=("demo<3",)), host_of(H100), options)
+    assert chosen(plan) == {"demo": "cu128"} and plan.pins[0].wheel.version == "2.0"
