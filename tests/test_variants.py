@@ -148,6 +148,31 @@ def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: FindLi
         assert judged is not None and all(map(is_doubt, judged.reasons))
 
 
+def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> None:
+    """data/variant_order.json has random releases and the order of variantlib."""
+    cases = json.loads((Path(__file__).parent / "data" / "variant_order.json").read_text())
+    for number, case in enumerate(cases):
+        document = case["metadata"]
+        namespaces = document["default-priorities"]["namespace"]
+        make_release(
+            tmp_path,
+            f"order{number}",
+            "1.0",
+            document["variants"],
+            namespaces=namespaces,
+            providers=document["providers"],
+        )
+    links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    chooser = VariantChooser(host_of({"gpu": ["none"]}), compatibility_data(), links)
+    for number, case in enumerate(cases):
+        suitable = []
+        for wheel in chooser.sort(links.wheels(f"order{number}")):
+            judged = chooser.judged(wheel)
+            if judged is not None and not judged.reasons:
+                suitable.append(judged.variant.label)
+        assert suitable == case["order"], number
+
+
 # ---- indexes -------------------------------------------------------------------------------------
 
 
