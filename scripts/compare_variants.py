@@ -208,9 +208,12 @@ def uv_label(uv: str, package: str, links: Path, variables: Mapping[str, str]) -
 
 
 def detected_by_uv(name: str) -> dict[str, str]:
-    """Return what stands for uv's own detection: the driver, and the newest of all devices."""
+    """Return what stands for uv's own detection: the driver, and the newest of all devices.
+
+    A driver that does not support a device does not list it.
+    """
     row = HOSTS[name]
-    if not row["gpus"]:
+    if not row["gpus"] or row.get("refused"):
         return {}
     major, minor = max(map(pair, row["gpus"]))
     return {
@@ -333,6 +336,16 @@ def main() -> int:
     parser.add_argument("--installed", type=int, default=60)
     parser.add_argument("--seed", type=int, default=825)
     arguments = parser.parse_args()
+    record = compare(arguments)
+    text = json.dumps(record, indent=1)
+    print(text)
+    if arguments.record:
+        Path(arguments.record).write_text(text + "\n")
+    return 0 if is_right(record) else 1
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the record with the parts that ran."""
     parts = arguments.only or PARTS
     record: dict[str, Any] = {}
     if arguments.record and Path(arguments.record).exists():
@@ -355,11 +368,7 @@ def main() -> int:
             record["settings"] = compare_settings(arguments, folder)
         if "provider" in parts:
             record["provider"] = load_provider(arguments)
-    text = json.dumps(record, indent=1)
-    print(text)
-    if arguments.record:
-        Path(arguments.record).write_text(text + "\n")
-    return 0 if is_right(record) else 1
+    return record
 
 
 def is_right(record: Mapping[str, Any]) -> bool:
