@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
@@ -87,6 +87,7 @@ def random_release(source: random.Random) -> dict[str, Any]:
 def random_properties(
     source: random.Random, known: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> dict[str, dict[str, list[str]]]:
+    """Return the properties of a variant."""
     properties: dict[str, dict[str, list[str]]] = {}
     for namespace, features in known.items():
         for feature, values in features.items():
@@ -146,7 +147,7 @@ def compare_order(
     arguments: argparse.Namespace, folder: Path
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the figures, and the cases: metadata with variantlib's order."""
-    source = random.Random(arguments.seed)
+    source = random.Random(arguments.seed)  # noqa: S311  the same releases each time
     releases = [random_release(source) for _ in range(arguments.releases)]
     process = subprocess.run(
         [arguments.variantlib, "-c", ORDER],

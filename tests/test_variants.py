@@ -72,6 +72,14 @@ def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
         variants.parse(json.dumps(document).encode(), "demo")
 
 
+@pytest.mark.parametrize("schema", ["peps/825/v0.1.1", "peps/850/v0.2.0", "v0.2.0", "v1.0.0", "v1.3.0"])
+def test_schemas_that_are_read(schema: str) -> None:
+    """Those of the PEPs, that of variantlib, and the numbers that the PEP promises."""
+    document = metadata(GPU) | {"$schema": f"https://variants-schema.wheelnext.dev/{schema}.json"}
+    release = variants.parse(json.dumps(document).encode(), "demo")
+    assert [variant.label for variant in release.variants] == sorted(GPU)
+
+
 def test_metadata_of_wheels_is_combined() -> None:
     def parsed(properties: Any, *namespaces: str) -> variants.ReleaseVariants:
         return variants.parse(json.dumps(metadata(properties, namespaces)).encode(), "demo")
