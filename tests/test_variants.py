@@ -459,3 +459,22 @@ def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
     assert skipped["3.0 (cu128)"].need == "the variant cu128 in its metadata"
     plan = gpuenv.solve(Request(requirements=("demo<3",)), host_of(H100), options)
     assert chosen(plan) == {"demo": "cu128"} and plan.pins[0].wheel.version == "2.0"
+
+
+def test_a_variant_wheel_at_a_url(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (project / "links").glob("demo-1.0-*-cu128.whl")
+    requirement = f"demo @ {path.as_uri()}"
+    assert run("solve", requirement, *ON_H100, "-o", "pylock.url.toml") == 0
+    lock = gpuenv.api.read_lock("pylock.url.toml")
+    assert [(one.name, one.label) for one in lock.variants] == [("demo", "cu128")]
+    assert lock.pins[0].wheel.filename == path.name
+    host = ("--gpu", "sm_90", "--driver", "570.86.10")
+    assert run("sync", "pylock.url.toml", "--target", "env-url", *host, "--no-verify") == 0
+    assert (site_packages("env-url") / "demo.py").read_text() == "label = 'cu128'\n"
+    capsys.readouterr()
+    v100 = ("--gpu", "sm_70", "--driver", "570.86.10", "--python", PYTHON)
+    assert run("solve", requirement, *v100, "-o", "pylock.none.toml") == 3
+    text = " ".join(capsys.readouterr().err.split())
+    assert "demo 1.0 (cu128) needs code for compute capability 7.0" in text
