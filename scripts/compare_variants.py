@@ -1,15 +1,16 @@
 """Compare gpuenv's choice of variant wheels (PEP 825) with variantlib and uv.
 
-    python scripts/compare_variants.py --variantlib PYTHON --uv EXE [--record FILE.json]
+    python scripts/compare_variants.py --variantlib PYTHON --uv EXE [--only PART] [--record FILE]
 
-PYTHON is an interpreter that has variantlib; EXE is a uv with the preview wheel-variants. Three
-comparisons, each on this machine and without a network:
+PYTHON is an interpreter that has variantlib; EXE is a uv with the preview wheel-variants. The
+parts run on this machine and without a network; --record replaces those that ran:
 
 - order: random releases, whose metadata lists what suits the host. variantlib orders all of them,
   uv installs the first variant of some.
 - grid: the packages and hosts of tests/data/variant_grid.toml. uv is told what it would detect: the
   CUDA version of the driver, and the highest compute capability of all devices.
 - settings: the same, with the variables of `gpuenv env --for uv` where it has some.
+- provider: variantlib loads gpuenv-variant-provider.
 
 --cases FILE.json writes order cases for the tests. Exit status: 1 if gpuenv is wrong anywhere.
 """
@@ -27,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
@@ -43,6 +44,7 @@ from variant_maker import make_release, metadata
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CASES = 60  # for the tests
+PARTS = ("order", "grid", "settings", "provider")
 # variantlib in a process of its own: it reads releases and writes the labels in its order.
 ORDER = """
 import json, sys
@@ -85,6 +87,7 @@ def random_release(source: random.Random) -> dict[str, Any]:
 def random_properties(
     source: random.Random, known: Mapping[str, Mapping[str, Sequence[str]]]
 ) -> dict[str, dict[str, list[str]]]:
+    """Return the properties of a variant."""
     properties: dict[str, dict[str, list[str]]] = {}
     for namespace, features in known.items():
         for feature, values in features.items():
@@ -144,7 +147,7 @@ def compare_order(
     arguments: argparse.Namespace, folder: Path
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the figures, and the cases: metadata with variantlib's order."""
-    source = random.Random(arguments.seed)
+    source = random.Random(arguments.seed)  # noqa: S311  the same releases each time
     releases = [random_release(source) for _ in range(arguments.releases)]
     process = subprocess.run(
         [arguments.variantlib, "-c", ORDER],
@@ -206,9 +209,12 @@ def uv_label(uv: str, package: str, links: Path, variables: Mapping[str, str]) -
 
 
 def detected_by_uv(name: str) -> dict[str, str]:
-    """Return what stands for uv's own detection: the driver, and the newest of all devices."""
+    """Return what stands for uv's own detection: the driver, and the newest of all devices.
+
+    A driver that does not support a device does not list it.
+    """
     row = HOSTS[name]
-    if not row["gpus"]:
+    if not row["gpus"] or row.get("refused"):
         return {}
     major, minor = max(map(pair, row["gpus"]))
     return {
@@ -240,15 +246,14 @@ def settings_for_uv(package: str, name: str, options: IndexOptions) -> dict[str,
     return dict(settings.variables)
 
 
-def compare_grid(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of the grid and of the settings."""
+def compare_grid(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of the grid."""
     links = folder / "grid"
     links.mkdir()
     make_packages(links)
     options = IndexOptions(no_index=True, find_links=(str(links),))
     wrong: list[dict[str, str]] = []
     grid = {"choices": 0, "gpuenv right": 0, "uv right": 0}
-    settings = {"choices": 0, "expressible": 0, "same choice by uv": 0}
     for name in HOSTS:
         for package in PACKAGES:
             right = right_labels(package, name)
@@ -265,16 +270,59 @@ def compare_grid(arguments: argparse.Namespace, folder: Path) -> tuple[dict[str,
                 wrong.append(
                     {"host": name, "package": package, "uv": theirs, "right": best, "kind": kind}
                 )
-            variables = settings_for_uv(package, name, options)
-            settings["choices"] += 1
-            if variables is not None:
-                settings["expressible"] += 1
-                forced = uv_label(arguments.uv, package, links, variables)
-                settings["same choice by uv"] += forced == own
     kinds: dict[str, int] = {}
     for row in wrong:
         kinds[row["kind"]] = kinds.get(row["kind"], 0) + 1
-    return {**grid, "uv wrong, by kind": kinds, "uv wrong": wrong}, settings
+    return {**grid, "uv wrong, by kind": kinds, "uv wrong": wrong}
+
+
+def compare_settings(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return the figures of the settings for uv."""
+    links = folder / "settings"
+    links.mkdir()
+    make_packages(links)
+    options = IndexOptions(no_index=True, find_links=(str(links),))
+    figures = {"choices": 0, "expressible": 0, "same choice by uv": 0}
+    for name in HOSTS:
+        for package in PACKAGES:
+            figures["choices"] += 1
+            variables = settings_for_uv(package, name, options)
+            if variables is not None:
+                figures["expressible"] += 1
+                label = uv_label(arguments.uv, package, links, variables)
+                figures["same choice by uv"] += label == gpuenv_label(package, name, options)
+    return figures
+
+
+# ---- the provider --------------------------------------------------------------------------------
+
+LOAD = """
+import json
+from variantlib.plugins.loader import DictPluginLoader
+with DictPluginLoader({"nvidia": "gpuenv_variant_provider:NvidiaProvider"}) as loader:
+    (answer,) = loader.get_supported_configs().values()
+print(json.dumps({one.name: one.values[:2] for one in answer.configs}))
+"""
+
+
+def load_provider(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the first values that variantlib gets from the provider for some devices."""
+    folder = Path(__file__).resolve().parent.parent / "variant_provider"
+    figures = {}
+    for devices in ("9.0", "8.0,8.9", "7.0,9.0"):
+        forced = {
+            "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.8",
+            "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": devices,
+        }
+        process = subprocess.run(
+            [arguments.variantlib, "-c", LOAD],
+            env={**os.environ, "PYTHONPATH": str(folder), **forced},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        figures[devices] = json.loads(process.stdout)
+    return figures
 
 
 def main() -> int:
@@ -282,31 +330,59 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--variantlib", required=True, metavar="PYTHON")
     parser.add_argument("--uv", required=True, metavar="EXE")
+    parser.add_argument("--only", choices=PARTS, action="append", metavar="PART")
     parser.add_argument("--record", metavar="FILE")
     parser.add_argument("--cases", metavar="FILE")
     parser.add_argument("--releases", type=int, default=2000)
     parser.add_argument("--installed", type=int, default=60)
     parser.add_argument("--seed", type=int, default=825)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="variants-") as temporary:
-        order, cases = compare_order(arguments, Path(temporary))
-        grid, settings = compare_grid(arguments, Path(temporary))
-    versions = {
-        "uv": output([arguments.uv, "--version"]).split()[1],
-        "variantlib": output([arguments.variantlib, "-c", _VERSION]),
-        "gpuenv": gpuenv.__version__,
-    }
-    record = {"versions": versions, "order": order, "grid": grid, "settings": settings}
+    record = compare(arguments)
     text = json.dumps(record, indent=1)
     print(text)
     if arguments.record:
         Path(arguments.record).write_text(text + "\n")
-    if arguments.cases:
-        lines = ",\n".join(json.dumps(case) for case in cases)
-        Path(arguments.cases).write_text(f"[\n{lines}\n]\n")
-    right = grid["gpuenv right"] == grid["choices"]
-    same = order["same order as variantlib"] == order["releases"]
-    return 0 if right and same else 1
+    return 0 if is_right(record) else 1
+
+
+def compare(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the record with the parts that ran."""
+    parts = arguments.only or PARTS
+    record: dict[str, Any] = {}
+    if arguments.record and Path(arguments.record).exists():
+        record = json.loads(Path(arguments.record).read_text())
+    record["versions"] = {
+        "uv": output([arguments.uv, "--version"]).split()[1],
+        "variantlib": output([arguments.variantlib, "-c", _VERSION]),
+        "gpuenv": gpuenv.__version__,
+    }
+    with tempfile.TemporaryDirectory(prefix="variants-") as temporary:
+        folder = Path(temporary)
+        if "order" in parts:
+            record["order"], cases = compare_order(arguments, folder)
+            if arguments.cases:
+                lines = ",\n".join(json.dumps(case) for case in cases)
+                Path(arguments.cases).write_text(f"[\n{lines}\n]\n")
+        if "grid" in parts:
+            record["grid"] = compare_grid(arguments, folder)
+        if "settings" in parts:
+            record["settings"] = compare_settings(arguments, folder)
+        if "provider" in parts:
+            record["provider"] = load_provider(arguments)
+    return record
+
+
+def is_right(record: Mapping[str, Any]) -> bool:
+    """Return whether gpuenv is right everywhere, and uv takes the same with its settings."""
+    pairs = [
+        ("order", "releases", "same order as variantlib"),
+        ("grid", "choices", "gpuenv right"),
+        ("settings", "expressible", "same choice by uv"),
+    ]
+    for part, every, right in pairs:
+        if part in record and record[part][every] != record[part][right]:
+            return False
+    return True
 
 
 _VERSION = "import importlib.metadata as m; print(m.version('variantlib'))"

@@ -1,7 +1,9 @@
 """Every package of variant wheels on every host of the grid: the wheel that runs on all devices."""
 
+import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +40,20 @@ def test_the_wheel_that_runs_on_all_devices(name: str, options: IndexOptions) ->
             labels = [variant.label for variant in plan.variants]
             chosen[package] = labels[0] if labels else ""
     assert chosen == right
+
+
+def test_the_documentation_has_the_figures_of_the_record() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    record = json.loads((docs / "records" / "wheel-variants.json").read_text())
+    order, grid, settings = record["order"], record["grid"], record["settings"]
+    assert order["releases"] == order["same order as variantlib"] == 2000
+    assert order["installed by uv"] == order["same first variant as uv"]
+    assert grid["choices"] == grid["gpuenv right"] == len(HOSTS) * len(PACKAGES)
+    assert grid["choices"] - grid["uv right"] == len(grid["uv wrong"])
+    assert settings["expressible"] == settings["same choice by uv"]
+    text = (docs / "variants.md").read_text()
+    kinds = grid["uv wrong, by kind"]
+    figures = f"{kinds['does not run']} do not run, {kinds['not the best']} are not the best"
+    assert f"right in {grid['uv right']}; {figures}" in text
+    assert f"{settings['expressible']} of {settings['choices']} that one value expresses" in text
+    assert f"uv {record['versions']['uv']}" in text

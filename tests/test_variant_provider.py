@@ -99,6 +99,15 @@ def test_what_all_visible_devices_run(case: dict[str, Any], answers: dict[str, A
     assert set(case.get("has", ())) <= set(sm) and not set(case.get("lacks", ())) & set(sm)
 
 
+def test_a_variable_of_another_form_is_named() -> None:
+    variables = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "hopper", "PYTHONPATH": str(PROVIDER)}
+    code = "from gpuenv_variant_provider import NvidiaProvider as p; p.get_supported_configs()"
+    command = [sys.executable, "-S", "-c", code]
+    process = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert process.returncode == 1
+    assert "NV_VARIANT_PROVIDER_FORCE_SM_ARCH has 'hopper', which is not of the form X.Y" in process.stderr
+
+
 def test_the_distribution_needs_nothing_and_names_its_provider() -> None:
     project = tomllib.loads((PROVIDER / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == []

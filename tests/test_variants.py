@@ -72,6 +72,14 @@ def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
         variants.parse(json.dumps(document).encode(), "demo")
 
 
+@pytest.mark.parametrize("schema", ["peps/825/v0.1.1", "peps/850/v0.2.0", "v0.2.0", "v1.0.0", "v1.3.0"])
+def test_schemas_that_are_read(schema: str) -> None:
+    """Those of the PEPs, that of variantlib, and the numbers that the PEP promises."""
+    document = metadata(GPU) | {"$schema": f"https://variants-schema.wheelnext.dev/{schema}.json"}
+    release = variants.parse(json.dumps(document).encode(), "demo")
+    assert [variant.label for variant in release.variants] == sorted(GPU)
+
+
 def test_metadata_of_wheels_is_combined() -> None:
     def parsed(properties: Any, *namespaces: str) -> variants.ReleaseVariants:
         return variants.parse(json.dumps(metadata(properties, namespaces)).encode(), "demo")
@@ -146,6 +154,31 @@ def test_the_order_of_a_release_has_its_doubts_before_its_refusals(links: FindLi
     for wheel in others:
         judged = chooser.judged(wheel)
         assert judged is not None and all(map(is_doubt, judged.reasons))
+
+
+def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> None:
+    """data/variant_order.json has random releases and the order of variantlib."""
+    cases = json.loads((Path(__file__).parent / "data" / "variant_order.json").read_text())
+    for number, case in enumerate(cases):
+        document = case["metadata"]
+        namespaces = document["default-priorities"]["namespace"]
+        make_release(
+            tmp_path,
+            f"order{number}",
+            "1.0",
+            document["variants"],
+            namespaces=namespaces,
+            providers=document["providers"],
+        )
+    links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    chooser = VariantChooser(host_of({"gpu": ["none"]}), compatibility_data(), links)
+    for number, case in enumerate(cases):
+        suitable = []
+        for wheel in chooser.sort(links.wheels(f"order{number}")):
+            judged = chooser.judged(wheel)
+            if judged is not None and not judged.reasons:
+                suitable.append(judged.variant.label)
+        assert suitable == case["order"], number
 
 
 # ---- indexes -------------------------------------------------------------------------------------
@@ -407,3 +440,41 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
     assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
     again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
     assert again == plan  # from the cache
+
+
+def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
+    """The metadata of one release is gone, and that of another contradicts the wheels."""
+    for version in ("1.0", "2.0", "3.0", "4.0"):
+        for label, properties in GPU.items():
+            document = metadata({label: properties})
+            server.add_file("demo", *make_variant("demo", version, label, document))
+        content = metadata(GPU) if version != "3.0" else metadata({"null": {}})
+        server.add_file("demo", f"demo-{version}-variants.json", json.dumps(content).encode())
+    server.faults["/files/demo-4.0-variants.json"] = ["404", "always"]
+    options = IndexOptions(index_url=server.url)
+    plan = gpuenv.solve(Request(requirements=("demo",)), host_of(H100), options)
+    assert plan.pins[0].wheel.version == "3.0" and chosen(plan) == {"demo": "null"}
+    skipped = {rejection.version: rejection.reasons[0] for rejection in plan.skipped}
+    assert "lists a file that it does not have" in skipped["4.0 (null)"].have
+    assert skipped["3.0 (cu128)"].need == "the variant cu128 in its metadata"
+    plan = gpuenv.solve(Request(requirements=("demo<3",)), host_of(H100), options)
+    assert chosen(plan) == {"demo": "cu128"} and plan.pins[0].wheel.version == "2.0"
+
+
+def test_a_variant_wheel_at_a_url(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (path,) = (project / "links").glob("demo-1.0-*-cu128.whl")
+    requirement = f"demo @ {path.as_uri()}"
+    assert run("solve", requirement, *ON_H100, "-o", "pylock.url.toml") == 0
+    lock = gpuenv.api.read_lock("pylock.url.toml")
+    assert [(one.name, one.label) for one in lock.variants] == [("demo", "cu128")]
+    assert lock.pins[0].wheel.filename == path.name
+    host = ("--gpu", "sm_90", "--driver", "570.86.10")
+    assert run("sync", "pylock.url.toml", "--target", "env-url", *host, "--no-verify") == 0
+    assert (site_packages("env-url") / "demo.py").read_text() == "label = 'cu128'\n"
+    capsys.readouterr()
+    v100 = ("--gpu", "sm_70", "--driver", "570.86.10", "--python", PYTHON)
+    assert run("solve", requirement, *v100, "-o", "pylock.none.toml") == 3
+    text = " ".join(capsys.readouterr().err.split())
+    assert "demo 1.0 (cu128) needs code for compute capability 7.0" in text

@@ -84,12 +84,19 @@ def _forced(driver: Driver | None) -> Driver | None:
     if not cuda and not architectures:
         return driver
     driver = driver or Driver(cuda=None, capabilities=())
-    return Driver(
-        cuda=_pair(cuda) if cuda else driver.cuda,
-        capabilities=tuple(map(_pair, architectures.split(",")))
-        if architectures
-        else driver.capabilities,
-    )
+    if cuda:
+        driver = driver._replace(cuda=_forced_pair(FORCED_CUDA, cuda))
+    if architectures:
+        pairs = [_forced_pair(FORCED_SM, text) for text in architectures.split(",")]
+        driver = driver._replace(capabilities=tuple(pairs))
+    return driver
+
+
+def _forced_pair(variable: str, text: str) -> tuple[int, int]:
+    try:
+        return _pair(text)
+    except ValueError:
+        raise ValueError(f"{variable} has {text!r}, which is not of the form X.Y") from None
 
 
 def _pair(text: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ parts          what an environment consists of, from names and versions
 conda_parts    the same from conda records
 conda_records  what a conda record says about CUDA, cuDNN and device code
 architectures  targets of device code, driver branches
+variants       what the properties of variant wheels mean
 extensions     which build of torch an extension was built for
 data           the compatibility data: frameworks, builds, libraries, GPUs, drivers
 rows           reads the data's JSON files

@@ -218,13 +218,18 @@ def claim_reasons(
     if scanned is None or claims is None or claims.code is None:
         return ()
     missing = Code(
-        sass=tuple(one for one in claims.code.sass or () if one not in (scanned.sass or ())),
-        ptx=tuple(one for one in claims.code.ptx or () if one not in (scanned.ptx or ())),
+        sass=_without(claims.code.sass, scanned.sass), ptx=_without(claims.code.ptx, scanned.ptx)
     )
     if not missing.sass and not missing.ptx:
         return ()
     need, have = f"{show_code(missing)}, as its properties say", show_code(scanned)
     return (_variant_reason("variant-claim", subject, need, f"{have} in its libraries"),)
+
+
+def _without(
+    targets: tuple[str, ...] | None, present: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    return tuple(target for target in targets or () if target not in (present or ()))
 
 
 def _nvidia_reasons(

@@ -132,15 +132,20 @@ def suitable_values(
     every device is a question for the rules.
     """
     if namespace == NVIDIA:
-        known = [value for value in values if _is_known(feature, value)]
-        if feature == SM:
-            known = [value for value in known if _serves_any(value, host)]
-            return tuple(sorted(known, key=_sm_order, reverse=True))
-        known = [value for value in known if bound_holds(feature, _cuda_version(value), host)]
-        return tuple(sorted(known, key=_cuda_version, reverse=True))
+        return _suitable_for_devices(feature, values, host)
+    suitable = [one for one in values if _suits_cpu(namespace, feature, one, host)]
     if (namespace, feature) == (X86_64, LEVEL):
-        return tuple(sorted((one for one in values if _has_level(one, host)), reverse=True))
-    return tuple(value for value in values if _has_cpu_feature(namespace, feature, value, host))
+        suitable.sort(reverse=True)
+    return tuple(suitable)
+
+
+def _suitable_for_devices(feature: str, values: Iterable[str], host: Host) -> tuple[str, ...]:
+    known = [value for value in values if _is_known(feature, value)]
+    if feature == SM:
+        serving = [value for value in known if _serves_any(value, host)]
+        return tuple(sorted(serving, key=_sm_order, reverse=True))
+    reached = [value for value in known if _bound_holds(feature, _cuda_version(value), host)]
+    return tuple(sorted(reached, key=_cuda_version, reverse=True))
 
 
 def provider_sm_values(
@@ -158,7 +163,7 @@ def provider_sm_values(
     return tuple(value for value in supported if value in names)
 
 
-def bound_holds(feature: str, bound: CudaVersion, host: Host) -> bool:
+def _bound_holds(feature: str, bound: CudaVersion, host: Host) -> bool:
     """Return whether the driver of a host meets a bound; an unknown driver does."""
     if host.driver_cuda is None:
         return True
@@ -182,7 +187,7 @@ def _sm_order(value: str) -> tuple[bool, tuple[int, int], str]:
 
 
 def _has_level(level: str, host: Host) -> bool:
-    if host.machine != X86_64 or level not in _LEVELS:
+    if level not in _LEVELS:
         return False
     if not host.cpu:
         return True
@@ -193,9 +198,11 @@ def _has_level(level: str, host: Host) -> bool:
     return needed <= set(host.cpu)
 
 
-def _has_cpu_feature(namespace: str, feature: str, value: str, host: Host) -> bool:
+def _suits_cpu(namespace: str, feature: str, value: str, host: Host) -> bool:
     if host.machine != namespace:
         return False
+    if (namespace, feature) == (X86_64, LEVEL):
+        return _has_level(value, host)
     if (namespace, feature) == (AARCH64, VERSION):
         return value == _BASE_VERSION or not host.cpu
     return value == ON and (feature in host.cpu or not host.cpu)

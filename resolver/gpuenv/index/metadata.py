@@ -108,6 +108,9 @@ class MetadataReader:
                 f"{filename} is not in the cache and --offline is on", hint=OFFLINE_HINT
             )
         reply = self._transport.get(url, filename)
+        if reply.status in GONE:
+            missing = ValueError("the index lists a file that it does not have")
+            raise _bad_variants(filename, missing)
         if reply.status != OK:
             raise PackageIndexError(
                 f"{filename}: {redact_url(url)} answered with status {reply.status}"

@@ -9,6 +9,7 @@ interpreters.py     interpreters to make environments with: of PATH, pyenv and u
 transaction.py      the new environment takes the place of the old one at once; rollback
 target_lock.py      one process at a time changes a target
 environment_files.py  the files of an environment: owners, a copy by links, paths in scripts
+variant_files.py    variant wheels under ordinary file names, for uv and pip
 build_record.py     gpuenv.json: what was installed
 conda.py            conda locks, by rattler
 conda_prefix.py     what is in a conda environment: packages, wheels, and what has two owners

@@ -41,7 +41,8 @@ def _with_ordinary_name(pin: Pin, folder: str) -> Pin:
     from ..index.urls import file_url_to_path, path_to_file_url
 
     wheel = pin.wheel
-    path = os.path.join(folder, wheel.filename)
+    filename = split_label(wheel.filename)[0]  # a file that is locked by its URL has the label
+    path = os.path.join(folder, filename)
     try:
         if wheel.url.startswith("file:"):
             shutil.copyfile(file_url_to_path(wheel.url), path)
@@ -49,7 +50,8 @@ def _with_ordinary_name(pin: Pin, folder: str) -> Pin:
             _download(wheel.url, wheel.filename, path)
     except OSError as error:
         raise InstallError(f"{wheel.url} cannot be copied: {error.strerror}") from None
-    return pin.replace(wheel=wheel.replace(url=path_to_file_url(path), index=""))
+    local = wheel.replace(filename=filename, url=path_to_file_url(path), index="")
+    return pin.replace(wheel=local)
 
 
 def _download(url: str, filename: str, path: str) -> None:

@@ -43,8 +43,9 @@ def lock(plan: Plan) -> Lock:
     pins = []
     for pin in plan.pins:
         kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
-        # Tools that do not know variant wheels take one under the ordinary name of its file.
-        kept["filename"] = split_label(pin.wheel.filename)[0]
+        if pin.wheel.index != DIRECT:
+            # Tools that do not know variant wheels take one under the ordinary name of its file.
+            kept["filename"] = split_label(pin.wheel.filename)[0]
         pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
     return Lock(
         pins=tuple(pins),

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..errors import InputError
 from ..model import Value
+from .target import split_label
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as ParsedRequirement  # heavy
@@ -123,7 +124,7 @@ def _name_in_url(url: str, where: str) -> str:
     filename = unquote(urlsplit(url).path.rpartition("/")[2])
     try:
         if filename.endswith(".whl"):
-            return str(parse_wheel_filename(filename)[0])
+            return str(parse_wheel_filename(split_label(filename)[0])[0])
         return str(parse_sdist_filename(filename)[0])
     except (InvalidWheelFilename, InvalidSdistFilename):
         raise InputError(

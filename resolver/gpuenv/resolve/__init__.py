@@ -4,6 +4,7 @@
 - requested: the frameworks and the other requirements that a request names
 - graph: the nodes of the resolution graph, their requirements and candidates
 - candidates: the candidate store, which lists and orders releases
+- wheel_variants: the variant wheels of a release: which suit a host, and in which order
 - release_facts: what a release requires of the host and of other builds
 - selection: which releases a set of requirements admits
 - widening: asks the live index for releases that the snapshot leaves out

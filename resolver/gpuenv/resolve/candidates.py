@@ -254,6 +254,7 @@ class CandidateStore:
         releases: dict[tuple[str, str], list[Wheel]] = {}
         for file in files:
             releases.setdefault((file.version, file.index), []).append(file)
+        self._variant_chooser().read_ahead(releases.values())
         ordered: list[Wheel] = []
         for release in releases.values():
             ordered += self._variant_chooser().sort(release)

@@ -136,6 +136,7 @@ def _cuda_platform_reasons(
 def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
     yield from missing_release_reasons(question.store, root)
     if root.url is not None:
+        yield from _reasons_against_all(question, question.store.at_url(root.name, root.url))
         return
     yield from missing_build_reasons(question.store, question.facts, root)
     yield from _reasons_against_all(question, _in_range(question, root))

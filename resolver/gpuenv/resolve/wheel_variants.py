@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ..compat import evaluate
@@ -26,9 +26,11 @@ from ..requirements.target import split_label
 
 Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
 Suitable = Callable[[str, str, Sequence[str]], tuple[str, ...]]
+ReadRelease = tuple[ReleaseVariants, UnusableFileError | OfflineError | None]
 SortKey = tuple[tuple[float, ...], ...]
 
 _UNUSABLE = "bad-metadata"
+_THREADS = 16
 _SOURCE = "PEP 825"
 
 
@@ -49,7 +51,7 @@ class VariantChooser:
     def __init__(self, host: Host, data: CompatibilityData, index: Index) -> None:
         self._host, self._data, self._index = host, data, index
         self._judged: dict[str, JudgedVariant] = {}  # by URL
-        self._releases: dict[str, ReleaseVariants] = {}  # by the URL of a wheel
+        self._read_releases: dict[tuple[str, str, str], ReadRelease] = {}
 
     def judged(self, wheel: Wheel) -> JudgedVariant | None:
         """Return what is known about a variant wheel; None for a wheel that is no variant."""
@@ -67,13 +69,10 @@ class VariantChooser:
         variant_wheels = [wheel for wheel in wheels if labels[wheel.url]]
         if not variant_wheels:
             return list(wheels)
-        try:
-            release = self._index.variants(variant_wheels)
-        except (UnusableFileError, OfflineError) as error:
+        release, error = self._read(variant_wheels)
+        if error is not None:
             for wheel in variant_wheels:
                 self._judged[wheel.url] = _unusable(wheel, labels[wheel.url], error)
-            release = ReleaseVariants()
-        self._releases.update(dict.fromkeys(labels, release))
         listed = {namespace: dict(features) for namespace, features in release.static}
         order = _Order(release, listed, self._suitable(listed))
         keys: dict[str, tuple[int, SortKey, str]] = {}
@@ -87,6 +86,31 @@ class VariantChooser:
             judged = self._judged[wheel.url]
             keys[wheel.url] = (_group(judged), order.key(judged.variant), label)
         return sorted(wheels, key=lambda wheel: keys[wheel.url])
+
+    def read_ahead(self, releases: Iterable[Sequence[Wheel]]) -> None:
+        """Read the metadata of several releases at once, if an index has them."""
+        remote = []
+        for wheels in releases:
+            named = [wheel for wheel in wheels if split_label(wheel.filename)[1]]
+            if named and not named[0].url.startswith("file:"):
+                remote.append(named)
+        if len(remote) < 2:
+            return
+        from concurrent.futures import ThreadPoolExecutor  # slow: it loads logging
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(self._read, remote):
+                pass
+
+    def _read(self, wheels: Sequence[Wheel]) -> ReadRelease:
+        """Return the metadata of a release, and why it cannot be used."""
+        key = (wheels[0].name, wheels[0].version, wheels[0].index)
+        if key not in self._read_releases:
+            try:
+                self._read_releases[key] = self._index.variants(wheels), None
+            except (UnusableFileError, OfflineError) as error:
+                self._read_releases[key] = ReleaseVariants(), error
+        return self._read_releases[key]
 
     def _suitable(self, listed: Listed) -> Suitable:
         return partial(_suitable, listed, self._host)
@@ -102,7 +126,7 @@ class VariantChooser:
             "" if no variant suits.
         """
         ordered = self.sort(wheels)
-        release = self._releases[ordered[0].url]
+        release, _ = self._read([wheel for wheel in ordered if split_label(wheel.filename)[1]])
         listed = {namespace: dict(features) for namespace, features in release.static}
 
         def suitable(namespace: str, feature: str, names: Sequence[str]) -> tuple[str, ...]:
