@@ -68,7 +68,7 @@ class Documented(NamedTuple):
 
     def words(self) -> list[str]:
         """Return the arguments of gpuenv, without what the shell takes."""
-        text = re.split(r" [|>] | 2>&1 ", self.text)[0]
+        text = re.split(r" [|>] | 2>&1 |\)\"$", self.text)[0]
         return shlex.split(text)[1:]
 
 
@@ -92,6 +92,17 @@ EXAMPLES = [
     for name in COMMANDS
     for example, _ in load_command(name).EXAMPLES
 ]
+
+
+def in_hooks() -> list[Documented]:
+    """Return the commands of the files for images, clusters and CI."""
+    found = []
+    for path in sorted((ROOT / "docs" / "hooks").iterdir()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.search(r"(?:^|[\s/])(gpuenv (?:sync|verify|lock|solve|run) .*)$", line)
+            if match and not line.lstrip().startswith("#"):
+                found.append(Documented(f"{path.name}:{number}", match[1]))
+    return found
 
 
 def reason_not_to_run(command: Documented) -> str:
@@ -144,7 +155,7 @@ def expected(words: list[str]) -> set[int]:
     return {0}
 
 
-@pytest.mark.parametrize("command", [*ALL, *EXAMPLES], ids=lambda command: command.place)
+@pytest.mark.parametrize("command", [*ALL, *EXAMPLES, *in_hooks()], ids=lambda command: command.place)
 def test_a_documented_command_is_parsed(command: Documented) -> None:
     arguments = parse_arguments(command.words())
     assert callable(arguments.run)
