@@ -132,7 +132,7 @@ def test_an_interpreter_that_is_not_the_locks(tmp_path: Path) -> None:
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), python=(3, 99))
     with pytest.raises(InputError, match=r"3\.99"):
         wheels.sync(lock, str(tmp_path / "env"))
-    with pytest.raises(InputError, match="--python"):
+    with pytest.raises(InputError, match=r"^python "):
         wheels.sync(lock, str(tmp_path / "env"), python=sys.executable)
     assert not (tmp_path / "env").exists()
 

@@ -560,7 +560,9 @@ def lock_messages() -> dict[str, list[str]]:
     text_list = Difference(key="frameworks", was=("torch",), now=("torch>=2.9",))
     long_list = Difference(key="requirements", was=("a",), now=("b", "c", "d", "e"))
     begun = Beginning(
-        path="pyproject.toml", addition="", frameworks=("torch",), profiles=("h100",), python="3.12"
+        path="pyproject.toml",
+        addition='[tool.gpuenv]\nframeworks = ["torch"]\n\n[tool.gpuenv.profiles.h100]\ngpu = "H100"\n',
+        frameworks=("torch",), profiles=("h100",), python="3.12"
     )
     old = lock(data="2025-12-01", needs=NEEDS.replace(driver=None, compute_capabilities=()))
     stale = fresh.replace(status="stale", differences=(driver,))
@@ -711,7 +713,7 @@ def test_the_text_of_a_message(name: str) -> None:
 
 def is_table(name: str) -> bool:
     """Return whether columns align the lines of a message, so that double spaces are right."""
-    return name.startswith(("matrix list", "matrix show", "host", "solve", "verify", "doctor"))
+    return name.startswith(("matrix list", "matrix show", "host", "init", "solve", "verify", "doctor"))
 
 
 def sentences(lines: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,8 +45,10 @@ class Screen(NamedTuple):
         return set(re.findall(r"\x1b\[[0-9;]+m([^\x1b]+)\x1b\[0m", self.text))
 
 
-def on_terminal(args: list[str], folder: Path, columns: int = 80, **environment: str) -> Screen:
-    """Run a command whose stdout and stderr are a terminal."""
+def on_terminal(
+    args: list[str], folder: Path, columns: int = 80, *, answers: str = "", **environment: str
+) -> Screen:
+    """Run a command whose stdin, stdout and stderr are a terminal, on which somebody types."""
     folder.mkdir(exist_ok=True)
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -56,6 +59,7 @@ def on_terminal(args: list[str], folder: Path, columns: int = 80, **environment:
         command, cwd=folder, env=env, stdin=side, stdout=side, stderr=side
     ) as child:
         os.close(side)
+        os.write(main, answers.encode())
         data, first = b"", 0.0
         while True:
             try:
@@ -138,6 +142,30 @@ def test_quiet_and_verbose(work: Path) -> None:
     assert plain.splitlines()[-1] == "next: gpuenv sync pylock.toml --target .venv"
     refused = run_process(["solve", "torch", "--gpu", "H1000", "-q"], work)
     assert refused.returncode == 2 and "H1000" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("answers", "frameworks", "profiles"),
+    [
+        ("H100, A100\n580.65.06\n\nno\n", ["torch"], ["h100-a100"]),
+        ("V100\n550.54.14\ntorch>=2.5, jax\n\n", ["torch>=2.5", "jax"], ["v100", "cpu"]),
+        ("\n\n", ["torch"], ["cpu"]),
+    ],
+)
+def test_init_asks_on_a_terminal(
+    tmp_path: Path, answers: str, frameworks: list[str], profiles: list[str]
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
+    )
+    screen = on_terminal(["init"], folder, answers=answers, CUDA_VISIBLE_DEVICES="")
+    assert screen.status == 0, screen.text
+    table = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["gpuenv"]
+    assert (table["frameworks"], list(table["profiles"])) == (frameworks, profiles)
+    for text in ("the Python version of every lock", "writes pylock.", "next: gpuenv lock"):
+        assert text in screen.text
 
 
 # ---- progress ------------------------------------------------------------------------------------

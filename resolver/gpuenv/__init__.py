@@ -52,9 +52,11 @@ from .errors import (
     PackageIndexError,
     Reason,
     TargetBusyError,
+    WrongTypeError,
 )
 from .model import (
     Check,
+    Checks,
     Choice,
     CondaOptions,
     Gpu,
@@ -71,11 +73,13 @@ from .model import (
     Requirement,
     Wheel,
 )
+from .model import html_of as _html_of
 from .version import __version__
 
 __all__ = [
     "Change",
     "Check",
+    "Checks",
     "Choice",
     "CondaOptions",
     "DataError",
@@ -103,6 +107,7 @@ __all__ = [
     "Requirement",
     "TargetBusyError",
     "Wheel",
+    "WrongTypeError",
     "__version__",
     "describe",
     "detect",
@@ -124,3 +129,13 @@ __all__ = [
     "verify",
     "write_lock",
 ]
+
+
+def _to_html(value: object) -> str | None:
+    """Return the HTML of a value for notebooks."""
+    from .render.notebook import to_html
+
+    return to_html(value)
+
+
+_html_of[:] = [_to_html]

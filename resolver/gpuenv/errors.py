@@ -39,8 +39,50 @@ class Explanation(Value):
     changes: tuple[Change, ...] = ()
 
 
+# The arguments of the API that have the meaning of a flag.
+_ARGUMENTS = {
+    "--allow-sdist": "allow_sdist",
+    "--default-index-only": "default_index_only",
+    "--driver": "driver",
+    "--exact": "exact",
+    "--exclude-newer": "exclude_newer",
+    "--extra-index-url": "extra_index_urls",
+    "--find-links": "find_links",
+    "--framework": "frameworks",
+    "--glibc": "glibc",
+    "--gpu": "gpus",
+    "--index-url": "index_url",
+    "--installer": "installer",
+    "--no-index": "no_index",
+    "--offline": "offline",
+    "--platform": "platform",
+    "--pre": "pre",
+    "--python": "python",
+    "--refresh": "refresh",
+    "--target": "target",
+}
+
+
+def argument_text(text: str) -> str:
+    """Return a message of the command line in terms of the API: "gpus" for "--gpu".
+
+    A message with a command to type stays as it is.
+    """
+    if "gpuenv " in text:
+        return text
+    words = []
+    for word in text.split(" "):
+        flag = word.rstrip(":;,.)")
+        words.append(_ARGUMENTS.get(flag, flag) + word[len(flag) :])
+    return " ".join(words)
+
+
 class GpuEnvError(Exception):
-    """Base of all errors that are shown as one line. `hint` says what to do."""
+    """Base of all errors that are shown as one line. `hint` says what to do.
+
+    `message` and `hint` name flags, for the command line. The text of the error and its note name
+    the arguments of the API.
+    """
 
     code = "error"
     exit_status = 2
@@ -48,15 +90,23 @@ class GpuEnvError(Exception):
     def __init__(self, message: str, *, hint: str = "", **context: object) -> None:
         super().__init__(message)
         self.message, self.hint, self.context = message, hint, context
+        if hint:
+            self.add_note(argument_text(hint))
 
     def __str__(self) -> str:
-        return self.message
+        return argument_text(self.message)
 
 
 class InputError(GpuEnvError):
     """A flag, a file or a value cannot be used. Nothing was written."""
 
     code = "bad-input"
+
+
+class WrongTypeError(InputError, TypeError):
+    """An argument of the API is of the wrong type."""
+
+    code = "wrong-type"
 
 
 class DataError(InputError):

@@ -8,7 +8,10 @@ supports. Sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
+
+if TYPE_CHECKING:
+    from inspect import Signature  # heavy
 
 ComputeCapability = tuple[int, int]
 CudaVersion = tuple[int, int]
@@ -36,6 +39,32 @@ class _ValueMeta(type):
         cls._fields, cls._defaults = fields, defaults
         cls._setters = tuple(cls.__dict__[field].__set__ for field in fields)
         return cls
+
+    @property
+    def __signature__(cls) -> Signature:
+        """The fields as keyword arguments, for help() and editors."""
+        from inspect import Parameter, Signature, get_annotations
+
+        annotations = get_annotations(cls)
+        parameters = [
+            Parameter(
+                field,
+                Parameter.KEYWORD_ONLY,
+                default=cls._defaults.get(field, Parameter.empty),
+                annotation=annotations.get(field, Parameter.empty),
+            )
+            for field in cls._fields
+        ]
+        return Signature(parameters)
+
+
+# Returns the HTML of a value for notebooks; None if it has none. The package's root sets it.
+html_of: list[Callable[[object], str | None]] = []
+
+
+def to_html(value: object) -> str | None:
+    """Return the HTML of a value, None without one."""
+    return html_of[0](value) if html_of else None
 
 
 class Value(metaclass=_ValueMeta):
@@ -81,6 +110,9 @@ class Value(metaclass=_ValueMeta):
     def __repr__(self) -> str:
         inner = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self)._fields)
         return f"{type(self).__name__}({inner})"
+
+    def _repr_html_(self) -> str | None:
+        return to_html(self)
 
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""
@@ -524,3 +556,12 @@ class Check(Value):
     evidence: str
     seconds: float = 0.0
     marks: tuple[Mark, ...] = ()
+
+
+class Checks(tuple[Check, ...]):
+    """The checks of an environment, in their order."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str | None:
+        return to_html(self)

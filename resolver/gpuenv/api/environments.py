@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from .. import activity
 from ..errors import InputError
-from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda, is_venv, prefix_of
+from .arguments import require_request, require_texts, require_type
 from .backend import Approve, Backend, Progress, Prove
 
 WAIT = 600.0  # seconds to wait for another run on the same target
@@ -57,8 +58,11 @@ def solve(
         InputError: the request cannot be read.
         PackageIndexError: an index did not answer.
     """
+    require_request(request)
+    require_type(host, Host, "host")
     backend = _backend(conda=request.conda is not None)
     options = options or IndexOptions()
+    require_type(options, IndexOptions, "options")
     with activity.current.during("solving"):
         return backend.solve(
             request, host, options, prefix=prefix, keep=keep, changes=changes
@@ -112,6 +116,7 @@ def solve_again(
 
 def lock(plan: Plan) -> Lock:
     """Return the lock of a plan. `write_lock` writes it to a file."""
+    require_type(plan, Plan, "plan")
     return _backend(conda=plan.request.conda is not None).lock(plan)
 
 
@@ -246,6 +251,8 @@ def sync(
         NotVerifiedError: `prove` returned false.
         TargetBusyError: another run changed the target all the time.
     """
+    require_type(lock, Lock, "lock")
+    require_type(host, Host, "host")
     backend = _backend(conda=lock.conda)
     return backend.sync(
         lock,
@@ -384,7 +391,7 @@ def verify(
     verbose: bool = False,
     fast: bool = False,
     shown_as: str = "",
-) -> tuple[Check, ...]:
+) -> Checks:
     """Prove that an environment works on a host. No file is changed.
 
     Args:
@@ -403,6 +410,10 @@ def verify(
     Raises:
         InputError: there is no environment at the target, or no framework has the name.
     """
+    if lock is not None:
+        require_type(lock, Lock, "lock")
+    require_type(host, Host, "host")
+    require_texts(only, "only")
     with activity.current.during("verifying"):
         if lock is None:
             from . import wheels
@@ -428,10 +439,10 @@ def verify(
                 verbose=verbose,
                 fast=fast,
             )
-    if shown_as:
-        own = os.path.dirname(os.path.dirname(interpreter_of(target)))
-        return tuple(_shown_at(check, own, os.path.abspath(shown_as)) for check in checks)
-    return checks
+    if not shown_as:
+        return Checks(checks)
+    own = os.path.dirname(os.path.dirname(interpreter_of(target)))
+    return Checks(_shown_at(check, own, os.path.abspath(shown_as)) for check in checks)
 
 
 def _shown_at(check: Check, folder: str, shown_as: str) -> Check:

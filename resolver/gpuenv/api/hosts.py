@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import InputError
 from ..model import Gpu, Host, Lock
+from .arguments import require_texts
 from .data import compatibility_data
 
 
@@ -84,6 +85,7 @@ def describe(
     """
     from ..detect import described
 
+    require_texts(gpus, "gpus")
     data = compatibility_data()
     return described.describe(
         base,

@@ -138,7 +138,13 @@ def changed_requirements(
 
 
 def begin_project(
-    folder: str, hosts: Sequence[Host], frameworks: Sequence[str] = (), *, name: str = ""
+    folder: str,
+    hosts: Sequence[Host],
+    frameworks: Sequence[str] = (),
+    *,
+    name: str = "",
+    ci: bool = True,
+    write: bool = True,
 ) -> Beginning:
     """Write a first [tool.gpuenv] into the pyproject.toml of a folder, or add profiles to it.
 
@@ -147,6 +153,8 @@ def begin_project(
         hosts: the GPUs of each become a profile.
         frameworks: the frameworks of a first table; () finds them in the files of the project.
         name: the name of the new profile; "" names each by its GPUs.
+        ci: whether a first table has a profile without a GPU, for CI.
+        write: False only returns what would be written.
 
     Raises:
         InputError: no framework was found, a profile cannot be added, or the file cannot be
@@ -155,9 +163,9 @@ def begin_project(
     from ..project import init
 
     begun = init.begin(
-        folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name
+        folder, hosts, compatibility_data(), frameworks=tuple(frameworks), name=name, ci=ci
     )
-    if begun.addition:
+    if begun.addition and write:
         init.write(begun)
     return begun
 

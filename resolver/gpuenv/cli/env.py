@@ -8,6 +8,7 @@ from argparse import Namespace
 
 from .. import api
 from ..errors import InputError
+from ..render.text import Line
 from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
@@ -57,9 +58,13 @@ def run(arguments: Namespace) -> int:
         print_json({"for": arguments.tool, "variables": dict(variables), "table": settings.table})
         return 0
     if variables:
-        print_lines([f"export {name}={shlex.quote(value)}" for name, value in variables])
+        print_lines([_export_line(name, value) for name, value in variables])
     sys.stdout.write(settings.table)
     return 0
+
+
+def _export_line(name: str, value: str) -> Line:
+    return Line(f"export {name}={shlex.quote(value)}", "command")
 
 
 def _has_request(arguments: Namespace) -> bool:

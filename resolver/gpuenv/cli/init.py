@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from .. import api
 from ..errors import InputError
@@ -43,6 +45,11 @@ def add_arguments(parser: Parser) -> None:
         default=[],
         help="Use this framework instead of those found in the project. Repeat for several",
     )
+    parser.add_argument(
+        "--no-ci",
+        action="store_true",
+        help="Write no profile without a GPU, which CI would use",
+    )
     add_host_flags(parser)
     add_common_flags(parser)
 
@@ -59,9 +66,15 @@ def add_project_flag(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the table or the profiles, and print what was written."""
+    if _asks(arguments):
+        _ask(arguments)
     hosts = _hosts(arguments)
     begun = api.begin_project(
-        arguments.project, hosts, arguments.framework, name=arguments.name
+        arguments.project,
+        hosts,
+        arguments.framework,
+        name=arguments.name,
+        ci=not arguments.no_ci,
     )
     if arguments.json:
         print_json(
@@ -76,6 +89,64 @@ def run(arguments: Namespace) -> int:
     else:
         print_report(render.beginning_lines(begun, hosts))
     return 0
+
+
+# ---- questions -----------------------------------------------------------------------------------
+
+
+def _asks(arguments: Namespace) -> bool:
+    """Return whether to ask: on a terminal, if no flag says what to write."""
+    given = (
+        arguments.host_files,
+        used_flags(arguments),
+        arguments.framework,
+        arguments.name,
+        arguments.no_ci,
+        arguments.json,
+        arguments.quiet,
+    )
+    return sys.stdin.isatty() and sys.stdout.isatty() and not any(given)
+
+
+def _ask(arguments: Namespace) -> None:
+    """Ask for what flags would say, with what was found as the default answers."""
+    host = read_host_flags(arguments, need_gpu=False)
+    names = ", ".join(gpu.name for gpu in host.gpus)
+    gpus = _answer("GPUs to lock for, such as H100 or H100, A100", names or "none")
+    if gpus != names:
+        arguments.gpu = [gpus]
+    if gpus != "none":
+        arguments.driver = _answer("Oldest driver release of these hosts", host.driver or "")
+    if api.has_profiles(arguments.project):
+        return
+    found = _found_frameworks(arguments, host)
+    frameworks = _answer("Frameworks", ", ".join(found))
+    arguments.framework = [text.strip() for text in frameworks.split(",") if text.strip()]
+    if gpus != "none":
+        answer = _answer("A profile without a GPU, for CI (yes or no)", "yes")
+        arguments.no_ci = answer.lower() in ("n", "no")
+
+
+def _found_frameworks(arguments: Namespace, host: Host) -> Sequence[str]:
+    try:
+        return api.begin_project(arguments.project, [host], write=False).frameworks
+    except InputError:
+        return ()
+
+
+def _answer(question: str, default: str) -> str:
+    """Return the answer to a question. InputError without one."""
+    shown = f" [{default}]" if default else ""
+    try:
+        text = input(f"{question}{shown}: ").strip()
+    except EOFError:
+        text = ""
+    if not text and not default:
+        raise InputError(f"{question}: no answer", hint="gpuenv init --help shows the flags")
+    return text or default
+
+
+# ---- hosts ---------------------------------------------------------------------------------------
 
 
 def _hosts(arguments: Namespace) -> list[Host]:

@@ -17,6 +17,7 @@ Lookup = Callable[[str], tuple[int, int] | None]
 Suggest = Callable[[str], Sequence[str]]
 PlatformOf = Callable[[Gpu], str | None]
 
+_PLATFORM_OF_SERVERS = "linux-x86_64"
 _NO_GPU = ("none", "cpu")
 _OLDEST_BRANCH = 100  # a driver release with a smaller first number is a CUDA version
 # Facts about detected devices. They say nothing about described ones.
@@ -48,7 +49,7 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
         driver: the driver release, or its beginning.
         python: the target interpreter: a version, a path or a command.
         platform: "linux-x86_64", "linux-aarch64" or "win-amd64". The default is the platform of
-            the GPUs if they exist on one only.
+            the GPUs if they exist on one only; for GPUs on a Mac it is linux-x86_64.
         glibc: the glibc version of the target.
         capability: returns the compute capability of a marketing name, None if unknown.
         driver_cuda: returns the CUDA version of a driver release, None if unknown.
@@ -64,6 +65,9 @@ def describe(  # one argument for each flag, and look-ups in data that this pack
         host = _this_machine()
     if platform is not None:
         host = _with_platform(host, platform, "--platform")
+    elif base is None and described_gpus and host.platform not in PLATFORMS:
+        # A Mac, which has no such GPU: the GPU is one of a server.
+        host = _with_platform(host, _PLATFORM_OF_SERVERS, "--gpu")
     host = _with_platform_of_gpus(host, described_gpus, platform, platform_of)
     if glibc is not None:
         version = _parse_glibc(glibc, host.os)

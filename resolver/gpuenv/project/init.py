@@ -56,6 +56,7 @@ def begin(
     *,
     frameworks: Sequence[str] = (),
     name: str = "",
+    ci: bool = True,
 ) -> Beginning:
     """Return a first [tool.gpuenv] for a repository, or further profiles; nothing is written.
 
@@ -67,6 +68,7 @@ def begin(
         frameworks: the frameworks; () takes those that pyproject.toml, requirements*.txt or the
             imports of *.py name.
         name: the name of the new profile; "" names each by its GPUs.
+        ci: whether a first table has a profile without a GPU, for CI.
 
     Raises:
         InputError: no framework was found, or a profile cannot be named or added.
@@ -101,7 +103,7 @@ def begin(
         if other_requirements:
             lines.append(f"requirements = {_toml_list(other_requirements)}")
     lines.append(f"python = {_toml_string(python)}")
-    profiles = _profile_tables(name, hosts, frameworks, data)
+    profiles = _profile_tables(name, hosts, frameworks, data, ci=ci)
     for table in profiles.values():
         lines += ["", *table]
     return Beginning(
@@ -559,9 +561,14 @@ def _pinned_python(folder: str) -> tuple[int, int] | None:
 
 
 def _profile_tables(
-    name: str, hosts: Sequence[Host], frameworks: Sequence[str], data: CompatibilityData
+    name: str,
+    hosts: Sequence[Host],
+    frameworks: Sequence[str],
+    data: CompatibilityData,
+    *,
+    ci: bool,
 ) -> dict[str, list[str]]:
-    """Return the lines of each profile: those of the hosts' GPUs, and one for the CPU.
+    """Return the lines of each profile: those of the hosts' GPUs, and with `ci` one for the CPU.
 
     Raises:
         InputError: there is no GPU, and no framework runs without one.
@@ -571,7 +578,7 @@ def _profile_tables(
         if host.gpus:
             new = name or _free_name(profile_name(host), set(tables))
             tables[new] = _gpu_profile_lines(new, host, data)
-    if not tables or any(_runs_without_gpu(text, data) for text in frameworks):
+    if not tables or (ci and any(_runs_without_gpu(text, data) for text in frameworks)):
         tables.setdefault("cpu", _cpu_profile_lines("cpu", frameworks, data))
     return tables
 

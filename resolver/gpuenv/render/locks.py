@@ -12,6 +12,7 @@ from ..project.profiles import Comparison, Difference, Profile, Project, State
 from ..project.shared_versions import SharedVersion
 from ..serialize import to_plain
 from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
+from .text import table_lines
 from .values import (
     choice_text,
     download_bytes,
@@ -22,6 +23,18 @@ from .values import (
     reasons_json,
 )
 
+# What the lines mean that `gpuenv init` writes.
+_SETTINGS = {
+    "frameworks": "every profile locks these",
+    "project-dependencies": "and the dependencies of [project]",
+    "requirements": "and these packages",
+    "python": "the Python version of every lock",
+    "gpu": "the GPU of the hosts; none is the CPU",
+    "count": "how many each host has",
+    "driver": "the oldest driver release that the lock must run on",
+    "platform": "the platform of the hosts",
+    "glibc": "the oldest glibc of the hosts",
+}
 REASONS_SHOWN = 4  # lines of reasons against a version in one profile
 LONGEST_LIST = 3  # a longer list is shown by what was added to it and removed from it
 
@@ -266,7 +279,21 @@ def beginning_lines(begun: Beginning, hosts: Sequence[Host]) -> list[str]:
         lines.append(
             "no GPU was found or described: add a profile for one, with its gpu and driver"
         )
-    return [*lines, "next: gpuenv lock"]
+    return [*lines, *_written_lines(begun.addition), "next: gpuenv lock"]
+
+
+def _written_lines(addition: str) -> list[str]:
+    """Return a table of the lines that were written, each with its meaning."""
+    rows = []
+    for line in addition.splitlines():
+        text = line.partition("  #")[0]
+        key = text.partition(" =")[0]
+        if key.startswith("[tool.gpuenv.profiles."):
+            name = key.rpartition(".")[2].rstrip("]")
+            rows.append((text, f"gpuenv lock writes pylock.{name}.toml"))
+        elif key in _SETTINGS:
+            rows.append((text, _SETTINGS[key]))
+    return table_lines(rows) if rows else []
 
 
 def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> list[str]:

@@ -1,0 +1,70 @@
+"""Write docs/gpuenv.1, the man page, from the help of the commands: `python scripts/make_man_page.py`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "resolver"))
+
+from gpuenv.cli import GROUPS, PROGRAM, command_parser, load_command  # noqa: E402
+from gpuenv.cli.parser import Parser  # noqa: E402
+from gpuenv.version import __version__  # noqa: E402
+
+PAGE = ROOT / "docs" / "gpuenv.1"
+STATUSES = (
+    ("0", "done"),
+    ("1", "a check failed, or a lock is stale or does not fit this host"),
+    ("2", "bad usage or input; nothing was written"),
+    ("3", "no solution; every reason is printed"),
+    ("4", "the network, an index or an installer failed"),
+    ("130", "interrupted"),
+)
+
+
+def quoted(text: str) -> str:
+    """Return a text for roff: no command at the start of a line, no hyphen in place of a minus."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{text}" if text.startswith((".", "'")) else text
+
+
+def option_lines(parser: Parser) -> list[str]:
+    """Return the flags and arguments of a command, each with its help."""
+    lines = []
+    for action in parser.shown_actions():
+        names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        if action.option_strings and action.nargs != 0:
+            names += f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
+        lines += [".TP", f".B {quoted(names)}", quoted(str(action.help).replace("%%", "%"))]
+    return lines
+
+
+def command_lines(name: str) -> list[str]:
+    """Return the section of a command."""
+    command = load_command(name)
+    lines = [f".SS {quoted(f'gpuenv {name}')}", quoted(command.DESCRIPTION)]
+    lines += option_lines(command_parser(name))
+    for example, purpose in command.EXAMPLES:
+        lines += [".PP", f"{quoted(purpose)}:", ".br", f".B {quoted(example)}"]
+    return lines
+
+
+def page() -> str:
+    """Return the man page."""
+    lines = [f'.TH GPUENV 1 "" "gpuenv {__version__}" "User Commands"', ".SH NAME"]
+    lines += [quoted(PROGRAM.replace(": ", " - ", 1)), ".SH SYNOPSIS", ".B gpuenv"]
+    lines += [".I COMMAND", "[OPTIONS]", ".SH COMMANDS"]
+    for names in GROUPS.values():
+        for name in names:
+            lines += command_lines(name)
+    lines += [".SH EXIT STATUS"]
+    for status, meaning in STATUSES:
+        lines += [".TP", f".B {status}", quoted(meaning)]
+    lines += [".SH ENVIRONMENT", "Every flag is also a variable, GPUENV_<FLAG>, and a setting of"]
+    lines += ["~/.config/gpuenv/config.toml. GPUENV_CACHE_DIR names the cache."]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,143 @@
+"""The Python API: its names, signatures, types and errors, the examples of docs/api.md, notebooks."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gpuenv
+from gpuenv.errors import InputError, argument_text
+from gpuenv.model import Checks
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "api.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+HOST = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.35")
+OFFLINE = gpuenv.IndexOptions(offline=True)
+
+RIGHT_USE = """
+import gpuenv
+
+host: gpuenv.Host = gpuenv.describe(gpus=["H100"], driver="580.65.06")
+plan: gpuenv.Plan = gpuenv.solve(gpuenv.Request(frameworks=("torch",)), host)
+saved: gpuenv.Lock = gpuenv.lock(plan)
+python: str = gpuenv.sync(saved, "env", host=host)
+checks: gpuenv.Checks = gpuenv.verify(saved, "env", host)
+failed = [check.evidence for check in checks if check.status == "fail"]
+older = host.replace(driver="550.54.14")
+"""
+WRONG_USES = (
+    'gpuenv.Request(frameworks="torch")',
+    'gpuenv.Request(framework=("torch",))',
+    'gpuenv.solve("torch", host)',
+    "gpuenv.solve(gpuenv.Request())",
+    "gpuenv.sync(plan, 'env', host=host)",
+    "gpuenv.verify(saved, 'env', host).status",
+    "plan.pin",
+    "host.driver.version",
+)
+
+
+def test_the_examples_run(tmp_path: Path) -> None:
+    (tmp_path / "examples.py").write_text("\n".join(EXAMPLES))
+    done = subprocess.run(
+        [sys.executable, "examples.py"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "resolver"), "GPUENV_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *_ = lines = done.stdout.splitlines()
+    assert first.startswith("torch 2.") and first.endswith("cu132")
+    assert "gpus 'H1000' is not a known GPU" in lines
+    assert "gpus must be several texts, not 'H100'" in lines
+    assert lines[-1] == "gpu_too_new_for_build likely"
+
+
+def test_every_name_is_documented() -> None:
+    names = PAGE.partition("## Names")[2]
+    assert sorted(re.findall(r"`(\w+)`", names)) == sorted(gpuenv.__all__)
+
+
+def test_signatures_show_the_fields() -> None:
+    text = str(inspect.signature(gpuenv.Request))
+    assert text.startswith("(*, frameworks: ") and "exclude_newer: " in text and "**" not in text
+    assert "gpus" in inspect.signature(gpuenv.describe).parameters
+    for name in gpuenv.__all__:
+        value = getattr(gpuenv, name)
+        if inspect.isfunction(value):
+            signature = inspect.signature(value)
+            assert signature.return_annotation is not inspect.Signature.empty
+            assert all(one.annotation is not one.empty for one in signature.parameters.values())
+            assert value.__doc__
+
+
+@pytest.mark.parametrize(
+    ("use", "says"),
+    [
+        (lambda: gpuenv.solve("torch", HOST), "request must be a Request, not 'torch'"),
+        (
+            lambda: gpuenv.solve(gpuenv.Request(frameworks="torch"), HOST),
+            "frameworks must be several texts, not 'torch'",
+        ),
+        (
+            lambda: gpuenv.solve(gpuenv.Request(requirements=(1,)), HOST),
+            "requirements must be several texts",
+        ),
+        (lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"), "host must be a Host"),
+        (lambda: gpuenv.lock("pylock.toml"), "plan must be a Plan"),
+        (lambda: gpuenv.verify("pylock.toml", ".", HOST), "lock must be a Lock"),
+        (lambda: gpuenv.describe(gpus="H100"), "gpus must be several texts"),
+    ],
+)
+def test_wrong_types_are_caught(use: object, says: str) -> None:
+    assert callable(use)
+    with pytest.raises(gpuenv.WrongTypeError, match=re.escape(says)) as caught:
+        use()
+    assert isinstance(caught.value, TypeError) and isinstance(caught.value, gpuenv.InputError)
+    assert caught.value.__notes__
+
+
+def test_errors_name_arguments() -> None:
+    assert argument_text("--gpu 'X': is unknown, --exclude-newer: too") == (
+        "gpus 'X': is unknown, exclude_newer: too"
+    )
+    assert argument_text("type gpuenv solve --gpu H100") == "type gpuenv solve --gpu H100"
+    error = InputError("--driver '1': is none", hint="leave --platform out")
+    assert (str(error), error.__notes__) == ("driver '1': is none", ["leave platform out"])
+    assert error.message.startswith("--driver")
+
+
+def test_mypy_accepts_right_and_rejects_wrong_uses(tmp_path: Path) -> None:
+    program = RIGHT_USE + "\n".join(WRONG_USES) + "\n"
+    (tmp_path / "program.py").write_text(program)
+    first_wrong = program.split("\n").index(WRONG_USES[0]) + 1
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
+    done = subprocess.run(
+        [*command, "--cache-dir", str(ROOT / ".mypy_cache"), "--no-error-summary"],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(ROOT / "resolver"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
+    assert lines == set(range(first_wrong, first_wrong + len(WRONG_USES))), done.stdout
+
+
+def test_notebooks_show_values() -> None:
+    plan = gpuenv.solve(gpuenv.Request(frameworks=("torch",)), HOST, OFFLINE)
+    html = plan._repr_html_()
+    assert html is not None and html.startswith('<pre><span style="font-weight: bold">')
+    assert "torch 2." in html and "nothing written" not in html
+    check = gpuenv.Check(name="files", subject="", status="fail", evidence="a < b")
+    html = Checks([check])._repr_html_()
+    assert html is not None and "a &lt; b" in html and "firebrick" in html
+    assert Checks([check]) == (check,) and HOST._repr_html_() is None

@@ -1,0 +1,182 @@
+"""Every command of README.md, of the docs and of the help, as typed, as far as it runs on any machine.
+
+A command that installs gigabytes, needs conda or a cluster, or asks an index is only parsed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gpuenv.cli import COMMANDS, load_command, parse_arguments
+from index_server import make_wheel
+from test_cli import run
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# A command in a block: indented or fenced, with a comment behind it.
+COMMAND = re.compile(r"^(?:\$ )?(gpuenv [a-z].*?)(?:\s+#.*)?$")
+PROJECT = """\
+[project]
+name = "ours"
+version = "1"
+dependencies = ["alpha"]
+
+[project.optional-dependencies]
+train = ["alpha"]
+
+[dependency-groups]
+dev = ["alpha"]
+
+[tool.gpuenv]
+requirements = ["alpha"]
+python = "3.11"
+find-links = ["wheels"]
+no-index = true
+
+[tool.gpuenv.profiles.cpu]
+gpu = "none"
+"""
+# Why a command is parsed and not run, by the words that it has.
+PARSED_ONLY = {
+    "--backend": "needs the conda extra and a channel",
+    "PREFIX": "needs a conda environment",
+    "NAME": "is a pattern",
+    "PATH": "is a pattern",
+    "fleet": "needs nodes",
+    "install": "installs gigabytes from the default index",
+    "update": "asks the default index",
+    "outdated": "asks the default index",
+    "/opt/conda/bin/python": "needs this interpreter",
+    "--add": "asks the default index",
+    "script.py": "installs from the default index",
+}
+H100 = {"GPUENV_GPU": "H100", "GPUENV_DRIVER": "580.65.06", "GPUENV_OFFLINE": "1"}
+CPU = {"GPUENV_GPU": "none"}
+
+
+class Documented(NamedTuple):
+    """A command, and the line that has it."""
+
+    place: str
+    text: str
+
+    def words(self) -> list[str]:
+        """Return the arguments of gpuenv, without what the shell takes."""
+        text = re.split(r" [|>] | 2>&1 |\)\"$", self.text)[0]
+        return shlex.split(text)[1:]
+
+
+def documented() -> list[Documented]:
+    found = []
+    for page in PAGES:
+        in_fence = False
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            if line.startswith("```"):
+                in_fence = not in_fence
+            elif in_fence or line.startswith("    "):
+                match = COMMAND.match(line.strip())
+                if match and " [" not in match[1]:  # not the usage of a command
+                    found.append(Documented(f"{page.name}:{number}", match[1]))
+    return found
+
+
+ALL = documented()
+EXAMPLES = [
+    Documented(f"help {name}", example[example.index("gpuenv ") :])
+    for name in COMMANDS
+    for example, _ in load_command(name).EXAMPLES
+]
+
+
+def in_hooks() -> list[Documented]:
+    """Return the commands of the files for images, clusters and CI."""
+    found = []
+    for path in sorted((ROOT / "docs" / "hooks").iterdir()):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = re.search(r"(?:^|[\s/])(gpuenv (?:sync|verify|lock|solve|run) .*)$", line)
+            if match and not line.lstrip().startswith("#"):
+                found.append(Documented(f"{path.name}:{number}", match[1]))
+    return found
+
+
+def reason_not_to_run(command: Documented) -> str:
+    words = set(command.words())
+    return next((why for word, why in PARSED_ONLY.items() if word in words), "")
+
+
+RUN = [command for command in ALL if not reason_not_to_run(command)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the commands name: a lock, an environment, a project, a log."""
+    folder = tmp_path_factory.mktemp("documented") / "work"
+    (folder / "wheels").mkdir(parents=True)
+    for version in ("1.0", "2.0"):
+        name, data = make_wheel("alpha", version)
+        (folder / "wheels" / name).write_bytes(data)
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "requirements.txt").write_text("torch\nnumpy\n")
+    (folder / "constraints.txt").write_text("numpy<3\n")
+    (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    (folder / "train.py").write_text("print('trained')\n")
+    links = ["--no-index", "--find-links", "wheels", "--gpu", "none"]
+    for requirement in ("alpha<2", "alpha"):
+        assert run(["solve", requirement, *links], folder).returncode == 0
+        done = run(["sync", "pylock.toml", "--target", "env", "-y", "--gpu", "none"], folder)
+        assert done.returncode == 0, done.stderr
+    assert run(["lock"], folder).returncode == 0
+    return folder
+
+
+def environment(words: list[str]) -> dict[str, str]:
+    """Return variables that describe the host, which the page has and the test does not."""
+    if "--project" in words:
+        return {**CPU, "GPUENV_FIND_LINKS": "wheels"}
+    if words[0] in ("solve", "explain", "env") and "--gpu" not in words:
+        return H100
+    if words[0] in ("sync", "init"):
+        return CPU
+    return {}
+
+
+def expected(words: list[str]) -> set[int]:
+    """Return the exit statuses that the page describes."""
+    if words[0] == "explain":
+        return {0, 3}
+    if words[0] == "doctor":
+        return {0, 1}
+    return {0}
+
+
+@pytest.mark.parametrize("command", [*ALL, *EXAMPLES, *in_hooks()], ids=lambda command: command.place)
+def test_a_documented_command_is_parsed(command: Documented) -> None:
+    arguments = parse_arguments(command.words())
+    assert callable(arguments.run)
+
+
+@pytest.mark.parametrize("command", RUN, ids=lambda command: f"{command.place} {command.text}")
+def test_a_documented_command_runs(command: Documented, prepared: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    shutil.copytree(prepared, folder, symlinks=True)
+    words = command.words()
+    if words[:2] == ["init"]:
+        (folder / "pyproject.toml").unlink()
+    variables = environment(words)
+    if words[0] in ("verify", "run", "doctor") and "--target" not in words:
+        variables = {**variables, "VIRTUAL_ENV": str(folder / "env")}
+    if words[0] == "why":
+        words[1] = "alpha"  # the lock of the test has no cuDNN
+    done = run(words, folder, **variables)
+    assert done.returncode in expected(words), done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+
+
+def test_most_commands_run() -> None:
+    assert len(ALL) >= 50 and len(RUN) >= 0.55 * len(ALL)

@@ -1,0 +1,65 @@
+"""What the package has: its packages and data, one version, a man page; and the files for CI."""
+
+from __future__ import annotations
+
+import importlib.util
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuenv.cli import COMMANDS, command_parser
+from gpuenv.version import __version__
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = set(PROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_every_package_is_in_the_wheel() -> None:
+    folder = ROOT / "resolver"
+    found = {path.parent for path in folder.rglob("*.py") if path.parent != folder}
+    names = {".".join(path.relative_to(folder).parts) for path in found}
+    assert names == {name for name in PACKAGES if not name.startswith("gpuenv.matrix_data")}
+
+
+def test_the_data_but_the_scans_is_in_the_wheel() -> None:
+    folder = ROOT / "matrix_data"
+    found = {path.parent.relative_to(folder) for path in folder.rglob("*.json")}
+    found |= {path.parent.relative_to(folder) for path in folder.rglob("*.toml")}
+    names = {".".join(["gpuenv.matrix_data", *path.parts]) for path in found if "scans" not in path.parts}
+    assert names == {name for name in PACKAGES if name.startswith("gpuenv.matrix_data")}
+
+
+def test_the_version_is_defined_once() -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"] and "version" not in PROJECT["project"]
+    attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
+    assert attribute == "gpuenv.version.__version__" and __version__
+
+
+def test_the_man_page_has_every_command_and_flag() -> None:
+    """`python scripts/make_man_page.py` writes docs/gpuenv.1 for a release."""
+    spec = importlib.util.spec_from_file_location("man", ROOT / "scripts" / "make_man_page.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    page = script.page().replace("\\-", "-")
+    for name in COMMANDS:
+        assert f".SS gpuenv {name}\n" in page
+        section = page.partition(f".SS gpuenv {name}\n")[2].partition("\n.SS ")[0]
+        missing = [flag for flag in command_parser(name).settable_flags() if flag not in section]
+        assert missing == []
+    assert f'"gpuenv {__version__}"' in (ROOT / "docs" / "gpuenv.1").read_text()
+    assert not any(line.startswith((".gpuenv", "'")) for line in page.splitlines())
+
+
+@pytest.mark.parametrize("name", ["action.yml", "ci.yml", "gitlab-ci.yml", "pod.yaml"])
+def test_the_files_for_ci_are_yaml(name: str) -> None:
+    document = yaml.safe_load((ROOT / "docs" / "hooks" / name).read_text())
+    assert isinstance(document, dict)
+    if name == "action.yml":
+        assert document["runs"]["using"] == "composite"
+        assert all(step["shell"] == "bash" for step in document["runs"]["steps"])
+    if name == "gitlab-ci.yml":
+        assert all(isinstance(line, str) for line in document["gpuenv"]["script"])
