@@ -3,18 +3,21 @@
 import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import processes
 from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import build_record, environment_files, transaction, wheels
 from gpuenv.model import EnvironmentChanges, Lock
 from small_wheels import content, make_lock, make_wheel, write_lock
 
-SITE = f"lib/python{'.'.join(map(str, __import__('sys').version_info[:2]))}/site-packages"
+SITE = f"lib/python{'.'.join(map(str, sys.version_info[:2]))}/site-packages"
 CPU = ["--gpu", "none"]
 
 
@@ -302,6 +305,30 @@ def stop_after(count: int, patch: pytest.MonkeyPatch) -> None:
 
     commit = transaction.Transaction.commit
     patch.setattr(transaction.Transaction, "commit", stopping_commit)
+
+
+def test_the_installer_ends_with_gpuenv(tmp_path: Path, first: Lock, installer: str) -> None:
+    """gpuenv alone is killed while the installer waits for a file that never comes."""
+    env, wheel = tmp_path / "env", first.pins[0].wheel
+    (tmp_path / wheel.filename).unlink()
+    os.mkfifo(tmp_path / wheel.filename)
+    lock = write_lock(tmp_path / "pylock.toml", first)
+    before = processes.running()
+    command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(env), *CPU]
+    child = subprocess.Popen(
+        [*command, "--installer", installer], stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    end = time.monotonic() + 60
+    while not list(env.parent.glob(".env.gpuenv/work-*/*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    child.kill()
+    child.wait()
+    assert processes.left_over(before, 5) == []
+    assert not env.exists()
+    with transaction.change(str(env), wait=0, report=print):
+        pass
+    assert left_beside(env) == []
 
 
 def test_remains_are_removed(tmp_path: Path, first: Lock) -> None:
