@@ -116,6 +116,20 @@ def test_a_missing_file_is_said_and_nothing_is_left(tmp_path: Path, installer: s
     assert not (tmp_path / "env").exists()
 
 
+def test_nothing_is_removed_for_files_that_cannot_be_had(tmp_path: Path, installer: str) -> None:
+    """As `gpuenv pip install` does it, in an environment that has packages already."""
+    alpha, beta = make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "1.0")
+    python = wheels.sync(make_lock(alpha), str(tmp_path / "env"), installer="uv")
+    path = tmp_path / beta.filename
+    hidden = path.rename(tmp_path / "hidden")
+    with pytest.raises(InstallError):
+        wheels.add(make_lock(beta), python, remove=["alpha"], installer=installer)
+    assert installed(tmp_path / "env") == {"alpha": "1.0"}
+    hidden.rename(path)
+    wheels.add(make_lock(beta), python, remove=["alpha"], installer=installer)
+    assert installed(tmp_path / "env") == {"beta": "1.0"}
+
+
 def test_folders_that_cannot_be_targets(tmp_path: Path) -> None:
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
     with pytest.raises(InputError, match="no virtual environment"):

@@ -18,6 +18,7 @@ from ..prefix import INSTALLATION_TOOLS, interpreter_of
 from ..requirements.target import version_key
 from . import installers, targets
 from .build_record import FILE, Build, BuiltPackage, read_build, write_build
+from .downloads import download, with_local_files
 from .environment_files import (
     Package,
     fingerprint,
@@ -124,12 +125,17 @@ def add(
     """
     report = progress or _ignore
     tool = installers.find_installer(installer)
-    if remove:
-        report(f"removing {', '.join(remove)}")
-        installers.run(tool.remove_command(python, remove), "removing packages")
-    if lock.pins:
-        report(f"installing {len(lock.pins)} packages with {tool.name}")
-        with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
+        if remove and lock.pins:
+            # Nothing is removed before all files are here.
+            files = os.path.join(folder, "files")
+            download(lock, files, wait=WAIT, progress=report)
+            lock = with_local_files(lock, [files], no_index=True)
+        if remove:
+            report(f"removing {', '.join(remove)}")
+            installers.run(tool.remove_command(python, remove), "removing packages")
+        if lock.pins:
+            report(f"installing {len(lock.pins)} packages with {tool.name}")
             installers.install(lock, tool, python, folder)
 
 
