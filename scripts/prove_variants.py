@@ -107,9 +107,11 @@ def make_wheels(nvcc: str, folder: Path) -> dict[tuple[str, str], Path]:
 
 
 def gpuenv(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Run a command and return its JSON document."""
+    """Run a command and return its JSON document. End if the command fails."""
     command = [sys.executable, "-m", "gpuenv", *arguments, "--json"]
     process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{process.stdout}{process.stderr}")
     document: dict[str, Any] = json.loads(process.stdout)
     return document
 

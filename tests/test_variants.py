@@ -14,6 +14,7 @@ import pytest
 
 import gpuenv
 from fatbin_maker import binary
+from gpuenv import api
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.compat.evaluate import is_doubt
@@ -24,6 +25,7 @@ from gpuenv.index.direct_url import DirectFiles
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
+from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
@@ -440,6 +442,11 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
     assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
     again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
     assert again == plan  # from the cache
+    path = str(tmp_path / "pylock.toml")
+    api.write_lock(api.lock(plan), path)
+    lock = api.read_lock(path)
+    assert lock.variants == plan.variants
+    assert variant_fit(lock, plan.host, compatibility_data()) == ()
 
 
 def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:

@@ -268,12 +268,14 @@ class WheelVariant(Value):
     """The variant of a wheel (PEP 825): which hosts the wheel was built for.
 
     `properties` are (namespace, feature, values), sorted. A host suits the variant if it suits one
-    value of each feature. The label "null" has no properties.
+    value of each feature. The label "null" has no properties. `code` is the device code of its
+    libraries if it was read. It counts instead of what the properties say.
     """
 
     name: str  # the distribution
     label: str
     properties: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    code: Code | None = None
 
 
 # ---- compatibility facts -------------------------------------------------------------------------

@@ -156,19 +156,15 @@ def variant_reasons(
     listed: Mapping[str, Mapping[str, Sequence[str]]],
     host: Host,
     data: CompatibilityData,
-    *,
-    scanned: Code | None = None,
 ) -> tuple[Reason, ...]:
     """R1, R2, R6, R7 and R9 for the properties of a variant wheel.
 
     Args:
         subject: how the reasons name the wheel.
-        variant: its label and properties.
+        variant: its label, its properties and its device code.
         listed: namespace -> feature -> values, where the metadata lists what suits every host.
         host: the host.
         data: the compatibility data.
-        scanned: the device code that was read from the wheel. It counts instead of what the
-            properties say.
 
     Returns:
         Codes: those of the rules, needs-gpu, variant-namespace, variant-property, cpu-feature,
@@ -179,7 +175,8 @@ def variant_reasons(
     reasons: list[Reason] = []
     claims = variants.nvidia_claims(variant)
     if claims is not None and variants.NVIDIA not in listed:
-        reasons += _nvidia_reasons(subject, claims, host, data, scanned)
+        code = variant.code or claims.code
+        reasons += _nvidia_reasons(subject, claims, code, host, data)
     for namespace, feature, values in variant.properties:
         need = f"{namespace} {feature} {' or '.join(values)}"
         if namespace in listed:
@@ -199,22 +196,19 @@ def variant_reasons(
     return tuple(dict.fromkeys(reasons))
 
 
-def claim_reasons(
-    subject: str, variant: WheelVariant, scanned: Code | None
-) -> tuple[Reason, ...]:
+def claim_reasons(subject: str, variant: WheelVariant) -> tuple[Reason, ...]:
     """Return what the properties of a variant wheel say and its libraries contradict.
 
     Args:
         subject: how the reason names the wheel.
-        variant: its label and properties.
-        scanned: the device code that was read from the wheel; None is not known.
+        variant: its label, its properties and its device code.
 
     Returns:
         One reason, or none. Code: variant-claim.
     """
     from . import variants
 
-    claims = variants.nvidia_claims(variant)
+    claims, scanned = variants.nvidia_claims(variant), variant.code
     if scanned is None or claims is None or claims.code is None:
         return ()
     missing = Code(
@@ -235,9 +229,9 @@ def _without(
 def _nvidia_reasons(
     subject: str,
     claims: NvidiaClaims,
+    code: Code | None,
     host: Host,
     data: CompatibilityData,
-    scanned: Code | None,
 ) -> Iterator[Reason]:
     for text in claims.unreadable:
         yield _variant_reason("variant-property", subject, f"nvidia {text}", "no known meaning")
@@ -251,7 +245,6 @@ def _nvidia_reasons(
     yield from bounds
     if claims.lower and not bounds:
         yield from driver_reasons(subject, min(claims.lower), host, data)
-    code = scanned or claims.code
     if code is not None:
         yield from rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
 

@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import Reason
 from ..model import (
     Choice,
+    Code,
     Host,
     Lock,
     Needs,
@@ -24,6 +25,7 @@ from ..model import (
     WheelVariant,
     parse_pair,
     parse_release,
+    show_pair,
 )
 from ..serialize import host_from_plain, to_plain
 from .format import Document, LockFormat
@@ -151,8 +153,28 @@ def _read_variants(value: object, where: str, _: ReadPair) -> tuple[WheelVariant
                 rows.append((namespace, feature, _strict_texts(values, f"{place}.{feature}")))
         name = _read_text(fields.get("name"), f"{where}.name", _)
         label = _read_text(fields.get("label"), f"{where}.label", _)
-        variants.append(WheelVariant(name=name, label=label, properties=tuple(rows)))
+        code = None
+        if "code" in fields:
+            code = _read_code(read_table(fields["code"], f"{where}.code"), f"{where}.code")
+        row = WheelVariant(name=name, label=label, properties=tuple(rows), code=code)
+        variants.append(row)
     return tuple(variants)
+
+
+def _read_code(table: Mapping[str, object], where: str) -> Code:
+    """Read the device code of a wheel's libraries; what is unknown is left out."""
+    fields: dict[str, Any] = {"sass": None, "evidence": "scanned"}
+    for name, value in table.items():
+        place = f"{where}.{name}"
+        if name in ("sass", "ptx", "some"):
+            fields[name] = _strict_texts(value, place)
+        elif name == "source":
+            fields[name] = _read_text(value, place, toml_pair)
+        elif name == "made_by":
+            fields[name] = toml_pair(value, place)
+        else:
+            raise ValueError(f"{place} is not a field that this gpuenv knows")
+    return Code(**fields)
 
 
 def _plain_variant(variant: WheelVariant) -> dict[str, object]:
@@ -160,7 +182,25 @@ def _plain_variant(variant: WheelVariant) -> dict[str, object]:
     properties: dict[str, dict[str, list[str]]] = {}
     for namespace, feature, values in variant.properties:
         properties.setdefault(namespace, {})[feature] = list(values)
-    return {"name": variant.name, "label": variant.label, "properties": properties}
+    plain: dict[str, object] = {"name": variant.name, "label": variant.label}
+    plain["properties"] = properties
+    if variant.code is not None:
+        plain["code"] = _plain_code(variant.code)
+    return plain
+
+
+def _plain_code(code: Code) -> dict[str, object]:
+    plain: dict[str, object] = {}
+    if code.sass is not None:
+        plain["sass"] = list(code.sass)
+    if code.ptx is not None:
+        plain["ptx"] = list(code.ptx)
+    if code.some:
+        plain["some"] = list(code.some)
+    if code.made_by is not None:
+        plain["made_by"] = show_pair(code.made_by)
+    plain["source"] = code.source
+    return plain
 
 
 _PAIRS = {"cuda", "glibc", "python"}

@@ -162,17 +162,15 @@ class VariantChooser:
             return JudgedVariant(variant=unknown, reasons=(reason,))
         subject = f"{wheel.name} {wheel.version} ({label})"
         claims = nvidia_claims(variant)
-        scanned = self._scanned_code(wheel) if claims is not None else None
-        if claims is not None and scanned is not None:
-            claims = claims.replace(code=scanned)
-        reasons = evaluate.variant_reasons(
-            subject, variant, listed, self._host, self._data, scanned=scanned
-        )
+        if claims is not None:
+            variant = variant.replace(code=self._scanned_code(wheel))
+            claims = claims.replace(code=variant.code or claims.code)
+        reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
         return JudgedVariant(
             variant=variant,
             reasons=reasons,
             claims=claims,
-            warnings=evaluate.claim_reasons(subject, variant, scanned),
+            warnings=evaluate.claim_reasons(subject, variant),
             supported=tuple(_supported(variant, listed, self._host)),
             ranked=order.best_properties(variant),
         )
