@@ -11,6 +11,7 @@ the reader is. The last column is the process's peak memory in MiB.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import resource
@@ -158,6 +159,9 @@ def chunks(kind: str, size: int, spent: list[float]) -> Iterator[bytes]:
         yield raw
 
 
+_read: Read = functools.partial(read_log, with_failure=True)  # as `gpuenv doctor` reads
+
+
 def _copied(stream: Iterator[bytes]) -> tuple[Fact, ...]:
     for chunk in stream:
         b"\n".join(chunk.split(b"\n"))
@@ -170,14 +174,14 @@ def _former(path: str) -> Read:
     module.__package__ = "gpuenv.doctor"
     with open(path, encoding="utf-8") as stream:
         exec(compile(stream.read(), path, "exec"), module.__dict__)  # noqa: S102  the user names it
-    read: Read = module.read_log
+    read: Read = functools.partial(module.read_log, with_failure=True)
     return read
 
 
 def measure(kind: str, size: int, former: str) -> None:
     """Measure one kind of log in this process and print the result."""
-    read_log([b"CUDA error"])  # loads the data
-    sides: dict[str, Read] = {"read": read_log, "copied": _copied}
+    read_log([b"CUDA error\n" * 10_000])  # loads the data and prepares the search
+    sides: dict[str, Read] = {"read": _read, "copied": _copied}
     if former:
         sides["former"] = _former(former)
     rates, facts, peak = {}, {}, 0.0

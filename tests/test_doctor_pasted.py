@@ -60,6 +60,11 @@ def test_escapes_are_removed_wherever_a_chunk_ends(case: dict[str, Any]) -> None
         assert b"".join(cleaned([log[:end], log[end:]])).decode() == case["text"]
 
 
+@pytest.mark.parametrize("case", CASES["record"], ids=lambda case: case["text"])
+def test_the_records_of_a_log_file_are_unpacked(case: dict[str, Any]) -> None:
+    assert b"".join(cleaned([case["log"].encode()])).decode() == case["text"]
+
+
 @pytest.mark.parametrize("case", CASES["prefix"], ids=lambda case: case["line"][:30])
 def test_the_prefix_of_a_line(case: dict[str, Any]) -> None:
     source, text = split_prefix(case["line"].encode())
@@ -68,7 +73,7 @@ def test_the_prefix_of_a_line(case: dict[str, Any]) -> None:
 
 def test_the_lines_of_a_message_are_those_of_one_process() -> None:
     lines = [b"[rank1]: b", b"[rank0]: b", b"", b"[rank1]: b", b"[rank1]: c", b"[rank1]: d"]
-    assert message_lines(lines, 2, b"[rank1]: ") == [b"b", b"c"]
+    assert message_lines(lines, 2, b"[rank1]:") == [b"b", b"c"]
     assert message_lines(lines, 2, b"") == []
 
 

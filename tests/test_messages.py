@@ -431,7 +431,7 @@ def diagnosed(*verdicts: Verdict, name: str = "train.log", **changes: Any) -> li
         "origin": find_origin((), HOST) if name else None,
     }
     examination = Examination(**{**fields, **changes})
-    return doctor.doctor_lines(examination, CAUSES, TESTS, name, verbose=bool(verdicts))
+    return doctor.doctor_lines(examination, CAUSES, TESTS, name, verbose=True)
 
 
 def many_reasons(code: str, count: int) -> list[Reason]:

@@ -7,6 +7,7 @@ matrix_data/doctor/failure_words.toml holds the words.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -23,18 +24,27 @@ class _Search:
     """Searches a text of small letters for forms: a plain text, and what has to follow it."""
 
     def __init__(self, forms: Sequence[tuple[str, str]]) -> None:
-        from ahocorasick_rs import BytesAhoCorasick
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-        automaton = BytesAhoCorasick([text.encode() for text, _rest in forms])
+        literals = [text.encode() for text, _rest in forms]
+        automaton = BytesAhoCorasick(literals, implementation=Implementation.DFA)
         self._find = automaton.find_matches_as_indexes
         self._rests = [re.compile(rest.encode()) if rest else None for _text, rest in forms]
 
+    def texts(self, lowered: bytes) -> list[tuple[int, int, int]]:
+        """Return (number, begin, end) of the plain texts, whatever follows them."""
+        return self._find(lowered, overlapping=True)
+
     def places(self, lowered: bytes) -> Iterator[tuple[int, int]]:
         """Yield (number, begin) of the forms that match."""
-        for number, begin, end in self._find(lowered, overlapping=True):
-            rest = self._rests[number]
-            if rest is None or rest.match(lowered, end):
+        for number, begin, end in self.texts(lowered):
+            if self.is_form(lowered, number, end):
                 yield number, begin
+
+    def is_form(self, lowered: bytes, number: int, end: int) -> bool:
+        """Return whether a form's text, which ends there, is followed by what has to follow."""
+        rest = self._rests[number]
+        return rest is None or rest.match(lowered, end) is not None
 
     def is_in(self, lowered: bytes) -> bool:
         """Return whether a form matches in a text."""
@@ -59,7 +69,7 @@ class FailureReader:
             return
         lowered = block.lower()
         done = 0
-        for _number, place in _failures().places(lowered):
+        for place in _places_near_subjects(lowered):
             if place < done:
                 continue
             start, end = _window(lowered, place)
@@ -78,6 +88,25 @@ class FailureReader:
             self._read_windows.clear()
         self._read_windows.add(key)
         return True
+
+
+def _places_near_subjects(lowered: bytes) -> Iterator[int]:
+    """Yield the places of forms that may show a failure: alone, or with a subject near them.
+
+    Most words of a failure have no subject near, so this is looked at before the form.
+    """
+    failures, count = _failures(), len(failure_words().failures)
+    found = failures.texts(lowered)
+    if not found:
+        return
+    subjects = sorted(begin for _number, begin, _end in _subjects().texts(lowered))
+    for number, begin, end in found:
+        if number < count:
+            nearest = bisect_left(subjects, begin - _CONTEXT)
+            if nearest == len(subjects) or subjects[nearest] > begin + _CONTEXT:
+                continue
+        if failures.is_form(lowered, number, end):
+            yield begin
 
 
 def shows_failure(line: str) -> bool:

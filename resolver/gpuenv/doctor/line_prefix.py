@@ -41,7 +41,7 @@ def split_prefix(line: bytes) -> tuple[bytes, bytes]:
             break
         place = match.end()
         if source is not None:
-            sources.append(source[0])
+            sources.append(source[0].strip())
     return b"".join(sources), line[place:]
 
 

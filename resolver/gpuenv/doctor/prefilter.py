@@ -180,7 +180,7 @@ class Prefilter:
 
     def __init__(self, messages: Sequence[Message], *, exact: bool) -> None:
         """Prepare the search; without `exact`, this takes some milliseconds."""
-        from ahocorasick_rs import BytesAhoCorasick
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
 
         self.exact = exact
         expressions = []
@@ -199,7 +199,10 @@ class Prefilter:
         self.tests: list[Callable[[bytes], bool]] = eval(source)  # noqa: S307
         self.messages_of = [tuple(dict.fromkeys(numbers)) for numbers in numbers_of.values()]
         self._literals = list(numbers_of)
-        self._search = BytesAhoCorasick(self._literals).find_matches_as_indexes
+        # An automaton of this kind takes 40 ms to prepare, and is three times as fast.
+        kind = Implementation.NoncontiguousNFA if exact else Implementation.DFA
+        automaton = BytesAhoCorasick(self._literals, implementation=kind)
+        self._search = automaton.find_matches_as_indexes
         self._numbered = sorted({needle for message in messages for needle in message.numbered})
         self._search_numbered = BytesAhoCorasick(self._numbered).find_matches_as_indexes
 

@@ -15,8 +15,9 @@ _COLOR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]"
 _ENTITY = re.compile(rb"&(?:quot|apos|lt|gt|amp|nbsp|#\d{2,4}|#x[0-9a-fA-F]{2,4});")
 # What Docker's log files have before and after each line.
 _DOCKER_RECORD = re.compile(
-    rb'(?m)^\{"log": ?"(?:\\t)*|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
+    rb'(?m)^\{"log": ?"|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
 )
+_JSON_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|(.))")
 # Typographic quotes become ASCII; marks without a width are left out.
 _ASCII_QUOTES = {
     "\u2018".encode(): b"'",
@@ -110,15 +111,24 @@ def _unescaped(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def _plain(raw: bytes) -> bytes:
     text = _without_color(raw)
-    if b'"stream"' in text:
-        text = _DOCKER_RECORD.sub(b"", text)
+    # Searching for one byte first is ten times faster than searching for several.
+    if (b"{" in text and b'{"log":' in text) or (b"}" in text and b'"stream"' in text):
+        text = _JSON_ESCAPE.sub(_unescaped_json, _DOCKER_RECORD.sub(b"", text))
     if b"&" in text:
         text = _ENTITY.sub(_character, text)
-    if b'\\"' in text or b'\\n"' in text:
+    if b"\\" in text:
         text = text.replace(b'\\n"', b'"').replace(b'\\"', b'"')
-    if b"\xe2\x80" in text:
+    if b"\xe2" in text:
         text = _TYPOGRAPHIC.sub(_ascii_quote, text)
     return text
+
+
+def _unescaped_json(escape: re.Match[bytes]) -> bytes:
+    """Return the character of an escape of JSON; a line break becomes a space."""
+    number, letter = escape.groups()
+    if number is not None:
+        return chr(int(number, 16)).encode("utf-8", "replace")
+    return {b"n": b" ", b"t": b"\t"}.get(letter, letter)
 
 
 def _character(entity: re.Match[bytes]) -> bytes:
@@ -130,7 +140,6 @@ def _ascii_quote(character: re.Match[bytes]) -> bytes:
 
 
 def _without_color(raw: bytes) -> bytes:
-    # Searching for one byte first is ten times faster than searching for three.
     has_escape = b"\x1b" in raw
     has_backslash = b"\\" in raw and (b"1b[" in raw or b"033[" in raw)
     has_caret = b"^" in raw and b"^[[" in raw

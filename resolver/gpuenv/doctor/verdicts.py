@@ -34,7 +34,7 @@ FOLLOWS: dict[str, set[str]] = {
     "visible_devices_wrong": _DRIVER_CAUSES
     | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
     "driver_not_found": _DRIVER_CAUSES,
-    "driver_not_loaded": {"wsl_driver_or_toolkit"},
+    "driver_not_loaded": {"wsl_driver_or_toolkit", "gpu_hardware_fault"},
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
     "gpu_busy_or_exclusive": {"gpu_hardware_fault"},
