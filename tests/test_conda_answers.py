@@ -13,7 +13,7 @@ import conda_prefixes
 from conda_prefixes import DATA, HOST
 from gpuenv import api
 from gpuenv.cli import main
-from gpuenv.conda_plugin import _with_channels
+from gpuenv.conda_plugin import _with_channels, health_check
 from gpuenv.model import Choice
 from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
@@ -197,3 +197,42 @@ def test_conda_gpuenv_explain_is_about_conda(name: str, monkeypatch: pytest.Monk
         flags += ["--channel", "of-conda"]
     expected = ["explain", *flags, *arguments[1:]] if is_conda else arguments
     assert _with_channels(arguments) == expected
+
+
+# ---- two cuDNNs -----------------------------------------------------------------------------------
+
+# the wheels of pip with their requirements -> what is said; "" where the cuDNN is uninstalled
+CUDNN_WHEEL = "nvidia-cudnn-cu12 9.5.1.17"
+TWO_CUDNNS: dict[str, tuple[dict[str, list[str]], str]] = {
+    "a cuDNN that nothing needs": ({CUDNN_WHEEL: []}, ""),
+    "a cuDNN that an extra would need": (
+        {CUDNN_WHEEL: [], "kit 1.0": ["nvidia-cudnn-cu12; extra == 'gpu'"]},
+        "",
+    ),
+    "a cuDNN that a wheel needs": (
+        {CUDNN_WHEEL: [], "torch 2.6.0": ["nvidia-cudnn-cu12==9.5.1.17; sys_platform == 'linux'"]},
+        "torch of pip needs nvidia-cudnn-cu12",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWO_CUDNNS)
+def test_the_fixer_uninstalls_a_second_cudnn_that_nothing_needs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheels, text = TWO_CUDNNS[name]
+    (tmp_path / "conda-meta").mkdir()
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
+    python.chmod(0o755)
+    conda_prefixes.describe(tmp_path, {"installed": [], "wheels": wheels}, {})
+    questions: list[str] = []
+    assert health_check._remove_cudnn(str(tmp_path), questions.append) is (text == "")
+    assert text in capsys.readouterr().out
+    if text:
+        assert not questions and not (tmp_path / "called").exists()
+    else:
+        called = (tmp_path / "called").read_text()
+        assert called == "-m pip uninstall --yes nvidia-cudnn-cu12\n"
+        assert questions == [f"Uninstall nvidia-cudnn-cu12 (pip) from {tmp_path}?"]

@@ -258,3 +258,28 @@ def test_an_environment_file_that_cannot_be_used(
     assert solve(rows, tmp_path / "lock.yml", "-r", str(path)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert BAD[text] in line and not (tmp_path / "lock.yml").exists()
+
+
+CUDA = ["python 3.12.1", "cuda-version 13.0", "pytorch 2.13.0 cuda130_py312_h0_300"]
+
+
+@pytest.mark.parametrize("form", ["explicit", "pixi"])
+def test_explain_says_whether_a_conda_lock_works(
+    form: str,
+    rows: Rows,
+    wheel: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "lock"
+    if form == "explicit":
+        conda_prefixes.make_lock(path, CUDA, rows)
+    else:
+        text = pixi_lock({**rows, **dict.fromkeys(CONDA, rows[CUDA[1]])}, wheel)
+        path.write_text(text)
+    assert main(["explain", str(path), "--json", *HOST]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert "driver-floor" in {reason["code"] for reason in document["reasons"]}
+    newer = [*HOST[:2], "--driver", "580.65.06", *HOST[4:]]
+    assert main(["explain", str(path), *newer]) == 0
+    assert "another tool" in capsys.readouterr().out

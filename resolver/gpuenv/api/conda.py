@@ -463,6 +463,16 @@ def _require_fit(lock: Lock, host: Host) -> None:
     InputError if the lock of the wheels is missing.
     """
     from ..lock import conda_formats
+
+    reasons = reasons_against_lock(lock, host)
+    if reasons:
+        raise HostMismatchError("the lock does not fit this host; nothing was installed", reasons)
+    if lock.wheels is None and conda_formats.wheel_lock_of(lock) is not None:
+        raise InputError("the lock has pip packages beside it: give their lock, too")
+
+
+def reasons_against_lock(lock: Lock, host: Host) -> tuple[Reason, ...]:
+    """Return what a host lacks that a lock needs, and what the rules say against the packages."""
     from ..lock.host_fit import fit
 
     host = with_python_of(host, lock)
@@ -471,11 +481,7 @@ def _require_fit(lock: Lock, host: Host) -> None:
         reasons += _reasons_against(lock, host)
     if lock.wheels is not None:
         reasons += fit(lock.wheels, host)
-    if reasons:
-        message = "the lock does not fit this host; nothing was installed"
-        raise HostMismatchError(message, tuple(dict.fromkeys(reasons)))
-    if lock.wheels is None and conda_formats.wheel_lock_of(lock) is not None:
-        raise InputError("the lock has pip packages beside it: give their lock, too")
+    return tuple(dict.fromkeys(reasons))
 
 
 def _requested_specs(lock: Lock) -> tuple[str, ...]:

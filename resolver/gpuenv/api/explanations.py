@@ -143,7 +143,7 @@ class LockReport(Value):
 
 
 def check_lock(path: str, host: Host) -> LockReport:
-    """Check a PEP 751 lock of any tool on a host.
+    """Check a PEP 751 lock or the lock of a conda environment, of any tool, on a host.
 
     A lock of gpuenv must also be unedited and its needs fulfilled.
 
@@ -155,6 +155,8 @@ def check_lock(path: str, host: Host) -> LockReport:
     """
     from ..lock.other_tools import read_any_lock
 
+    if environments.is_conda_lock(path):
+        return _check_conda_lock(path, host)
     lock = read_any_lock(path, host)
     reasons = list(lock.reasons)
     rule_reasons = list(reasons_against(lock.pins, host))
@@ -178,6 +180,20 @@ def check_lock(path: str, host: Host) -> LockReport:
     )
 
 
+def _check_conda_lock(path: str, host: Host) -> LockReport:
+    from .conda import reasons_against_lock
+
+    lock = environments.read_lock(path)
+    wheels = () if lock.wheels is None else lock.wheels.pins
+    return LockReport(
+        path=path,
+        host=host,
+        created_by="gpuenv" if lock.inputs else "another tool",
+        packages=len(lock.pins) + len(wheels),
+        reasons=reasons_against_lock(lock, host),
+    )
+
+
 _EDITED = Reason(
     code="lock-edited",
     subject="lock",
@@ -196,9 +212,11 @@ def _as_intended(reason: Reason) -> Reason:
 def read_own_lock(path: str) -> Lock | None:
     """Read a lock that gpuenv wrote; None for a lock of another tool and for an edited one."""
     try:
-        return environments.read_lock(path)
+        lock = environments.read_lock(path)
     except InputError:
         return None
+    # Only gpuenv writes the channels into a conda lock.
+    return lock if lock.inputs or not lock.conda else None
 
 
 def explain_lock(path: str, host: Host) -> LockReport:

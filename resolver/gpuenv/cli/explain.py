@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 
 from .. import api
 from ..errors import InputError, NoSolutionError
 from ..model import Host, IndexOptions, Lock, Request
 from ..render import locks, refusals
-from .host_args import add_host_flags, describe_from, read_host_flags
+from .host_args import add_host_flags, describe_from, read_conda_host, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
 from .request_args import (
@@ -40,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the explanation. Return 0 if the request is possible or the lock works, otherwise 3."""
-    locks_given = [text for text in arguments.requirement if text.endswith(".toml")]
+    locks_given = [text for text in arguments.requirement if _is_lock(text)]
     if not locks_given:
         return _explain_request(arguments)
     if len(arguments.requirement) > 1 or arguments.framework:
@@ -75,8 +76,13 @@ def _read_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
 
 
+def _is_lock(text: str) -> bool:
+    return text.endswith(".toml") or api.is_conda_lock(text)
+
+
 def _explain_lock(arguments: Namespace, path: str) -> int:
-    host = _lock_host(arguments, api.read_own_lock(path))
+    read_host = read_conda_host if api.is_conda_lock(path) else _read_host
+    host = _lock_host(arguments, api.read_own_lock(path), read_host)
     report = api.explain_lock(path, host)
     created_by, packages, reasons = report.created_by, report.packages, report.reasons
     if arguments.json:
@@ -91,14 +97,20 @@ def _explain_lock(arguments: Namespace, path: str) -> int:
     return 0 if report.works else NoSolutionError.exit_status
 
 
-def _lock_host(arguments: Namespace, lock: Lock | None) -> Host:
+def _read_host(arguments: Namespace) -> Host:
+    return read_host_flags(arguments, need_gpu=True)
+
+
+def _lock_host(
+    arguments: Namespace, lock: Lock | None, read_host: Callable[[Namespace], Host]
+) -> Host:
     """Return the host to explain a lock for.
 
     With flags that change single facts, it is the host of a gpuenv lock with these facts. Otherwise
     it is the host of the flags, or the detected one.
     """
     if lock is None:  # of another tool
-        return read_host_flags(arguments, need_gpu=True)
+        return read_host(arguments)
     facts = (
         arguments.gpu,
         arguments.driver,
@@ -109,6 +121,5 @@ def _lock_host(arguments: Namespace, lock: Lock | None) -> Host:
     if not arguments.host and any(facts):
         return describe_from(lock.host, arguments, python=arguments.python)
     if arguments.python is not None:
-        return read_host_flags(arguments, need_gpu=True)
-    host = read_host_flags(arguments, need_gpu=True, keep_python=False)
-    return host.replace(python=lock.host.python)
+        return read_host(arguments)
+    return read_host(arguments).replace(python=lock.host.python)
