@@ -33,11 +33,8 @@ def scan_lines(scan: Scan, host: Host) -> list[str]:
 
 
 def _notes(scan: Scan, gpus: str) -> list[str]:
-    notes = [
-        f"{_short(one.file.path, scan.path)} cannot run: {one.hint}"
-        for one in scan.files
-        if one.fails
-    ]
+    failing = [one for one in scan.files if one.fails]
+    notes = [f"{_short(one.file.path, scan.path)} cannot run: {one.hint}" for one in failing]
     if not gpus:
         notes.append("no GPU is visible: --gpu names the one to compare with")
     elif not notes:

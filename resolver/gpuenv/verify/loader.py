@@ -21,6 +21,7 @@ from .runner import Outcome
 _CUDA_LIBRARY = re.compile(
     r"lib(cudnn|cublas|cublasLt|cudart|nvrtc|cufft|cusparse|cusolver|nccl|curand)[_a-z0-9-]*\.so"
 )
+_DRIVER_LIBRARY = "libcuda.so.1"
 _LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
 SHOWN = 4  # foreign libraries in the evidence of a check
 
@@ -118,6 +119,20 @@ class Origins:
 
     def cuda_in_variables(self) -> list[tuple[str, str]]:
         """Return (entry, file name) of the CUDA libraries that loader variables lead to."""
+        files = self._files_in_variables()
+        return [(entry, name) for entry, name in files if _CUDA_LIBRARY.match(name)]
+
+    def driver_stubs(self) -> list[str]:
+        """Return the entries of loader variables that lead to a stub of the driver's library."""
+        entries = []
+        for entry, name in self._files_in_variables():
+            path = entry if entry in self.preload else os.path.join(entry, name)
+            if name == _DRIVER_LIBRARY and is_driver_stub(path):
+                entries.append(entry)
+        return entries
+
+    def _files_in_variables(self) -> list[tuple[str, str]]:
+        """Return (entry, file name) of all files that loader variables lead to."""
         pairs = [(entry, os.path.basename(entry)) for entry in self.preload]
         for entry in self.path:
             try:
@@ -125,7 +140,7 @@ class Origins:
             except OSError:
                 continue
             pairs += [(entry, name) for name in names]
-        return [(entry, name) for entry, name in pairs if _CUDA_LIBRARY.match(name)]
+        return pairs
 
 
 def _loader_cache() -> list[str]:
@@ -203,9 +218,10 @@ def _place(path: str, prefixes: Sequence[str]) -> str:
 
 
 def variable_check(folder: str | None, origins: Origins) -> Check:
-    """Check that no loader variable leads to a cuDNN that shadows the environment's.
+    """Check that no loader variable leads to a library that shadows the right one.
 
-    Other CUDA libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
+    That is another cuDNN than the environment's, or a stub of the driver's library. Other CUDA
+    libraries in variables, and another cuDNN in the loader's cache, are only mentioned.
 
     Args:
         folder: the folder of the environment's cuDNN, if it has one.
@@ -225,10 +241,15 @@ def variable_check(folder: str | None, origins: Origins) -> Check:
     notes = [f"{entry} in LD_LIBRARY_PATH holds other CUDA libraries" for entry in sorted(others)]
     cached = _cached_cudnn_folders(origins, folder)
     notes += [f"another cuDNN is in the loader's cache: {place}" for place in cached]
+    wrong = []
+    stubs = origins.driver_stubs()
+    if stubs:
+        wrong.append(f"a stub shadows the driver's {_DRIVER_LIBRARY}: {', '.join(stubs)}")
     if shadows:
-        entries = ", ".join(sorted(shadows))
-        text = f"another cuDNN shadows the environment's: {entries} (LD_LIBRARY_PATH or LD_PRELOAD)"
-        evidence = "; ".join([text, *notes])
+        wrong.append(f"another cuDNN shadows the environment's: {', '.join(sorted(shadows))}")
+    if wrong:
+        wrong[-1] += " (LD_LIBRARY_PATH or LD_PRELOAD)"
+        evidence = "; ".join([*wrong, *notes])
         return Check(name="loader", subject="variables", status="fail", evidence=evidence)
     evidence = "; ".join(notes) or "no loader variable or cache entry names another CUDA library"
     return Check(name="loader", subject="variables", status="pass", evidence=evidence)
