@@ -14,7 +14,7 @@ from ..model import Check, EnvironmentChanges, Host, Lock
 from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
-from .output import print_errors, print_json, print_lines, progress_printer
+from .output import print_errors, print_json, print_lines, print_report, progress_printer
 from .parser import seconds
 
 TIMEOUT = 300.0  # seconds for all checks
@@ -145,9 +145,15 @@ def prove_installation(
     return prove
 
 
-def print_unverified(arguments: Namespace, lock: Lock) -> None:
-    """Print the summary of an installation that was not verified, with --json and --no-verify."""
-    if arguments.no_verify and arguments.json:
+def print_end(arguments: Namespace, lock: Lock) -> None:
+    """Print what to type after an installation; with --json and --no-verify its summary."""
+    target = shlex.quote(arguments.target)
+    if not arguments.json:
+        step = f"gpuenv run --target {target} COMMAND"
+        if arguments.no_verify:
+            step = f"gpuenv verify --target {target}"
+        print_report([f"next: {step}"])
+    elif arguments.no_verify:
         packages = len(lock.pins)
         if lock.wheels is not None:
             packages += len(lock.wheels.pins)

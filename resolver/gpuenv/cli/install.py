@@ -14,7 +14,7 @@ from .environment_args import (
     approve_changes,
     exit_on_signals,
     new_python,
-    print_unverified,
+    print_end,
     prove_installation,
     report_not_verified,
 )
@@ -73,5 +73,5 @@ def run(arguments: Namespace) -> int:
         )
     except NotVerifiedError as error:
         return report_not_verified(error)
-    print_unverified(arguments, lock)
+    print_end(arguments, lock)
     return 0

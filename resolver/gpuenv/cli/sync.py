@@ -15,7 +15,7 @@ from .environment_args import (
     approve_changes,
     exit_on_signals,
     new_python,
-    print_unverified,
+    print_end,
     prove_installation,
     report_not_verified,
 )
@@ -98,7 +98,7 @@ def run(arguments: Namespace) -> int:
                 " --gpu and --driver, or --host"
             )
         raise
-    print_unverified(arguments, lock)
+    print_end(arguments, lock)
     return 0
 
 
