@@ -17,7 +17,7 @@ FOLDER = ROOT / "tests" / "data" / "device_failures"
 PROGRAMS = tomllib.loads((FOLDER / "programs.toml").read_text())["program"]
 RECORD = json.loads((FOLDER / "record.json").read_text())
 # Answers of the recorded run that were wrong, and that doctor's later rules give differently.
-CORRECTED = {"provider-that-is-not-there", "stub-of-the-driver-library", "cusparselt-missing"}
+CORRECTED = {"stub-of-the-driver-library"}
 
 
 @pytest.fixture(scope="module")

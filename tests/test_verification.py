@@ -19,6 +19,7 @@ import pytest
 from gpuenv.errors import InputError
 from gpuenv.model import Check, Choice, Gpu, Host, Lock, Needs, Pin, Python, Wheel
 from gpuenv.verify.environment import verify
+from gpuenv.verify.loader import Origins, variable_check
 from native_build import build
 
 HERE = (sys.version_info[0], sys.version_info[1])
@@ -624,3 +625,16 @@ def test_the_working_folder_is_not_imported_from(
     monkeypatch.chdir(tmp_path)
     checks = verify_torch(env_folder, cache)
     assert {one.status for one in checks} == {"pass"}, show(checks)
+
+
+def test_a_stub_of_the_driver_in_a_loader_variable(tmp_path: Path) -> None:
+    """The folder of a CUDA toolkit has a libcuda.so for linkers; with it no program finds a GPU."""
+    stub = tmp_path / "toolkit" / "lib64" / "stubs" / "libcuda.so"
+    stub.parent.mkdir(parents=True)
+    stub.touch()
+    folder = tmp_path / "front"
+    folder.mkdir()
+    (folder / "libcuda.so.1").symlink_to(stub)
+    check = variable_check(None, Origins({"LD_LIBRARY_PATH": str(folder)}))
+    assert (check.status, str(folder) in check.evidence) == ("fail", True)
+    assert variable_check(None, Origins({"LD_LIBRARY_PATH": str(stub.parent)})).status == "pass"
