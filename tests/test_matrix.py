@@ -360,7 +360,7 @@ def test_known_bad_releases(name: str, version: str, severity: str | None) -> No
     ("way", "version", "platform", "cuda"),
     [
         ("cupy cuda13x", "13.6.0", "win-amd64", (13, 0)),
-        ("jax cuda12", "0.4.30", "linux-aarch64", (12, 0)),
+        ("jax cuda12", "0.4.30", "win-amd64", (12, 0)),
         ("jax cuda12", "0.1.0", "linux-x86_64", None),
     ],
 )
