@@ -89,8 +89,8 @@ def test_a_broken_line_is_found_at_its_first_line() -> None:
 
 
 def test_a_long_log_is_not_restored() -> None:
-    line = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to all"
-    rest = "ocate 2.00 GiB."
+    line = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to al"
+    rest = "locate 2.00 GiB."
     filler = ("y" * 40 + "\n") * (MAX_PASTED // 41)
     values = {fact.value for fact in read_log([f"{line}\n{rest}\n"])}
     assert str(2 << 30) in values

@@ -38,6 +38,8 @@ def restored(text: bytes) -> Iterator[bytes]:
     width = max([len(line) for line in lines if b" " in line], default=0)
     at_column = _continuations(lines, width, _fills_line)
     at_space = _continuations(lines, width, _next_word_has_no_room)
+    if len(at_column) == 1 and width % 10:
+        at_column = set()  # no sign of a terminal: one line is the longest by chance
     ways = [(at_column, b""), (at_space, b" ")]
     # A terminal breaks all lines at the same column, mostly a round number.
     if len(at_space) > len(at_column) or width % 10:

@@ -17,7 +17,10 @@ _ENTITY = re.compile(rb"&(?:quot|apos|lt|gt|amp|nbsp|#\d{2,4}|#x[0-9a-fA-F]{2,4}
 _DOCKER_RECORD = re.compile(
     rb'(?m)^\{"log": ?"|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
 )
-_JSON_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|(.))")
+# Without "\\t" in a path of Windows, which some programs do not escape.
+_JSON_ESCAPE = re.compile(
+    rb'\\(?:u([0-9a-fA-F]{4})|(["\\/]))|(?:(?<=\d:)|(?<![\w:\\]))\\t'
+)
 # Typographic quotes become ASCII; marks without a width are left out.
 _ASCII_QUOTES = {
     "\u2018".encode(): b"'",
@@ -124,11 +127,11 @@ def _plain(raw: bytes) -> bytes:
 
 
 def _unescaped_json(escape: re.Match[bytes]) -> bytes:
-    """Return the character of an escape of JSON; a line break becomes a space."""
-    number, letter = escape.groups()
+    """Return the character of an escape of JSON."""
+    number, character = escape.groups()
     if number is not None:
         return chr(int(number, 16)).encode("utf-8", "replace")
-    return {b"n": b" ", b"t": b"\t"}.get(letter, letter)
+    return character or b"\t"
 
 
 def _character(entity: re.Match[bytes]) -> bytes:
