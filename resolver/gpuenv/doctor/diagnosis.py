@@ -138,15 +138,14 @@ def examine(
         log_facts = read_log(unpacked(_chunks(log)), with_failure=True)
         origin = find_origin(log_facts, host, stated=stated_origin, described=described)
     is_evidence = origin is None or origin.is_evidence
-    uses_variables = is_evidence or (described and stated_origin != "elsewhere")
-    uses_devices = is_evidence and not described
     if not (is_evidence or described):
         host = host.replace(gpus=(), driver=None, driver_cuda=None)
     facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
-    if uses_variables:
+    if is_evidence or (described and stated_origin != "elsewhere"):
         facts += host_facts.variable_facts(os.environ)
     environment = _Environment()
     if target is not None and (is_evidence or target_is_named):
+        uses_devices = is_evidence and not described
         environment = _examine_environment(
             target,
             host,
@@ -156,7 +155,7 @@ def examine(
             probe=uses_devices and probe,
             timeout=timeout,
         )
-    facts += [fact for fact in environment.facts if is_evidence or not _is_of_loader(fact)]
+    facts += _usable_facts(environment, is_evidence=is_evidence)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
     facts += check_facts.test_facts(
@@ -170,6 +169,7 @@ def examine(
         remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
     if remedy is None and installed is None and not described:
         remedy = _remedy_for_log(diagnosis, log_facts, stages)
+    shadows = _shadows(os.environ, installed) if is_evidence else ()
     return Examination(
         diagnosis=diagnosis,
         host=host,
@@ -177,7 +177,7 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        shadows=_shadows(os.environ, installed) if is_evidence else (),
+        shadows=shadows,
         origin=origin,
         other_environment=environment.difference,
     )
@@ -196,6 +196,13 @@ class _Environment(Value):
     checks: tuple[Check, ...] = ()
     facts: tuple[Fact, ...] = ()
     test_results: tuple[probe_tests.Shown, ...] = ()
+
+
+def _usable_facts(environment: _Environment, *, is_evidence: bool) -> list[Fact]:
+    """Return the facts of an environment; of a log from elsewhere not what this loader does."""
+    if is_evidence:
+        return list(environment.facts)
+    return [fact for fact in environment.facts if not _is_of_loader(fact)]
 
 
 def _examine_environment(

@@ -194,32 +194,48 @@ def _plan(lock: Lock, target: str, *, exact: bool | None) -> _Work:
     build, is_new = read_build(target), not targets.has_files(target)
     made = is_new or (build is not None and build.made)
     exact = made if exact is None else exact
-    built: dict[str, BuiltPackage] = {}
-    old_path = target
-    if build is not None:
-        old_path = build.path or target
-        # The scripts of an environment that was moved start the interpreter at the old place.
-        built = build.packages if old_path == target else {}
     packages = [] if is_new else read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    others = [package for package in packages if package.name not in pins]
-    if exact:
-        others = [package for package in others if package.name in INSTALLATION_TOOLS]
-    as_locked = _as_locked(target, packages, pins, built)
-    kept_names = {package.name for package in (*as_locked, *others)}
-    dropped = [package for package in packages if package.name not in kept_names]
-    as_locked = without_shared_files(as_locked, dropped)
-    kept_names = {package.name for package in (*as_locked, *others)}
+    kept_names = _kept_names(target, packages, pins, build, exact=exact)
     kept = [package for package in packages if package.name in kept_names]
+    dropped = [package for package in packages if package.name not in kept_names]
     return _Work(
         install=tuple(pin for name, pin in pins.items() if name not in kept_names),
         kept=tuple(kept),
-        dropped=tuple(package for package in packages if package.name not in kept_names),
+        dropped=tuple(dropped),
         exact=exact,
         made=made,
-        old_path=old_path,
+        old_path=_old_path(target, build),
         changes=_changes(target, packages, pins, kept_names, build),
     )
+
+
+def _old_path(target: str, build: Build | None) -> str:
+    if build is None or not build.path:
+        return target
+    return build.path
+
+
+def _kept_names(
+    target: str,
+    packages: Collection[Package],
+    pins: dict[str, Pin],
+    build: Build | None,
+    *,
+    exact: bool,
+) -> set[str]:
+    """Return the names of the installed packages that the new environment takes as they are."""
+    built: dict[str, BuiltPackage] = {}
+    # The scripts of an environment that was moved start the interpreter at the old place.
+    if build is not None and _old_path(target, build) == target:
+        built = build.packages
+    others = {package.name for package in packages} - pins.keys()
+    if exact:
+        others &= INSTALLATION_TOOLS
+    as_locked = _as_locked(target, packages, pins, built)
+    names = {package.name for package in as_locked} | others
+    dropped = [package for package in packages if package.name not in names]
+    return {package.name for package in without_shared_files(as_locked, dropped)} | others
 
 
 def _as_locked(
