@@ -122,6 +122,7 @@ def zipped(*texts: bytes) -> bytes:
         (b"", b""),
         (gzip.compress(b"x" * 1_000_000), b"x" * 1_000_000),
     ],
+    ids=["gzip", "two gzip members", "zip", "plain", "empty", "large"],
 )
 def test_a_compressed_log_is_unpacked(packed: bytes, text: bytes, size: int) -> None:
     chunks = [packed[start : start + size] for start in range(0, len(packed), size)]
