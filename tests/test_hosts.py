@@ -101,6 +101,15 @@ def test_a_planted_fault_was_found(fault: str) -> None:
     }
 
 
+def test_onnxruntime_for_cuda_is_verified() -> None:
+    step = steps("h200-onnxruntime")["verify"]
+    found = {f"{check.name} {check.subject}": check for check in checks(step)}
+    assert step["exit"] == 0 and {check.status for check in found.values()} == {"pass"}
+    evidence = found["onnxruntime convolution GPU 0"].evidence
+    assert "Conv float32 on CUDAExecutionProvider" in evidence
+    assert "Conv float16 on CUDAExecutionProvider" in evidence
+
+
 def test_an_untouched_copy_is_verified() -> None:
     assert steps("h200-frameworks")["the copy, untouched"]["document"]["ok"]
 
