@@ -229,7 +229,8 @@ class IndexServer:
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
         """(content type, body) of a good answer."""
-        time.sleep(self.delay)
+        if self.delay:
+            time.sleep(self.delay)
         if path in self.raw:
             return self.raw[path]
         if found := re.fullmatch(r"/simple/([^/]+)/", path):

@@ -255,7 +255,8 @@ def test_install_solves_locks_installs_and_verifies(
     ), err
     assert found["host"]["status"] == "pass" and "owners" in found
     status, document, err = run("verify", str(path), "--target", str(target), "--no-device")
-    assert status == 0 and set(found) == set(checks(document)), err
+    # Device code was compared with the GPU that the flags of the installation described.
+    assert status == 0 and set(found) - {"device code"} == set(checks(document)), err
     (tmp_path / conda_formats.wheel_lock_name(str(path))).unlink()
     assert run("verify", str(path), "--target", str(target), "--no-device")[0] == 2
 

@@ -55,6 +55,9 @@ PARSED_ONLY = {
     "/opt/conda/bin/python": "needs this interpreter",
     "--add": "asks the default index",
     "script.py": "installs from the default index",
+    "conda-lock.yml": "needs a lock of conda packages",
+    "monday.json": "needs documents of a fleet",
+    "demo": "needs an index of variant wheels",
 }
 H100 = {"GPUENV_GPU": "H100", "GPUENV_DRIVER": "580.65.06", "GPUENV_OFFLINE": "1"}
 CPU = {"GPUENV_GPU": "none"}

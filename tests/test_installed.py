@@ -280,7 +280,11 @@ def suits(
     lock: Lock | None = None,
     say: Callable[[str], list[Reason]] | None = None,
 ) -> dict[str, Check]:
-    survey = {"distributions": [{"name": name, "version": version} for name, version in pins]}
+    survey = {
+        "distributions": [
+            {"name": name, "version": version, "installer": "uv"} for name, version in pins
+        ]
+    }
 
     def against(asked: object) -> list[Reason]:
         assert asked == list(pins)

@@ -31,7 +31,7 @@ RIGHT = {
     "--gpu cpu": "torch 2.13.0 cpu",
 }
 LOCAL = {
-    "torch==2.4.0+cu121": ["whose files are not in the index data", "2.4.0 (cu121)"],
+    "torch==2.4.0+cu118": ["this build exists", "offline data"],
     "torch==2.13.0+cu199": ["2.13.0 (cu130), 2.13.0+cpu (cpu), 2.13.0+cu126"],
 }
 
@@ -62,8 +62,12 @@ def test_a_spelling_that_people_use(
 
 @pytest.mark.parametrize("requirement", LOCAL)
 def test_an_unknown_build_is_told_with_the_builds_of_its_release(
-    requirement: str, capsys: pytest.CaptureFixture[str]
+    requirement: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["solve", requirement, "--gpu", "H100", *HOST.split()]) == 3
     text = " ".join(capsys.readouterr().err.split())
     assert [part for part in LOCAL[requirement] if part not in text] == []
