@@ -138,8 +138,10 @@ def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[R
     if root.url is not None:
         yield from _reasons_against_all(question, question.store.at_url(root.name, root.url))
         return
-    yield from missing_build_reasons(question.store, question.facts, root)
-    yield from _reasons_against_all(question, _in_range(question, root))
+    against = list(_reasons_against_all(question, _in_range(question, root)))
+    if against:
+        yield from missing_build_reasons(question.store, question.facts, root)
+    yield from against
 
 
 def _reasons_against_all(question: Question, releases: Iterable[Release]) -> Iterator[Reason]:
