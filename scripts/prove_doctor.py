@@ -96,7 +96,7 @@ def _run(program: Row, python: str, folder: str) -> Row:
                 [python, "train.py"], cwd=work, env=variables, timeout=TIMEOUT, check=False,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             )  # fmt: skip
-        text = PRIVATE.sub("...", done.stdout).replace(work, "/work")
+        text = PRIVATE.sub("...", done.stdout).replace(work, "/home/user/job")
         log = os.path.join(folder, program["name"] + ".log")
         with open(log, "w", encoding="utf-8") as file:
             file.write(text)
