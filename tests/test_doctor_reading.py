@@ -158,7 +158,7 @@ def of_pasted(log: bytes) -> Said:
     return max((Plain().read(form) for form in forms), key=len)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(LOGS, st.integers(1, 3000))
 def test_nothing_is_lost(log: bytes, size: int) -> None:
     expected = Plain().read(log)

@@ -141,7 +141,7 @@ hosts = st.builds(
     st.sampled_from(DRIVERS),
     st.sampled_from(PYTHONS),
 )
-quick = settings(max_examples=25, deadline=None, derandomize=True)
+quick = settings(max_examples=15, deadline=None, derandomize=True)
 
 
 def possible(request: Request, host: Host) -> bool:

@@ -137,7 +137,7 @@ hosts = st.fixed_dictionaries(
     }
 )
 quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 
 
