@@ -158,22 +158,19 @@ def examine(
     facts += _usable_facts(environment, is_evidence=is_evidence)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
-    facts += check_facts.test_facts(
-        (result.test, result.device, result.status, result.evidence)
-        for result in environment.test_results
-    )
+    facts += _facts_of_tests(environment)
     diagnosis = diagnose(log_facts, facts)
     installed = environment.installed
     remedy = None
     if not _is_of_files(facts):
         remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
-    if remedy is None and installed is None and not described:
+    if remedy is None and not (installed or described):
         remedy = _remedy_for_log(diagnosis, log_facts, stages)
     shadows = _shadows(os.environ, installed) if is_evidence else ()
     return Examination(
         diagnosis=diagnosis,
         host=host,
-        target=None if installed is None else target,
+        target=target if installed else None,
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
@@ -203,6 +200,14 @@ def _usable_facts(environment: _Environment, *, is_evidence: bool) -> list[Fact]
     if is_evidence:
         return list(environment.facts)
     return [fact for fact in environment.facts if not _is_of_loader(fact)]
+
+
+def _facts_of_tests(environment: _Environment) -> Iterator[Fact]:
+    """Yield the facts of the probe tests that ran."""
+    yield from check_facts.test_facts(
+        (result.test, result.device, result.status, result.evidence)
+        for result in environment.test_results
+    )
 
 
 def _examine_environment(
