@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 from ..errors import InputError
 
@@ -34,6 +33,8 @@ def clean_cache() -> None:
     Raises:
         InputError: something cannot be removed.
     """
+    import shutil  # slow, and every command imports this module
+
     folder = cache_folder()
     if not os.path.isdir(folder):
         return
