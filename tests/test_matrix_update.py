@@ -18,7 +18,7 @@ from gpuenv.api import updates
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.index.http import Transport
-from gpuenv.render.matrix import age_lines
+from gpuenv.render.plans import age_lines
 from index_server import IndexServer
 
 pytestmark = pytest.mark.skipif(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
+import platform
 
 from .model import Value
 
@@ -41,7 +41,7 @@ def this_process() -> ProcessIdentity:
     """Return the identity of this process."""
     pid = os.getpid()
     return ProcessIdentity(
-        host=socket.gethostname(),
+        host=platform.node(),
         pid=pid,
         started=_start_time(pid) or "",
         boot=_read("/proc/sys/kernel/random/boot_id"),

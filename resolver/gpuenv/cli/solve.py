@@ -12,7 +12,6 @@ from .. import api
 from ..errors import InputError
 from ..model import Plan
 from ..render import plans
-from ..render.matrix import age_lines
 from .output import print_json, print_report
 from .parser import Parser
 from .request_args import add_solve_flags, read_output, read_solve_request
@@ -54,7 +53,7 @@ def run(arguments: Namespace) -> int:
         request, options, host = read_solve_request(arguments)
         prefix = api.active_conda_prefix(os.environ)
         plan = api.solve(request, host, options, prefix=prefix)
-    for line in age_lines(api.data_dates(), date.today()):
+    for line in plans.age_lines(api.data_dates(), date.today()):
         print(line, file=sys.stderr)
     lock = api.lock(plan)
     if arguments.dry_run:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import date
+from collections.abc import Sequence
 from typing import Any
 
 from ..compat.audit import Audit
@@ -244,24 +243,6 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 
 # ---- age ----------------------------------------------------------------------------------------
-
-_OLD = 90  # days
-
-
-def age_lines(dates: Iterable[str], today: date) -> list[str]:
-    """Return one line if the compatibility data is old.
-
-    Args:
-        dates: the dates of the data; "" for none.
-        today: the day of the command.
-    """
-    newest = max(date.fromisoformat(text[:10]) for text in dates if text)
-    days = (today - newest).days
-    if days <= _OLD:
-        return []
-    update = "`gpuenv matrix update` scans newer releases"
-    return [f"the compatibility data is of {newest}, {days} days old: {update}"]
-
 
 # ---- update -------------------------------------------------------------------------------------
 

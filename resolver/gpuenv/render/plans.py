@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any
 
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, Reason
@@ -35,6 +36,7 @@ from .values import (
 )
 
 __all__ = [
+    "age_lines",
     "changes_json",
     "changes_lines",
     "choice_text",
@@ -373,3 +375,21 @@ def error_json(error: GpuEnvError) -> dict[str, Any]:
     elif isinstance(error, HostMismatchError):
         document["reasons"] = reasons_json(error.reasons)
     return document
+
+
+_OLD = 90  # days
+
+
+def age_lines(dates: Iterable[str], today: date) -> list[str]:
+    """Return one line if the compatibility data is old.
+
+    Args:
+        dates: the dates of the data; "" for none.
+        today: the day of the command.
+    """
+    newest = max(date.fromisoformat(text[:10]) for text in dates if text)
+    days = (today - newest).days
+    if days <= _OLD:
+        return []
+    update = "`gpuenv matrix update` scans newer releases"
+    return [f"the compatibility data is of {newest}, {days} days old: {update}"]
