@@ -5,11 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
+from ..model import Check, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request, Value
 
 Progress = Callable[[str], None]
 Approve = Callable[[EnvironmentChanges], None]
 Prove = Callable[[str], bool]
+
+
+class Installation(Value):
+    """How a lock is installed: the arguments of `environments.sync` with these names."""
+
+    python: str | None
+    installer: str
+    exact: bool | None
+    wait: float
+    approve: Approve | None
+    prove: Prove | None
+    progress: Progress | None
+
+
+class Verification(Value):
+    """How an environment is verified: the arguments of `environments.verify` with these names."""
+
+    device: bool
+    timeout: float
+    only: Sequence[str]
+    verbose: bool
+    fast: bool
 
 
 class Backend(Protocol):
@@ -41,34 +63,12 @@ class Backend(Protocol):
         self, lock: Lock, target: str, *, python: str | None, installer: str
     ) -> None: ...
 
-    def sync(
-        self,
-        lock: Lock,
-        target: str,
-        host: Host,
-        *,
-        python: str | None,
-        installer: str,
-        exact: bool | None,
-        wait: float,
-        approve: Approve | None,
-        prove: Prove | None,
-        progress: Progress | None,
-    ) -> str: ...
+    def sync(self, lock: Lock, target: str, host: Host, how: Installation) -> str: ...
 
     def changes(
         self, lock: Lock, target: str, host: Host, *, exact: bool | None
     ) -> EnvironmentChanges: ...
 
     def verify(
-        self,
-        lock: Lock,
-        target: str,
-        host: Host,
-        *,
-        device: bool,
-        timeout: float,
-        only: Sequence[str],
-        verbose: bool,
-        fast: bool,
+        self, lock: Lock, target: str, host: Host, how: Verification
     ) -> tuple[Check, ...]: ...

@@ -32,7 +32,7 @@ from ..model import (
 from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
-from .backend import Approve, Progress, Prove
+from .backend import Installation, Verification
 from .data import compatibility_data
 from .hosts import with_python_of
 
@@ -366,58 +366,48 @@ def check_target(lock: Lock, target: str, *, python: str | None, installer: str)
         wheels.check_installer(installer)
 
 
-def sync(
-    lock: Lock,
-    target: str,
-    host: Host,
-    *,
-    python: str | None = None,
-    installer: str = "auto",
-    exact: bool | None = None,
-    wait: float = 0.0,
-    approve: Approve | None = None,
-    prove: Prove | None = None,
-    progress: Progress | None = None,
-) -> str:
+def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     """See `environments.sync`. The rules of compatibility are checked for the locks of any tool.
 
-    A conda environment is changed in place: it is proved after the change.
+    A conda environment is changed in place: it is proved after the change. `how.python` and
+    `how.wait` have no effect.
     """
-    del python, wait
     from ..install import conda, conda_history, conda_prefix
     from ..install import wheels as wheel_installer
 
     lock = _with_hashes(lock)
     beside = lock.wheels
     _require_fit(lock, host)
-    leaving = _leaving_wheels(lock, target, exact=exact)
+    leaving = _leaving_wheels(lock, target, exact=how.exact)
     if beside is not None or leaving:
-        wheel_installer.check_installer(installer)
+        wheel_installer.check_installer(how.installer)
     new = conda.check(target)
     requested = _requested_specs(lock)
     planned = None
     if not new:
-        planned = _plan_changes(lock, target, exact=exact)
-        if approve is not None:
-            approve(planned)
+        planned = _plan_changes(lock, target, exact=how.exact)
+        if how.approve is not None:
+            how.approve(planned)
     if leaving:
         # Removed first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
         old_python = interpreter_of(target)
         wheel_installer.add(
-            nothing, old_python, remove=leaving, installer=installer, progress=progress
+            nothing, old_python, remove=leaving, installer=how.installer, progress=how.progress
         )
-    prefix_python = conda.sync(lock, target, planned, progress=progress)
+    prefix_python = conda.sync(lock, target, planned, progress=how.progress)
     try:
         conda_history.record(target, requested)
         if beside is not None:
-            wheel_installer.add(beside, prefix_python, installer=installer, progress=progress)
+            wheel_installer.add(
+                beside, prefix_python, installer=how.installer, progress=how.progress
+            )
         conda_prefix.remember(target, beside, leaving)
     except BaseException:
         if new:
             shutil.rmtree(target, ignore_errors=True)
         raise
-    if prove is not None and not prove(prefix_python or target):
+    if how.prove is not None and not how.prove(prefix_python or target):
         raise NotVerifiedError(f"{target} was changed, and was not verified")
     return prefix_python
 
@@ -501,17 +491,7 @@ def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
 # ---- verify --------------------------------------------------------------------------------------
 
 
-def verify(
-    lock: Lock,
-    target: str,
-    host: Host,
-    *,
-    device: bool,
-    timeout: float,
-    only: Sequence[str] = (),
-    verbose: bool = False,
-    fast: bool = False,
-) -> tuple[Check, ...]:
+def verify(lock: Lock, target: str, host: Host, how: Verification) -> tuple[Check, ...]:
     """See `environments.verify`.
 
     The checks are those of the host, "versions conda", "versions wheels", and those of an
@@ -524,20 +504,12 @@ def verify(
         raise InputError(f"{prefix}: is no conda environment, and the lock is of one")
     lock = _with_hashes(lock)
     host = with_python_of(host, lock)
-    reasons = _reasons_against(lock, host) if device else ()
-    checks = wheels.host_checks(lock, host, device=device, more=reasons)
+    reasons = _reasons_against(lock, host) if how.device else ()
+    checks = wheels.host_checks(lock, host, device=how.device, more=reasons)
     checks.append(conda_prefix.conda_check(prefix, lock))
     if lock.wheels is not None:
         checks.append(conda_prefix.wheels_check(prefix, lock.wheels))
     python = find_interpreter(prefix)
     if python:
-        checks += wheels.verify_installed(
-            python,
-            host,
-            device=device,
-            timeout=timeout,
-            only=only,
-            verbose=verbose,
-            fast=fast,
-        )
+        checks += wheels.verify_installed(python, host, how)
     return tuple(checks)

@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda, is_venv, prefix_of
 from .arguments import require_request, require_texts, require_type
-from .backend import Approve, Backend, Progress, Prove
+from .backend import Approve, Backend, Installation, Progress, Prove, Verification
 
 WAIT = 600.0  # seconds to wait for another run on the same target
 
@@ -253,11 +253,7 @@ def sync(
     """
     require_type(lock, Lock, "lock")
     require_type(host, Host, "host")
-    backend = _backend(conda=lock.conda)
-    return backend.sync(
-        lock,
-        target,
-        host,
+    how = Installation(
         python=python,
         installer=installer,
         exact=exact,
@@ -266,6 +262,7 @@ def sync(
         prove=prove,
         progress=progress,
     )
+    return _backend(conda=lock.conda).sync(lock, target, host, how)
 
 
 def changes(
@@ -415,30 +412,13 @@ def verify(
     require_type(host, Host, "host")
     require_texts(only, "only")
     with activity.current.during("verifying"):
+        how = Verification(device=device, timeout=timeout, only=only, verbose=verbose, fast=fast)
         if lock is None:
             from . import wheels
 
-            checks = wheels.verify_installed(
-                target,
-                host,
-                device=device,
-                timeout=timeout,
-                only=only,
-                verbose=verbose,
-                fast=fast,
-            )
+            checks = wheels.verify_installed(target, host, how)
         else:
-            backend = _backend(conda=lock.conda)
-            checks = backend.verify(
-                lock,
-                target,
-                host,
-                device=device,
-                timeout=timeout,
-                only=only,
-                verbose=verbose,
-                fast=fast,
-            )
+            checks = _backend(conda=lock.conda).verify(lock, target, host, how)
     if not shown_as:
         return Checks(checks)
     own = os.path.dirname(os.path.dirname(interpreter_of(target)))

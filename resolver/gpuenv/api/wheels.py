@@ -22,7 +22,7 @@ from ..model import (
     Request,
 )
 from ..prefix import is_conda, prefix_of
-from .backend import Approve, Progress, Prove
+from .backend import Installation, Verification
 from .data import compatibility_data, data_version
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
@@ -221,19 +221,7 @@ def check_target(lock: Lock, target: str, *, python: str | None, installer: str)
     wheels.check(lock, target, installer=installer, python=python)
 
 
-def sync(
-    lock: Lock,
-    target: str,
-    host: Host,
-    *,
-    python: str | None,
-    installer: str,
-    exact: bool | None,
-    wait: float,
-    approve: Approve | None,
-    prove: Prove | None,
-    progress: Progress | None,
-) -> str:
+def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     """See `environments.sync`. InputError for a lock of wheels beside conda packages."""
     from ..install import wheels
 
@@ -241,13 +229,13 @@ def sync(
     return wheels.sync(
         lock,
         target,
-        installer=installer,
-        python=python,
-        exact=exact,
-        wait=wait,
-        approve=approve,
-        prove=prove,
-        progress=progress,
+        installer=how.installer,
+        python=how.python,
+        exact=how.exact,
+        wait=how.wait,
+        approve=how.approve,
+        prove=how.prove,
+        progress=how.progress,
     )
 
 
@@ -296,83 +284,34 @@ def _require_no_conda_lock(lock: Lock) -> None:
 # ---- verify --------------------------------------------------------------------------------------
 
 
-def verify(
-    lock: Lock,
-    target: str,
-    host: Host,
-    *,
-    device: bool,
-    timeout: float,
-    only: Sequence[str],
-    verbose: bool,
-    fast: bool,
-) -> tuple[Check, ...]:
+def verify(lock: Lock, target: str, host: Host, how: Verification) -> tuple[Check, ...]:
     """See `environments.verify`."""
-    checks = _checks(
-        lock,
-        target,
-        host,
-        device=device,
-        timeout=timeout,
-        only=only,
-        verbose=verbose,
-        fast=fast,
-    )
-    return (*host_checks(lock, host, device=device), *checks)
+    checks = verify_installed(target, host, how, lock=lock)
+    return (*host_checks(lock, host, device=how.device), *checks)
 
 
 def verify_installed(
-    target: str,
-    host: Host,
-    *,
-    device: bool,
-    timeout: float,
-    only: Sequence[str] = (),
-    verbose: bool = False,
-    fast: bool = False,
+    target: str, host: Host, how: Verification, *, lock: Lock | None = None
 ) -> tuple[Check, ...]:
-    """Check what is installed, without a lock."""
-    return _checks(
-        None,
-        target,
-        host,
-        device=device,
-        timeout=timeout,
-        only=only,
-        verbose=verbose,
-        fast=fast,
-    )
-
-
-def _checks(
-    lock: Lock | None,
-    target: str,
-    host: Host,
-    *,
-    device: bool,
-    timeout: float,
-    only: Sequence[str],
-    verbose: bool,
-    fast: bool,
-) -> tuple[Check, ...]:
+    """Check what is installed, and compare it with a lock if there is one."""
     from ..binaries.served import judge
     from ..verify import environment
 
-    _require_frameworks(only)
+    _require_frameworks(how.only)
     return environment.verify(
         lock,
         target,
         host,
         frameworks=[
             (framework.name, framework.import_name, framework.probe)
-            for framework in _frameworks(lock, only)
+            for framework in _frameworks(lock, how.only)
         ],
-        device=device,
-        timeout=timeout,
-        verbose=verbose,
+        device=how.device,
+        timeout=how.timeout,
+        verbose=how.verbose,
         against=lambda pins: (*reasons_against(pins, host), *_conda_reasons(target, host)),
         judge=lambda files: judge(files, host, compatibility_data()),
-        fast=fast,
+        fast=how.fast,
     )
 
 

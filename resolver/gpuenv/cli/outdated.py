@@ -5,11 +5,10 @@ from __future__ import annotations
 from argparse import Namespace
 
 from .. import api
-from ..model import IndexOptions
 from ..render import trees
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
-from .request_args import add_index_flags
+from .request_args import add_index_flags, read_index_options
 from .tree import add_lock_argument
 
 HELP = "Show which packages of a lock have newer releases that fit"
@@ -30,15 +29,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Print the packages that differ."""
     lock = api.read_lock(arguments.lock)
-    options = IndexOptions(
-        index_url=arguments.index_url,
-        extra_index_urls=tuple(arguments.extra_index_url),
-        find_links=tuple(arguments.find_links),
-        no_index=arguments.no_index,
-        offline=arguments.offline,
-        refresh=arguments.refresh,
-        exclude_newer=arguments.exclude_newer,
-    )
+    options = read_index_options(arguments)
     plan = api.solve_again(
         lock, options, pre=arguments.pre, default_index_only=arguments.default_index_only
     )

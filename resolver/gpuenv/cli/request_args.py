@@ -136,6 +136,19 @@ def add_index_flags(parser: ArgumentParser) -> None:
     )
 
 
+def read_index_options(arguments: Namespace) -> IndexOptions:
+    """Return what the flags of `add_index_flags` say."""
+    return IndexOptions(
+        index_url=arguments.index_url,
+        extra_index_urls=tuple(arguments.extra_index_url),
+        find_links=tuple(arguments.find_links),
+        no_index=arguments.no_index,
+        offline=arguments.offline,
+        refresh=arguments.refresh,
+        exclude_newer=arguments.exclude_newer,
+    )
+
+
 def add_solve_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv solve`, which `gpuenv install` has, too."""
     add_request_flags(parser)
@@ -278,15 +291,7 @@ def read_request(
         pre=arguments.pre,
         exclude_newer=arguments.exclude_newer,
     )
-    options = IndexOptions(
-        index_url=arguments.index_url,
-        extra_index_urls=tuple(arguments.extra_index_url),
-        find_links=tuple(arguments.find_links),
-        no_index=arguments.no_index,
-        offline=arguments.offline,
-        refresh=arguments.refresh,
-        exclude_newer=request.exclude_newer,
-    )
+    options = read_index_options(arguments)
     folder = _project_folder(arguments)
     requires_python = None
     if folder is not None:

@@ -166,7 +166,6 @@ def examine(
         remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
     if remedy is None and not (installed or described):
         remedy = _remedy_for_log(diagnosis, log_facts, stages)
-    shadows = _shadows(os.environ, installed) if is_evidence else ()
     return Examination(
         diagnosis=diagnosis,
         host=host,
@@ -174,7 +173,7 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        shadows=shadows,
+        shadows=_shadows(os.environ, installed) if is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
     )
