@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from gpuenv.binaries import elf
 from gpuenv.model import Check
 from gpuenv.verify.linkage import closure_check
@@ -125,7 +126,7 @@ def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_damage_gives_an_answer_or_one_error(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

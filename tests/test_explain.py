@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuenv
+from examples import examples
 from gpuenv.cli import main
 from gpuenv.compat import data, what_if
 from gpuenv.lock import pylock
@@ -141,7 +142,7 @@ hosts = st.builds(
     st.sampled_from(DRIVERS),
     st.sampled_from(PYTHONS),
 )
-quick = settings(max_examples=15, deadline=None, derandomize=True)
+quick = settings(max_examples=examples(8), deadline=None, derandomize=True)
 
 
 def possible(request: Request, host: Host) -> bool:

@@ -11,6 +11,7 @@ from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
 from pip._internal.exceptions import InstallationError
 
+from examples import examples
 from gpuenv.errors import InputError
 from gpuenv.requirements.files import read_files
 from gpuenv.requirements.parse import RequirementSet
@@ -116,7 +117,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(100), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
 @given(st.lists(LINES, max_size=6).map("\n".join))
 def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
     put(tmp_path, {"r.txt": text, "other.txt": "other==1\n", "limits.txt": "numpy<9\n"})

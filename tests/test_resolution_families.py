@@ -5,6 +5,7 @@ import random
 import pytest
 
 from complete_search import Search, UndecidedError
+from examples import examples
 from families import FAMILIES, RequirementSet, requirement_set
 from gpuenv.errors import NoSolutionError
 from gpuenv.model import Plan, Request
@@ -15,7 +16,7 @@ from test_resolution_laws import HOST
 from universe import Universe
 
 SEED = 5
-SETS = 8  # of each family
+SETS = examples(4)  # of each family
 STEPS = 5_000
 
 

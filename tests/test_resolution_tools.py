@@ -19,6 +19,7 @@ from packaging.version import Version
 from uv import find_uv_bin
 
 from conftest import MadeOnce
+from examples import examples
 from gpuenv.errors import NoSolutionError
 from index_server import IndexServer
 from test_resolution import CASES, packages_at, solved, versions
@@ -157,7 +158,7 @@ def test_pip_resolves_the_same(case: dict[str, Any], by_pip: PipPins) -> None:
 
 # ---- pip, on universes made by chance -----------------------------------------------------------
 
-MADE = 80
+MADE = examples(40)
 RANGES = [
     "",
     "",

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gpuenv
+from examples import examples
 from gpuenv.compat import data, rules
 from gpuenv.compat.architectures import driver_branch
 from gpuenv.lock import pylock
@@ -137,7 +138,10 @@ hosts = st.fixed_dictionaries(
     }
 )
 quick = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 
 
@@ -179,7 +183,7 @@ def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str
         ]
 
 
-@quick
+@settings(quick, max_examples=examples(8))
 @given(hosts)
 def test_a_refusal_is_one_that_the_data_bears_out(case: dict[str, Any]) -> None:
     """No torch build with a wheel for this interpreter runs on the host, tried one by one."""
@@ -281,7 +285,9 @@ def test_the_digest_of_a_plan_stays_the_same_in_later_releases() -> None:
     host = gpuenv.describe(
         gpus=["H100"], driver="580.65.06", python="3.12", platform="linux-x86_64", glibc="2.39"
     )
-    request = gpuenv.Request(frameworks=("torch",), requirements=("numpy<3",), constraints=("six<2",))
+    request = gpuenv.Request(
+        frameworks=("torch",), requirements=("numpy<3",), constraints=("six<2",)
+    )
     plan = gpuenv.solve(request, host, gpuenv.IndexOptions(offline=True), changes=False)
     assert digest(plan.replace(data="data 1")) == (
         "0c04953e5780391c60512ee67069dff5e23256b09f52ad0a6b3e534ad2892f32"
