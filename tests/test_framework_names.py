@@ -25,6 +25,10 @@ WHEELS: list[tuple[str, str, list[str]]] = [
     ("keras-hub", "1.0", ["tensorflow"]),
     ("kubernetes", "1.0", []),
     ("tensorflow-cpu", "2.21.0", ["numpy"]),
+    # The newest extension is for an old torch.
+    ("trainer", "1.0", ["torch", "torch-extension"]),
+    ("torch-extension", "2.0", ["torch==2.9.1"]),
+    ("torch-extension", "1.0", ["torch>=2.8"]),
 ]
 
 

@@ -319,6 +319,10 @@ def _skipped(solution: Solution) -> tuple[Rejection, ...]:
             skipped += finder.of_framework(root, solution.variants[root.identifier])
         elif isinstance(root, PackageRequirement):
             skipped += finder.of_package(root, solution.pinned[root.name])
+    named = {root.name for root in solution.roots if isinstance(root, PackageRequirement)}
+    for name, candidate in solution.pinned.items():
+        if solution.store.on_path(name) and name not in named:
+            skipped += finder.of_package(PackageRequirement(name, (), ""), candidate)
     for candidate in solution.pinned.values():
         if candidate.variant is not None:
             skipped += finder.of_variant(candidate)

@@ -55,8 +55,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     Order of decisions: host facts and agreements (they fail at once or cost nothing); the user's
     packages that require a framework; frameworks in the order of the request, so that the later
-    ones give way first; then as in
-    pip, except that the order of the user's requirements does not count: ties go by name.
+    ones give way first; frameworks that only dependencies name, once the user's packages are
+    decided; then as in pip, except that the order of the user's requirements does not count: ties
+    go by name.
 
     A strict provider refuses releases with doubts; a lenient one lets doubts pass.
 
@@ -88,6 +89,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self.order = {identifier: place for place, identifier in enumerate(self._framework_order)}
         self.pins = Pins()
         self._requested_ranges: dict[str, list[str]] = {}
+        self._named: set[Identifier] = set()
         self._nogoods = Nogoods()
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
@@ -99,6 +101,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
 
     def note_request(self, roots: Sequence[NodeRequirement]) -> None:
         """Note what the request requires, before anything is decided."""
+        self._named = {root.identifier for root in roots}
         for root in roots:
             if isinstance(root, PackageRequirement) and root.specifier:
                 self._requested_ranges.setdefault(root.name, []).append(root.specifier)
@@ -185,9 +188,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Iterable[Identifier]:
         """Return the nodes that may be decided next.
 
-        The first host fact or agreement alone; otherwise all if a framework is open; otherwise
-        nodes of many conflicts, then all. A package waits for its own node with extras: a release
-        without what its extras require says little.
+        The first host fact or agreement alone; otherwise all if a framework of the request is
+        open; otherwise the frameworks that dependencies name, if the request names nothing that is
+        open; otherwise nodes of many conflicts, then all. A package waits for its own node with
+        extras: a release without what its extras require says little.
         """
         open_nodes = list(identifiers)
         for identifier in open_nodes:
@@ -196,6 +200,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if any(identifier in self.order for identifier in open_nodes):
             return open_nodes
         open_nodes = _without_waiting(open_nodes)
+        frameworks = [identifier for identifier in open_nodes if self._is_framework(identifier)]
+        if frameworks and self._named.isdisjoint(open_nodes):
+            return frameworks
         return [identifier for identifier in open_nodes if self._conflicts_often(identifier)] or (
             open_nodes
         )
@@ -224,6 +231,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             -narrowness,
             identifier,
         )
+
+    def _is_framework(self, identifier: Identifier) -> bool:
+        return isinstance(identifier, PackageId) and self.store.on_path(identifier.name)
 
     def _conflicts_often(self, identifier: Identifier) -> bool:
         return self._conflict_counts.get(identifier, 0) >= _OFTEN
@@ -419,17 +429,22 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             pin = chosen.get(requirement.identifier)
             if pin is None or self.is_satisfied_by(requirement, pin):
                 continue
-            if not self._may_replace(requirement.identifier):
+            if not self._may_replace(requirement.identifier, candidate.identifier):
                 cause: Cause = RequirementInformation[NodeRequirement, Node](requirement, candidate)
                 return (NogoodRequirement(frozenset((pin, candidate)), (cause,)),)
         return requirements
 
-    def _may_replace(self, node: Identifier) -> bool:
+    def _may_replace(self, node: Identifier, later: Identifier) -> bool:
         """Return whether the pin of a node may give way to the requirement of a later one.
 
-        What is decided first does not: a later package would take its newest release from it.
+        What is decided first does not: a later package would take its newest release from it. A
+        framework that the request does not name gives way to packages that the request names.
         """
-        return node not in self.order and self.pins.may_replace(node)
+        if node in self.order:
+            return False
+        if self._is_framework(node) and later not in self._named:
+            return False
+        return self.pins.may_replace(node)
 
     def requirements_of(self, candidate: Node) -> Sequence[NodeRequirement]:
         """Return the requirements of a candidate on this host.

@@ -156,6 +156,9 @@ class Skipped:
             if isinstance(needed, HostRequirement) and self._provider.is_blocked(needed):
                 yield from needed.reasons
                 return
+            if isinstance(needed, PackageRequirement) and not self._provider.admitted(needed):
+                yield self._missing(release, needed, release)
+                return
             for name, label, requirement in self._requirements.get(_key(needed), ()):
                 if name != own_name and self._exclude(needed, requirement):
                     have = f"{requirement}, which {label} needs"
@@ -165,13 +168,7 @@ class Skipped:
         yield from self._missing_dependencies(release)
 
     def _missing_dependencies(self, release: Release) -> Iterator[Reason]:
-        """Yield the requirement because of which a release cannot be chosen at all."""
-        for requirement in self._provider.requirements_of(release):
-            if not isinstance(requirement, PackageRequirement):
-                continue
-            if not self._provider.admitted(requirement):
-                yield self._missing(release, requirement, release)
-                return
+        """Yield what a dependency needs because of which a release cannot be chosen at all."""
         first: Reason | None = None
         for cause in self._provider.full_causes(self._provider.why_excluded(release)):
             if not isinstance(cause.requirement, PackageRequirement):
@@ -188,12 +185,12 @@ class Skipped:
         self, release: Release, requirement: PackageRequirement, parent: Node | None
     ) -> Reason:
         """Return that nothing can be chosen for a requirement, and why if the index tells."""
-        need, have = str(requirement), NO_CANDIDATE
+        code, need, have = "no-candidate", str(requirement), NO_CANDIDATE
         for reason in missing_release_reasons(self._store, requirement):
-            have = reason.have
+            code, have = reason.code, reason.have
         if isinstance(parent, Candidate) and parent.name != release.wheel.name:
             need += f", for {parent.name} {parent.version}"
-        return Reason(code="no-candidate", subject=release.label, need=need, have=have)
+        return Reason(code=code, subject=release.label, need=need, have=have)
 
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
