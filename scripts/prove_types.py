@@ -48,7 +48,9 @@ def main() -> int:
     parser.add_argument("--pyright", default="pyright", help="the program")
     parser.add_argument("--record", type=Path, help="write the result to this file")
     arguments = parser.parse_args()
-    pyright = str(Path(arguments.pyright).resolve()) if "/" in arguments.pyright else arguments.pyright
+    pyright = (
+        str(Path(arguments.pyright).resolve()) if "/" in arguments.pyright else arguments.pyright
+    )
     uses = tomllib.loads(USES.read_text())
     first_wrong = uses["program"].count("\n")
     report = run_pyright(pyright, uses["program"] + "\n".join(uses["wrong"]) + "\n")

@@ -40,7 +40,7 @@ def prove(wheel: Path, folder: Path) -> dict[str, str]:
     venv.create(folder / "env", with_pip=True)
     python = str(folder / "env" / ("Scripts" if os.name == "nt" else "bin") / "python")
     run([python, "-m", "pip", "install", "--quiet", str(wheel)], folder)
-    gpuenv = [python, "-W", "error::DeprecationWarning:gpuenv", "-m", "gpuenv"]
+    gpuenv = [python, "-W", "error::DeprecationWarning", "-m", "gpuenv"]
     headline = run([*gpuenv, *SOLVE], folder).splitlines()[0]
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (folder / "examples.py").write_text("\n".join(examples))

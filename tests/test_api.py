@@ -73,7 +73,10 @@ def test_signatures_show_the_fields() -> None:
             lambda: gpuenv.solve(gpuenv.Request(requirements=(1,)), HOST),
             "requirements must be several texts",
         ),
-        (lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"), "host must be a Host"),
+        (
+            lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"),
+            "host must be a Host",
+        ),
         (lambda: gpuenv.lock("pylock.toml"), "plan must be a Plan"),
         (lambda: gpuenv.verify("pylock.toml", ".", HOST), "lock must be a Lock"),
         (lambda: gpuenv.describe(gpus="H100"), "gpus must be several texts"),
