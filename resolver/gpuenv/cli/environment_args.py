@@ -15,7 +15,7 @@ from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
 from .output import print_errors, print_json, print_lines, print_report, progress_printer
-from .parser import seconds
+from .parser import seconds, waiting_seconds
 
 TIMEOUT = 300.0  # seconds for all checks
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
@@ -61,9 +61,9 @@ def add_wait_flag(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         metavar="S",
-        type=seconds,
+        type=waiting_seconds,
         default=api.WAIT,
-        help="Wait S seconds for another run on the same folder (default: 600)",
+        help="Wait S seconds for another run on the same folder, 0 not to wait (default: 600)",
     )
 
 

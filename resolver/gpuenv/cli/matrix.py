@@ -25,13 +25,7 @@ EXAMPLES = (
 
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv matrix`."""
-    commands = parser.add_subparsers(
-        dest="matrix_command",
-        metavar="COMMAND",
-        required=True,
-        help="What to do",
-        parser_class=Parser,
-    )
+    commands = parser.add_commands()
     text = "List the known frameworks and libraries"
     listing = commands.add_parser("list", help=text, description=text)
     _add_platform_flag(listing)
@@ -87,13 +81,13 @@ def _add_platform_flag(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run a command of `gpuenv matrix`. Return 1 if a check fails or code is missing."""
-    if arguments.matrix_command == "list":
+    if arguments.subcommand == "list":
         return _list(arguments)
-    if arguments.matrix_command == "show":
+    if arguments.subcommand == "show":
         return _show(arguments)
-    if arguments.matrix_command == "scan":
+    if arguments.subcommand == "scan":
         return _scan(arguments)
-    if arguments.matrix_command == "update":
+    if arguments.subcommand == "update":
         return _update(arguments)
     return _check(arguments)
 

@@ -206,6 +206,7 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     if arguments.pip:
         message = f"--pip {arguments.pip[0]}: is for --backend conda"
         raise InputError(message, hint="with pip it is a REQUIREMENT")
+    refuse_nicknames(arguments.requirement)
     return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
 
 
@@ -338,6 +339,15 @@ def _checked_cuda(text: str) -> str:
         return text
     hint = "give a version or the tag of a build: --cuda 12.8, --cuda cu128"
     raise InputError(f"--cuda {text}: is no CUDA version", hint=hint)
+
+
+def refuse_nicknames(texts: Sequence[str]) -> None:
+    """Raise InputError for a requirement such as pytorch, which is no package of that framework."""
+    for text in texts:
+        framework = api.framework_of_nickname(re.split(r"[^\w.-]", text)[0])
+        if framework is not None:
+            hint = f"write {framework}, or give the package of that name in a file: -r FILE"
+            raise InputError(f"{text}: is not the framework {framework}", hint=hint)
 
 
 def read_requirement(text: str) -> str:

@@ -1,7 +1,7 @@
 """Finds quickly which lines of a text may hold a message.
 
 Searching every pattern in every line is too slow. `literal_search` finds all literals of all
-messages in one pass; only a line with a literal of a message is searched with the message's pattern.
+messages in one pass; only a line with a literal of a message is searched with its pattern.
 
 The literals of a message are its needles, or literals that its pattern cannot match without,
 whichever are rarer in logs. They are taken from the pattern itself, so that both stay consistent.
