@@ -188,5 +188,5 @@ def test_each_command_has_what_the_program_needs(name: str) -> None:
     assert command.HELP and "\n" not in command.HELP and not command.HELP.endswith(".")
     assert command.DESCRIPTION.endswith(".") and command.EXAMPLES
     for text, purpose in command.EXAMPLES:
-        assert text.startswith(f"gpuenv {name}") and purpose and not purpose.endswith(".")
+        assert "gpuenv " in text and purpose and not purpose.endswith(".")
     assert command.run.__doc__ and command.add_arguments.__doc__

@@ -23,7 +23,7 @@ END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
 def add_install_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
-    add_target_flags(parser)
+    add_target_flags(parser, "The environment: a new or an existing one")
     parser.add_argument(
         "--exact",
         action="store_true",
@@ -48,11 +48,9 @@ def add_install_flags(parser: ArgumentParser) -> None:
     add_installer_flags(parser)
 
 
-def add_target_flags(parser: ArgumentParser) -> None:
+def add_target_flags(parser: ArgumentParser, target_help: str) -> None:
     """Add the flags of the environment that a command changes."""
-    parser.add_argument(
-        "--target", metavar="DIR", required=True, help="The environment: a new or an existing one"
-    )
+    parser.add_argument("--target", metavar="DIR", required=True, help=target_help)
     add_wait_flag(parser)
 
 

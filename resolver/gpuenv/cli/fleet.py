@@ -47,12 +47,12 @@ def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv fleet`."""
     commands = parser.add_commands()
     text = "Describe the nodes, grouped into classes"
-    detect = commands.add_parser("detect", help=text, description=text)
+    detect = commands.add_parser("detect", help=text, description=f"{text}.")
     _add_collection_flags(detect)
     add_common_flags(detect)
 
     text = "Find the fewest locks that serve all nodes, and what more locks would give"
-    solving = commands.add_parser("solve", help=text, description=text)
+    solving = commands.add_parser("solve", help=text, description=f"{text}.")
     _add_collection_flags(solving)
     add_request_flags(solving)
     solving.add_argument(
@@ -75,7 +75,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(solving)
 
     text = "Verify the nodes, and name those that differ from their class"
-    verifying = commands.add_parser("verify", help=text, description=text)
+    verifying = commands.add_parser("verify", help=text, description=f"{text}.")
     _add_collection_flags(verifying)
     _add_verify_flags(verifying)
     add_common_flags(verifying)

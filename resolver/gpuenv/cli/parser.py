@@ -56,6 +56,21 @@ class _Formatter(HelpFormatter):
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Wrap the help of an argument. Words with hyphens, such as flags, stay whole."""
+        return _wrapped(text, width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap a description."""
+        return "\n".join(indent + line for line in _wrapped(text, width - len(indent)))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap  # only help texts need it
+
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 def _usage_of(action: Action) -> str:
     """Return how the usage names a positional argument."""
     name = str(action.metavar or action.dest)
@@ -63,6 +78,8 @@ def _usage_of(action: Action) -> str:
         return f"[{name}]"
     if action.nargs == "*":
         return f"[{name} ...]"
+    if action.nargs == "+":
+        return f"{name} ..."
     return name
 
 

@@ -97,7 +97,9 @@ def add_index_flags(parser: ArgumentParser) -> None:
     """Add the flags that say where packages may come from."""
     group = parser.add_argument_group("Indexes")
     group.add_argument(
-        "--index-url", metavar="URL", help="Use this index for every package, and not the snapshot"
+        "--index-url",
+        metavar="URL",
+        help="Use this index instead of the default one and the snapshot",
     )
     group.add_argument(
         "--extra-index-url",
@@ -107,7 +109,11 @@ def add_index_flags(parser: ArgumentParser) -> None:
         help="Use this index before the default one",
     )
     group.add_argument(
-        "--find-links", metavar="DIR", action="append", default=[], help="Use a folder of wheels"
+        "--find-links",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="Use the wheels of this folder, too",
     )
     group.add_argument(
         "--no-index", action="store_true", help="Use no index, only the folders of --find-links"
@@ -124,7 +130,7 @@ def add_index_flags(parser: ArgumentParser) -> None:
     group.add_argument(
         "--exclude-newer",
         metavar="DATE",
-        help="Use only files uploaded up to this date, by the live index",
+        help="Use only files that were uploaded until this date",
     )
     group.add_argument("--pre", action="store_true", help="Allow pre-releases")
     group.add_argument(
@@ -170,7 +176,7 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         metavar="REQUIREMENT",
         action="append",
         default=[],
-        help="Add this wheel beside the conda packages",
+        help="With conda: add this wheel beside the conda packages",
     )
     add_host_flags(parser)
     add_common_flags(parser)

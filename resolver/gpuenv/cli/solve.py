@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--repair",
         metavar="DIR",
-        help="Conda: solve for what is in an environment, and change as little as possible",
+        help="With conda: solve for what is in an environment, and change as little as possible",
     )
     parser.add_argument("--dry-run", action="store_true", help="Print the result; write nothing")
 

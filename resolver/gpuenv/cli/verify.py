@@ -86,7 +86,8 @@ def add_arguments(parser: Parser) -> None:
         "--format",
         choices=("text", "json", *node_report.FORMATS),
         default="text",
-        help="Print this format; those of monitoring tools end in time, as --hook",
+        help="Print this format. With those of monitoring tools the command ends in time, as with"
+        " --hook",
     )
     add_common_flags(parser)
 
