@@ -205,7 +205,7 @@ _EDITED = Reason(
     code="lock-edited",
     subject="lock",
     need="the content that was locked",
-    have="an edited one",
+    have="edited content",
     source="[tool.gpuenv] content",
 )
 
