@@ -284,21 +284,7 @@ def read_request(
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
-    builds: dict[str, str] = {}
-    frameworks = [_without_tag(text, builds) for text in arguments.framework]
-    requirements = [_without_tag(text, builds) for text in arguments.requirement]
-    if arguments.cuda is not None:
-        builds["*"] = _checked_cuda(arguments.cuda)
-    request = Request(
-        frameworks=tuple(frameworks),
-        requirements=tuple(map(read_requirement, requirements)),
-        builds=tuple(builds.items()),
-        allow_sdist=_normalized(arguments.allow_sdist),
-        default_index_only=arguments.default_index_only,
-        pre=arguments.pre,
-        exclude_newer=arguments.exclude_newer,
-    )
-    options = read_index_options(arguments)
+    request, options = _request_of_flags(arguments), read_index_options(arguments)
     folder = _project_folder(arguments)
     requires_python = None
     if folder is not None:
@@ -312,6 +298,33 @@ def read_request(
 
         files = read_files(arguments.requirements, arguments.constraints)
         request, options = _merged(request, options, files)
+    _refuse_empty(request, options)
+    host = read_host()
+    if folder is not None and requires_python:
+        _check_python(requires_python, folder, host)
+    return request, options, host
+
+
+def _request_of_flags(arguments: Namespace) -> Request:
+    """Return what the flags and the words of the command line ask for, without files."""
+    builds: dict[str, str] = {}
+    frameworks = [_without_tag(text, builds) for text in arguments.framework]
+    requirements = [_without_tag(text, builds) for text in arguments.requirement]
+    if arguments.cuda is not None:
+        builds["*"] = _checked_cuda(arguments.cuda)
+    return Request(
+        frameworks=tuple(frameworks),
+        requirements=tuple(map(read_requirement, requirements)),
+        builds=tuple(builds.items()),
+        allow_sdist=_normalized(arguments.allow_sdist),
+        default_index_only=arguments.default_index_only,
+        pre=arguments.pre,
+        exclude_newer=arguments.exclude_newer,
+    )
+
+
+def _refuse_empty(request: Request, options: IndexOptions) -> None:
+    """Raise InputError if nothing is asked for, or if there is no place to find it."""
     if options.no_index and not options.find_links:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
@@ -320,10 +333,6 @@ def read_request(
             "nothing to solve: give --framework NAME or a REQUIREMENT",
             hint="or -r FILE, or --project in a project",
         )
-    host = read_host()
-    if folder is not None and requires_python:
-        _check_python(requires_python, folder, host)
-    return request, options, host
 
 
 def _without_tag(text: str, builds: dict[str, str]) -> str:

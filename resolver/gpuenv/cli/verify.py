@@ -94,13 +94,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Verify an environment. Return 0 if nothing failed, 1 if something did."""
-    if arguments.strict and not arguments.hook:
-        raise InputError("--strict is for --hook")
-    if arguments.hook and arguments.json:
-        raise InputError("--hook is one line of text: leave --json out")
-    if arguments.format != "text" and (arguments.hook or arguments.json):
-        flag = "--hook" if arguments.hook else "--json"
-        raise InputError(f"--format {arguments.format}: leave {flag} out")
+    _refuse_wrong_flags(arguments)
     if arguments.format == "json":
         arguments.json = True
     if arguments.bundle:
@@ -118,6 +112,17 @@ def run(arguments: Namespace) -> int:
         return 0 if render_checks.ok(checks) else 1
     target = arguments.python or arguments.target or active_environment("")
     return print_checks(arguments, checks, doctor_step(target))
+
+
+def _refuse_wrong_flags(arguments: Namespace) -> None:
+    """Raise InputError for flags that do not go together."""
+    if arguments.strict and not arguments.hook:
+        raise InputError("--strict is for --hook")
+    if arguments.hook and arguments.json:
+        raise InputError("--hook is one line of text: leave --json out")
+    if arguments.format != "text" and (arguments.hook or arguments.json):
+        flag = "--hook" if arguments.hook else "--json"
+        raise InputError(f"--format {arguments.format}: leave {flag} out")
 
 
 def verify_environment(

@@ -215,7 +215,7 @@ def _has_log(examination: Examination) -> bool:
 
 
 def _origin_lines(origin: Origin) -> list[str]:
-    """Return whether this machine was used as evidence about the log, and how to change that."""
+    """Return lines that say whether this machine was evidence, and how to change that."""
     lines = []
     if origin.without_gpu:
         lines.append("The log was read on a machine without a GPU.")
