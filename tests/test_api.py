@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,27 +22,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HOST = gpuenv.describe(gpus=["H100"], driver="580.65.06", python="3.12", glibc="2.35")
 OFFLINE = gpuenv.IndexOptions(offline=True)
 
-RIGHT_USE = """
-import gpuenv
-
-host: gpuenv.Host = gpuenv.describe(gpus=["H100"], driver="580.65.06")
-plan: gpuenv.Plan = gpuenv.solve(gpuenv.Request(frameworks=("torch",)), host)
-saved: gpuenv.Lock = gpuenv.lock(plan)
-python: str = gpuenv.sync(saved, "env", host=host)
-checks: gpuenv.Checks = gpuenv.verify(saved, "env", host)
-failed = [check.evidence for check in checks if check.status == "fail"]
-older = host.replace(driver="550.54.14")
-"""
-WRONG_USES = (
-    'gpuenv.Request(frameworks="torch")',
-    'gpuenv.Request(framework=("torch",))',
-    'gpuenv.solve("torch", host)',
-    "gpuenv.solve(gpuenv.Request())",
-    "gpuenv.sync(plan, 'env', host=host)",
-    "gpuenv.verify(saved, 'env', host).status",
-    "plan.pin",
-    "host.driver.version",
-)
+USES = tomllib.loads((ROOT / "tests" / "data" / "api_uses.toml").read_text())
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
@@ -91,7 +73,10 @@ def test_signatures_show_the_fields() -> None:
             lambda: gpuenv.solve(gpuenv.Request(requirements=(1,)), HOST),
             "requirements must be several texts",
         ),
-        (lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"), "host must be a Host"),
+        (
+            lambda: gpuenv.solve(gpuenv.Request(frameworks=("torch",)), "H100"),
+            "host must be a Host",
+        ),
         (lambda: gpuenv.lock("pylock.toml"), "plan must be a Plan"),
         (lambda: gpuenv.verify("pylock.toml", ".", HOST), "lock must be a Lock"),
         (lambda: gpuenv.describe(gpus="H100"), "gpus must be several texts"),
@@ -115,10 +100,9 @@ def test_errors_name_arguments() -> None:
     assert error.message.startswith("--driver")
 
 
-def test_mypy_accepts_right_and_rejects_wrong_uses(tmp_path: Path) -> None:
-    program = RIGHT_USE + "\n".join(WRONG_USES) + "\n"
-    (tmp_path / "program.py").write_text(program)
-    first_wrong = program.split("\n").index(WRONG_USES[0]) + 1
+def test_mypy_accepts_the_program_and_rejects_each_wrong_use(tmp_path: Path) -> None:
+    program, wrong = USES["program"], USES["wrong"]
+    (tmp_path / "program.py").write_text(program + "\n".join(wrong) + "\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "program.py"]
     done = subprocess.run(
         [*command, "--cache-dir", str(ROOT / ".mypy_cache"), "--no-error-summary"],
@@ -129,7 +113,15 @@ def test_mypy_accepts_right_and_rejects_wrong_uses(tmp_path: Path) -> None:
         check=False,
     )
     lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
-    assert lines == set(range(first_wrong, first_wrong + len(WRONG_USES))), done.stdout
+    first = program.count("\n") + 1
+    assert lines == set(range(first, first + len(wrong))), done.stdout
+
+
+def test_pyright_did_so_too() -> None:
+    """`python scripts/prove_types.py --record docs/records/pyright.json` runs it."""
+    record = json.loads((ROOT / "docs" / "records" / "pyright.json").read_text())
+    assert record["program_is_accepted"]
+    assert list(record["rejected"]) == USES["wrong"] and all(record["rejected"].values())
 
 
 def test_notebooks_show_values() -> None:

@@ -109,10 +109,12 @@ def test_a_wrong_hash_is_refused_and_nothing_is_left(tmp_path: Path, installer: 
 
 
 def test_a_missing_file_is_said_and_nothing_is_left(tmp_path: Path, installer: str) -> None:
-    gone = make_wheel(tmp_path, "alpha", "1.0")
+    there, gone = make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "1.0")
     (tmp_path / gone.filename).unlink()
-    with pytest.raises(InstallError):
-        wheels.sync(make_lock(gone), str(tmp_path / "env"), installer=installer)
+    with pytest.raises(InstallError) as error:
+        wheels.sync(make_lock(there, gone), str(tmp_path / "env"), installer=installer)
+    text = error.value.message
+    assert text.startswith(f"installing failed ({installer}, status ") and "beta 1.0 from " in text
     assert not (tmp_path / "env").exists()
 
 

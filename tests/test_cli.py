@@ -11,6 +11,7 @@ import pytest
 
 import forked
 from gpuenv.__main__ import main as entry_point
+from gpuenv.cli import COMMANDS, load_command
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "cli.json").read_text())
 SOLVE = [
@@ -178,3 +179,14 @@ def test_detect_without_a_gpu_and_back_through_a_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     solved = run(["solve", "--framework", "torch", "--host", "host.json"], folder)
     assert "torch 2.15.0" in solved.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_what_the_program_needs(name: str) -> None:
+    """The list of commands, the help, the man page and completion read what `Command` names."""
+    command = load_command(name)
+    assert command.HELP and "\n" not in command.HELP and not command.HELP.endswith(".")
+    assert command.DESCRIPTION.endswith(".") and command.EXAMPLES
+    for text, purpose in command.EXAMPLES:
+        assert "gpuenv " in text and purpose and not purpose.endswith(".")
+    assert command.run.__doc__ and command.add_arguments.__doc__

@@ -226,7 +226,7 @@ def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith(
-        "No fault of a GPU, of its driver or of its libraries is in the log."
+        "No fault of a GPU, its driver or its libraries was found in the log."
     )
 
 

@@ -20,7 +20,14 @@ from gpuenv.doctor.line_prefix import message_lines, split_prefix
 from gpuenv.doctor.log_reader import LONG_LINE, MAX_TEXT, REPEATS, LogReader, read_log
 from gpuenv.doctor.model import Fact
 from gpuenv.doctor.pasted import restored
-from gpuenv.doctor.prefilter import AnyOf, Formula, Literal, needed_literals
+from gpuenv.doctor.prefilter import (
+    AnyOf,
+    Formula,
+    Literal,
+    find_each,
+    literal_search,
+    needed_literals,
+)
 from gpuenv.doctor.stream import AFTER, BEFORE
 
 COLOUR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
@@ -368,3 +375,12 @@ def test_memory_does_not_grow_with_the_log() -> None:
     )
     before, after = map(int, done.stdout.split())
     assert after - before < 6 * 1024  # KiB
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_search_without_the_library_finds_the_same(prepared: bool) -> None:
+    """ahocorasick-rs has no wheel for every Python."""
+    literals = [b"cuda error", b"error", b"rror: no", b"sm_9", b"sm_90", b"aa", b"a"]
+    search = literal_search(literals, prepared=prepared)
+    for text in (b"cuda error: no kernel for sm_90", b"baaab sm_9 sm_90", b"", made(3, 40).lower()):
+        assert find_each(literals, text) == search(text)

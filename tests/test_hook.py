@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -282,6 +283,29 @@ def test_the_steps_of_an_image_and_of_a_job(name: str, pattern: str, machine: Pa
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     assert re.fullmatch(r"gpuenv: ok: no GPU used, \d+ checks, \d+\.\d s\n", done.stdout)
     assert list(machine.rglob("env/bin/python"))
+
+
+def test_the_steps_of_the_action(machine: Path) -> None:
+    inputs = yaml.safe_load((HOOKS / "action.yml").read_text())["inputs"]
+    variables = {name.upper(): str(row["default"]) for name, row in inputs.items()}
+    variables["PATH"] = f"{machine}/opt/gpuenv/bin:/usr/bin:/bin"
+    for line in steps("action.yml", r"^ +run: (.+)$"):
+        done = shell(line, machine, **variables)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert re.fullmatch(r"gpuenv: ok: no GPU used, \d+ checks, \d+\.\d s\n", done.stdout)
+
+
+def test_the_steps_of_the_template_for_gitlab(machine: Path) -> None:
+    """The job of a repository whose lock is for the CPU."""
+    project = "[tool.gpuenv]\nrequirements = ['train']\npython = '{}.{}'\nfind-links = ['..']\nno-index = true\n"
+    project += "[tool.gpuenv.profiles.cpu]\ngpu = 'none'\n"
+    (machine / "app" / "pyproject.toml").write_text(project.format(*sys.version_info[:2]))
+    variables = {"PATH": f"{machine}/opt/gpuenv/bin:/usr/bin:/bin", "LOCK": "pylock.cpu.toml"}
+    variables |= {"GPU": "none", "DRIVER": "580.65.06"}
+    for line in ["gpuenv lock", *steps("gitlab-ci.yml", r"^    - (.+)$")]:
+        done = shell(line, machine, **variables)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert (machine / "app" / "env" / "bin" / "python").exists()
 
 
 def test_the_entry_point_of_an_image(machine: Path) -> None:

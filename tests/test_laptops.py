@@ -14,6 +14,9 @@ from test_cli import command_environment, run_process
 SCRIPT = Path(__file__).parent / "laptop.py"
 H100 = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
 V100 = ["--gpu", "V100", "--driver", "550.54.14", "--platform", "linux-x86_64"]
+# Windows reads texts in its own encoding where the code names none.
+STRICT_ENCODINGS = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
+WINDOWS = ["--platform", "win-amd64", "--python", "3.12", "--offline", "--dry-run"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the laptops are simulated")
 
 
@@ -26,7 +29,7 @@ def run(platform: str, args: list[str], folder: Path) -> subprocess.CompletedPro
         "TMPDIR": str(folder / "temporary files"),
     }
     return subprocess.run(
-        [sys.executable, str(SCRIPT), platform, *args],
+        [sys.executable, *STRICT_ENCODINGS, str(SCRIPT), platform, *args],
         cwd=folder,
         env=command_environment(folder, environment),
         stdin=subprocess.DEVNULL,
@@ -43,7 +46,9 @@ def keep_the_default_index(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["darwin", "win32"])
-def laptop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def laptop(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
     """A platform, and a folder in which it has solved and locked."""
     platform = str(request.param)
     folder = tmp_path_factory.mktemp(platform) / "work"
@@ -63,6 +68,7 @@ def laptop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     ("args", "status", "says"),
     [
+        (["solve", "torch", "--gpu", "RTX 4090", "--driver", "580", *WINDOWS], 0, "for win-amd64"),
         (["explain", "torch", *V100, "--offline"], 0, "possible: torch 2.13.0"),
         (["explain", "pylock.toml", *V100], 3, "would not work"),
         (["doctor", "train.log"], 1, "memory"),

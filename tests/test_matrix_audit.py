@@ -208,7 +208,7 @@ def test_without_the_scans_only_the_rows_are_checked(made: Path) -> None:
 @pytest.mark.parametrize(
     "expected",
     [
-        ([], 0, "the data agrees with itself"),
+        ([], 0, "the data is consistent"),
         (
             [["scans/flint.json", ["scans", 0, "sha256"], "00"]],
             1,

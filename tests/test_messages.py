@@ -288,7 +288,7 @@ REASONS = (
         "a release that the data knows",
         "not in the compatibility data",
     ),
-    ("lock-edited", "lock", "the content that was locked", "an edited one"),
+    ("lock-edited", "lock", "the content that was locked", "edited content"),
     ("lock-environment", "lock", 'python_version == "3.12"', "linux-x86_64, Python 3.11"),
     ("lock-missing", "pylock.v100.toml", "to be locked", "it is missing"),
     ("lock-python", "lock", "Python ==3.12.*", "Python 3.11"),

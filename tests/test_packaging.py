@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import tomllib
 from pathlib import Path
 
@@ -28,7 +29,9 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
     folder = ROOT / "matrix_data"
     found = {path.parent.relative_to(folder) for path in folder.rglob("*.json")}
     found |= {path.parent.relative_to(folder) for path in folder.rglob("*.toml")}
-    names = {".".join(["gpuenv.matrix_data", *path.parts]) for path in found if "scans" not in path.parts}
+    names = {
+        ".".join(["gpuenv.matrix_data", *path.parts]) for path in found if "scans" not in path.parts
+    }
     assert names == {name for name in PACKAGES if name.startswith("gpuenv.matrix_data")}
 
 
@@ -36,6 +39,27 @@ def test_the_version_is_defined_once() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"] and "version" not in PROJECT["project"]
     attribute = PROJECT["tool"]["setuptools"]["dynamic"]["version"]["attr"]
     assert attribute == "gpuenv.version.__version__" and __version__
+
+
+def test_the_wheel_was_used_on_every_python() -> None:
+    """`pythonX.Y scripts/prove_wheel.py WHEEL --record docs/records/python-versions.json`."""
+    record = json.loads((ROOT / "docs" / "records" / "python-versions.json").read_text())
+    versions = {".".join(version.split(".")[:2]) for version in record}
+    label = "Programming Language :: Python :: 3."
+    known = {
+        f"3.{text[len(label) :]}"
+        for text in PROJECT["project"]["classifiers"]
+        if text.startswith(label)
+    }
+    assert versions == known
+    for row in record.values():
+        assert row["solve"].startswith("wrote pylock.toml") and row["api"].endswith("likely")
+
+
+def test_the_source_distribution_has_every_file() -> None:
+    rules = (ROOT / "MANIFEST.in").read_text().split("\n")
+    for folder in ("docs", "matrix_data", "scripts", "tests"):
+        assert f"graft {folder}" in rules
 
 
 def test_the_man_page_has_every_command_and_flag() -> None:

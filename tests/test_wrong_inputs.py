@@ -12,16 +12,17 @@ from test_cli import contents, run
 HOST = "--gpu H100 --driver 580.65.06 --offline"
 # Command: what its line has.
 WRONG = {
-    "": ["a command is missing", "gpuenv --help"],
     "slove": ["no command slove", "solve"],
     "isntall torch": ["no command isntall", "install"],
     "--gpu H100 solve": ["--gpu: a flag stands after its command"],
     "help slove": ["no command slove", "did you mean solve?"],
     "solve": ["nothing to solve", "--framework NAME or a REQUIREMENT"],
-    "solve --framework": ["--framework: expected one argument"],
+    "solve --framework": ["--framework needs a value"],
     "solve --framwork torch": ["no flag --framwork", "did you mean --framework?"],
     f"solve --framework pytroch {HOST}": ["did you mean torch?"],
     f"solve --framework tf {HOST}": ["did you mean tensorflow?"],
+    f"solve PyTorch>=2 {HOST}": ["is not the framework torch; write torch", "-r FILE"],
+    f"explain tf {HOST}": ["write tensorflow"],
     f"solve torch==abc! {HOST}": ["torch==abc!"],
     f"solve torch=2.9 {HOST}": ["torch=2.9"],
     f"solve 'num py' {HOST}": ["num py"],
@@ -37,7 +38,7 @@ WRONG = {
     "solve torch --host nowhere.json": ["nowhere.json"],
     f"solve torch -o no/where/pylock.toml {HOST}": ["no/where does not exist", "another -o"],
     f"solve torch -o lock.toml {HOST}": ["pylock.toml or pylock.NAME.toml"],
-    f"solve torch --format toml {HOST}": ["invalid choice: 'toml'", "pylock"],
+    f"solve torch --format toml {HOST}": ["--format 'toml' is not one of", "pylock"],
     f"solve torch --cuda twelve {HOST}": ["--cuda twelve", "--cuda 12.8"],
     f"solve pandas+cu128 {HOST}": ["pandas is no framework", "NAME==VERSION+TAG"],
     f"solve torch --exclude-newer yesterday {HOST}": ["'yesterday' is neither a date"],
@@ -46,11 +47,12 @@ WRONG = {
     f"solve -r missing.txt {HOST}": ["missing.txt"],
     f"solve --project nowhere {HOST}": ["nowhere"],
     f"install torch -o - --target env {HOST}": ["gpuenv solve"],
-    "sync": ["--target"],
+    "sync": ["--target is missing"],
+    "sync --wait never --target env": ["--wait: 'never' is not a number of seconds"],
     "sync pylock.toml --target env": ["pylock.toml", "cannot be read"],
     "verify --target nowhere": ["nowhere: does not exist"],
     "verify --strict --target .": ["--strict is for --hook"],
-    "verify --timeout 0 --target .": ["--timeout", "'0'"],
+    "verify --timeout 0 --target .": ["--timeout: '0' is not a number of seconds above 0"],
     "run": ["no command to run", "gpuenv run --target env"],
     "run --target nowhere true": ["nowhere: is no folder"],
     "doctor nowhere.log": ["nowhere.log"],
@@ -59,11 +61,14 @@ WRONG = {
     "lock h100 --gpu H100": ["--gpu: a profile describes its own host"],
     "init": ["no framework", "gpuenv init --framework torch"],
     "matrix show trch": ["trch", "torch"],
-    "matrix shwo": ["invalid choice: 'shwo'", "show"],
+    "matrix shwo": ["'shwo' is not one of", "show"],
+    "matrix": ["a command is missing: list, show,", "gpuenv matrix --help"],
+    "fleet detect": ["gpuenv fleet detect: --from or --launcher is missing"],
     "tree": ["pylock.toml"],
-    "why": ["NAME"],
-    "cache purge": ["invalid choice: 'purge'", "clean"],
-    "completion ksh": ["invalid choice: 'ksh'", "bash"],
+    "tree --depth 0": ["--depth: '0' is not a whole number above 0"],
+    "why": ["NAME is missing"],
+    "cache purge": ["'purge' is not one of", "clean"],
+    "completion ksh": ["'ksh' is not one of", "bash"],
 }
 
 
@@ -81,3 +86,9 @@ def test_a_wrong_input_is_one_line(command: str, tmp_path: Path) -> None:
 
 def test_there_are_forty() -> None:
     assert len(WRONG) >= 40
+
+
+def test_no_command_lists_the_commands(tmp_path: Path) -> None:
+    done = run([], tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Usage: gpuenv COMMAND [OPTIONS]" in done.stderr and "\n  solve  " in done.stderr

@@ -54,6 +54,7 @@ from .explanations import (
     examine,
     explain,
     explain_lock,
+    framework_of_nickname,
     read_own_lock,
     split_frameworks,
 )
@@ -109,6 +110,7 @@ __all__ = [
     "explain",
     "explain_lock",
     "fitting_lock",
+    "framework_of_nickname",
     "has_profiles",
     "install",
     "installed_packages",

@@ -14,7 +14,7 @@ from .. import activity
 from ..errors import InputError
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda, is_venv, prefix_of
-from .arguments import require_request, require_texts, require_type
+from .arguments import Texts, require_request, require_texts, require_type
 from .backend import Approve, Backend, Installation, Progress, Prove, Verification
 
 WAIT = 600.0  # seconds to wait for another run on the same target
@@ -384,7 +384,7 @@ def verify(
     *,
     device: bool = True,
     timeout: float = 300.0,
-    only: Sequence[str] = (),
+    only: Texts = (),
     verbose: bool = False,
     fast: bool = False,
     shown_as: str = "",

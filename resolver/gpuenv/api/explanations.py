@@ -23,6 +23,13 @@ _ABOUT_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-whee
 # ---- a request -----------------------------------------------------------------------------------
 
 
+def framework_of_nickname(name: str) -> str | None:
+    """Return the framework that people call so, such as torch for PyTorch; None for other names."""
+    from ..resolve.requested import NICKNAMES
+
+    return NICKNAMES.get(name.lower())
+
+
 def split_frameworks(
     frameworks: Sequence[str], requirements: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -198,7 +205,7 @@ _EDITED = Reason(
     code="lock-edited",
     subject="lock",
     need="the content that was locked",
-    have="an edited one",
+    have="edited content",
     source="[tool.gpuenv] content",
 )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..errors import InputError
 from ..model import Gpu, Host, Lock
-from .arguments import require_texts
+from .arguments import Texts, require_texts
 from .data import compatibility_data
 
 
@@ -62,7 +62,7 @@ def write_host(host: Host, path: str) -> None:
 def describe(
     base: Host | None = None,
     *,
-    gpus: Sequence[str] = (),
+    gpus: Texts = (),
     driver: str | None = None,
     python: str | None = None,
     platform: str | None = None,

@@ -371,7 +371,7 @@ def _has_text(path: str, text: str) -> bool:
 
 
 def profile_states(folder: str, names: Sequence[str]) -> list[State]:
-    """Return whether the locks of profiles are what pyproject.toml asks for; () is all profiles.
+    """Return for each profile whether its lock is what pyproject.toml asks for; () is all.
 
     Nothing is solved.
     """

@@ -34,7 +34,7 @@ class _Task(Value):
 
     @property
     def label(self) -> str:
-        """How messages name the release."""
+        """Return how messages name the release."""
         return f"{self.name} {self.wheel.version}"
 
 

@@ -2,8 +2,7 @@
 
 Each command is a module: it parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`.
 
-A command's module has HELP, `add_arguments(parser)` and `run(arguments)`, which returns the exit
-status:
+A command's module has what `Command` names. Its `run(arguments)` returns the exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
     network, an index or an installer failed; 130 interrupted
@@ -43,11 +42,11 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 
 
 class Command(Protocol):
-    """What the module of a command has."""
+    """What the module of a command has; a test checks it."""
 
-    HELP: str  # one line
-    DESCRIPTION: str
-    EXAMPLES: Examples
+    HELP: str  # one line, for the list of commands
+    DESCRIPTION: str  # sentences, for the help of the command
+    EXAMPLES: Examples  # at least one
 
     def add_arguments(self, parser: Parser) -> None: ...
 
@@ -139,11 +138,14 @@ def _all_flags() -> set[str]:
 
 
 def _refuse_command(name: str) -> NoReturn:
-    message = "a command is missing"
+    if not name:
+        from .help import program_lines
+
+        print_errors(program_lines())
+        sys.exit(InputError.exit_status)
+    message = f"there is no command {name}{suggestion(name, COMMANDS)}"
     if name.startswith("-"):
         message = f"{name}: a flag stands after its command"
-    elif name:
-        message = f"there is no command {name}{suggestion(name, COMMANDS)}"
     print(f"gpuenv: {message} (see gpuenv --help)", file=sys.stderr)
     sys.exit(InputError.exit_status)
 

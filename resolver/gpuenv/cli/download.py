@@ -26,7 +26,11 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv download`."""
     parser.add_argument(
-        "lock", metavar="LOCK", nargs="?", default="pylock.toml", help="The lock file"
+        "lock",
+        metavar="LOCK",
+        nargs="?",
+        default="pylock.toml",
+        help="The lock file (default: pylock.toml)",
     )
     parser.add_argument(
         "-d", "--dir", metavar="DIR", required=True, help="The folder for the files"

@@ -15,7 +15,7 @@ from ..render import checks as render_checks
 from ..render import plans
 from .host_args import is_described
 from .output import print_errors, print_json, print_lines, print_report, progress_printer
-from .parser import seconds
+from .parser import seconds, waiting_seconds
 
 TIMEOUT = 300.0  # seconds for all checks
 END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
@@ -23,7 +23,7 @@ END_SIGNALS = ("SIGTERM", "SIGHUP")  # Windows does not have all of them
 
 def add_install_flags(parser: ArgumentParser) -> None:
     """Add the flags of `gpuenv sync`, which `gpuenv install` has, too."""
-    add_target_flags(parser)
+    add_target_flags(parser, "The environment: a new or an existing one")
     parser.add_argument(
         "--exact",
         action="store_true",
@@ -48,11 +48,9 @@ def add_install_flags(parser: ArgumentParser) -> None:
     add_installer_flags(parser)
 
 
-def add_target_flags(parser: ArgumentParser) -> None:
+def add_target_flags(parser: ArgumentParser, target_help: str) -> None:
     """Add the flags of the environment that a command changes."""
-    parser.add_argument(
-        "--target", metavar="DIR", required=True, help="The environment: a new or an existing one"
-    )
+    parser.add_argument("--target", metavar="DIR", required=True, help=target_help)
     add_wait_flag(parser)
 
 
@@ -61,9 +59,9 @@ def add_wait_flag(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         metavar="S",
-        type=seconds,
+        type=waiting_seconds,
         default=api.WAIT,
-        help="Wait S seconds for another run on the same folder (default: 600)",
+        help="Wait S seconds for another run on the same folder, 0 not to wait (default: 600)",
     )
 
 

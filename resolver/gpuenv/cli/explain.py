@@ -18,6 +18,7 @@ from .request_args import (
     is_conda_backend,
     read_conda_request,
     read_request,
+    refuse_nicknames,
 )
 
 HELP = "Explain why a request is impossible, or whether a lock works"
@@ -70,6 +71,7 @@ def _explain_request(arguments: Namespace) -> int:
 def _read_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     if is_conda_backend(arguments):
         return read_conda_request(arguments)
+    refuse_nicknames(arguments.requirement)
     arguments.framework, arguments.requirement = api.split_frameworks(
         arguments.framework, arguments.requirement
     )

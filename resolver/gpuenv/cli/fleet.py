@@ -25,7 +25,7 @@ from ..model import parse_release
 from ..render import fleet as render
 from .environment_args import TIMEOUT
 from .output import print_errors, print_json, print_lines
-from .parser import Parser, add_common_flags, seconds
+from .parser import Parser, add_common_flags, positive_count, seconds
 from .request_args import add_request_flags, read_request
 
 HELP = "Detect, solve and verify on the nodes of a cluster"
@@ -45,20 +45,14 @@ _SHOWN = 8  # nodes that a line of progress names
 
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv fleet`."""
-    commands = parser.add_subparsers(
-        dest="fleet_command",
-        metavar="COMMAND",
-        required=True,
-        help="What to do",
-        parser_class=Parser,
-    )
+    commands = parser.add_commands()
     text = "Describe the nodes, grouped into classes"
-    detect = commands.add_parser("detect", help=text, description=text)
+    detect = commands.add_parser("detect", help=text, description=f"{text}.")
     _add_collection_flags(detect)
     add_common_flags(detect)
 
     text = "Find the fewest locks that serve all nodes, and what more locks would give"
-    solving = commands.add_parser("solve", help=text, description=text)
+    solving = commands.add_parser("solve", help=text, description=f"{text}.")
     _add_collection_flags(solving)
     add_request_flags(solving)
     solving.add_argument(
@@ -75,13 +69,13 @@ def add_arguments(parser: Parser) -> None:
     solving.add_argument(
         "--locks",
         metavar="N",
-        type=_count,
+        type=positive_count,
         help="With --write-profiles: use the plan with N locks (default: the fewest)",
     )
     add_common_flags(solving)
 
     text = "Verify the nodes, and name those that differ from their class"
-    verifying = commands.add_parser("verify", help=text, description=text)
+    verifying = commands.add_parser("verify", help=text, description=f"{text}.")
     _add_collection_flags(verifying)
     _add_verify_flags(verifying)
     add_common_flags(verifying)
@@ -103,13 +97,6 @@ def _add_verify_flags(parser: Parser) -> None:
         metavar="DIR|FILE",
         help="Say what changed since an earlier run: its documents, as for --from",
     )
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
 
 
 def _add_collection_flags(parser: Parser) -> None:
@@ -141,7 +128,7 @@ def _add_collection_flags(parser: Parser) -> None:
     group.add_argument(
         "--workers",
         metavar="N",
-        type=_count,
+        type=positive_count,
         help="With dask: start N workers, or wait for N workers of the scheduler (default: 1)",
     )
     group.add_argument(
@@ -175,7 +162,7 @@ def run(arguments: Namespace) -> int:
         node.
     """
     actions = {"detect": _detect, "solve": _solve, "verify": _verify}
-    return actions[arguments.fleet_command](arguments)
+    return actions[arguments.subcommand](arguments)
 
 
 def _detect(arguments: Namespace) -> int:

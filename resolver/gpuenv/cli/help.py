@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the help."""
-    from . import COMMANDS, GROUPS, PROGRAM, command_parser, load_command, suggestion
+    from . import COMMANDS, command_parser, load_command, suggestion
 
     name = arguments.command
     if name is not None and name not in COMMANDS:
@@ -34,6 +34,14 @@ def run(arguments: Namespace) -> int:
     if name is not None:
         print_lines(command_parser(name).format_help().rstrip().split("\n"))
         return 0
+    print_lines(program_lines())
+    return 0
+
+
+def program_lines() -> list[str]:
+    """Return the help of the program: its commands, each in a line."""
+    from . import GROUPS, PROGRAM, load_command
+
     lines = [PROGRAM, "", "Usage: gpuenv COMMAND [OPTIONS]"]
     for group, names in GROUPS.items():
         lines += ["", f"{group}:"]
@@ -41,5 +49,4 @@ def run(arguments: Namespace) -> int:
     lines += ["", "Options:", "  -h, --help     Print this help"]
     lines += ["  -V, --version  Print the version"]
     lines += ["", "Type `gpuenv help COMMAND` for the options and examples of a command."]
-    print_lines(lines)
-    return 0
+    return lines

@@ -76,24 +76,32 @@ def run(arguments: Namespace) -> int:
     """
     files = [text for text in arguments.profile if _is_file_name(text)]
     names = [text for text in arguments.profile if text not in files]
-    flags = used_flags(arguments)
-    if flags and not (arguments.check and files):
-        message = f"{flags[0]}: a profile describes its own host, and host flags change none"
-        raise InputError(message, hint="they are for --check with a lock file")
-    changes = [f"--{flag}" for flag in ("add", "remove") if vars(arguments)[flag]]
+    _refuse_wrong_flags(arguments, files)
     if arguments.check:
-        if changes:
-            raise InputError(f"--check changes nothing: leave {changes[0]} out")
         return _check(arguments, names, files)
-    if files:
-        message = f"{files[0]}: gpuenv lock takes profiles"
-        raise InputError(message, hint="a file can only be checked: --check")
-    if not changes:
+    if not arguments.add and not arguments.remove:
         return _lock(arguments, names)
     with api.changed_requirements(
         arguments.project, add=arguments.add, remove=arguments.remove
     ):
         return _lock(arguments, names)
+
+
+def _refuse_wrong_flags(arguments: Namespace, files: Sequence[str]) -> None:
+    """Raise InputError for flags and files that do not go together."""
+    flags = used_flags(arguments)
+    if flags and not (arguments.check and files):
+        message = f"{flags[0]}: a profile describes its own host, and host flags change none"
+        raise InputError(message, hint="they are for --check with a lock file")
+    if files and not arguments.check:
+        message = f"{files[0]}: gpuenv lock takes profiles"
+        raise InputError(message, hint="a file can only be checked: --check")
+    changes = {"--add": arguments.add, "--remove": arguments.remove}
+    if arguments.upgrade is not None:
+        changes["--upgrade"] = True
+    for flag, given in changes.items():
+        if arguments.check and given:
+            raise InputError(f"--check changes nothing: leave {flag} out")
 
 
 def _is_file_name(text: str) -> bool:
@@ -138,8 +146,6 @@ def _check(arguments: Namespace, names: Sequence[str], files: Sequence[str]) -> 
     Returns:
         The exit status: 0 all are up to date and work, 1 one is not, 2 one cannot be read.
     """
-    if arguments.upgrade is not None:
-        raise InputError("--check changes nothing: leave --upgrade out")
     states = []
     if names or not files:
         states = api.profile_states(arguments.project, names)

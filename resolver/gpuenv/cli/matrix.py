@@ -25,20 +25,14 @@ EXAMPLES = (
 
 def add_arguments(parser: Parser) -> None:
     """Add the commands of `gpuenv matrix`."""
-    commands = parser.add_subparsers(
-        dest="matrix_command",
-        metavar="COMMAND",
-        required=True,
-        help="What to do",
-        parser_class=Parser,
-    )
+    commands = parser.add_commands()
     text = "List the known frameworks and libraries"
-    listing = commands.add_parser("list", help=text, description=text)
+    listing = commands.add_parser("list", help=text, description=f"{text}.")
     _add_platform_flag(listing)
     add_common_flags(listing)
 
     text = "Show the variants of a release, and the GPUs that each has code for"
-    show = commands.add_parser("show", help=text, description=text)
+    show = commands.add_parser("show", help=text, description=f"{text}.")
     show.add_argument("name", metavar="NAME", help="Torch, jax, cudnn, nvidia-cudnn-cu12, ...")
     show.add_argument(
         "version", metavar="VERSION", nargs="?", help="A release, or the start of its number: 9.10"
@@ -47,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(show)
 
     text = "Show the device code of a file, a wheel or an environment, and what cannot run here"
-    scan = commands.add_parser("scan", help=text, description=text)
+    scan = commands.add_parser("scan", help=text, description=f"{text}.")
     scan.add_argument(
         "path", metavar="PATH", help="A library, a cubin, a fat binary, a wheel or a folder"
     )
@@ -55,7 +49,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(scan)
 
     text = "Scan releases on your index that the data does not know, for later solves"
-    update = commands.add_parser("update", help=text, description=text)
+    update = commands.add_parser("update", help=text, description=f"{text}.")
     update.add_argument(
         "names",
         metavar="NAME",
@@ -74,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(update)
 
     text = "Check that the data is consistent, and show how much is known"
-    check = commands.add_parser("check", help=text, description=text)
+    check = commands.add_parser("check", help=text, description=f"{text}.")
     add_common_flags(check)
 
 
@@ -87,13 +81,13 @@ def _add_platform_flag(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run a command of `gpuenv matrix`. Return 1 if a check fails or code is missing."""
-    if arguments.matrix_command == "list":
+    if arguments.subcommand == "list":
         return _list(arguments)
-    if arguments.matrix_command == "show":
+    if arguments.subcommand == "show":
         return _show(arguments)
-    if arguments.matrix_command == "scan":
+    if arguments.subcommand == "scan":
         return _scan(arguments)
-    if arguments.matrix_command == "update":
+    if arguments.subcommand == "update":
         return _update(arguments)
     return _check(arguments)
 

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    HelpFormatter,
+    _SubParsersAction,
+)
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +21,18 @@ from ..errors import InputError
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 60
 COLUMNS_WITHOUT_TERMINAL = 80
+# How argparse says what is wrong, and what to say instead.
+_ARGPARSE_MESSAGES = (
+    (re.compile(r"^the following arguments are required: (\S+)$"), r"\1 is missing"),
+    (re.compile(r"^the following arguments are required: (.+)$"), r"\1 are missing"),
+    (re.compile(r"^one of the arguments (\S+) (\S+) is required$"), r"\1 or \2 is missing"),
+    (
+        re.compile(r"^argument (.+?): invalid choice: (.+?) \(choose from (.+)\)$"),
+        r"\1 \2 is not one of \3",
+    ),
+    (re.compile(r"^argument (.+?): expected one argument$"), r"\1 needs a value"),
+    (re.compile(r"^argument "), ""),
+)
 Examples = Sequence[tuple[str, str]]  # (a command, what it does)
 
 
@@ -36,6 +56,21 @@ class _Formatter(HelpFormatter):
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """Wrap the help of an argument. Words with hyphens, such as flags, stay whole."""
+        return _wrapped(text, width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap a description."""
+        return "\n".join(indent + line for line in _wrapped(text, width - len(indent)))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    import textwrap  # only help texts need it
+
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
 def _usage_of(action: Action) -> str:
     """Return how the usage names a positional argument."""
     name = str(action.metavar or action.dest)
@@ -43,6 +78,8 @@ def _usage_of(action: Action) -> str:
         return f"[{name}]"
     if action.nargs == "*":
         return f"[{name} ...]"
+    if action.nargs == "+":
+        return f"{name} ..."
     return name
 
 
@@ -79,8 +116,23 @@ class Parser(ArgumentParser):
         return super().format_help() + _examples_text(self._examples)
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        text = _plain_message(message)
+        for action in self._actions:
+            if isinstance(action, _SubParsersAction) and text == "COMMAND is missing":
+                text = f"a command is missing: {', '.join(action.choices)}"
+        print(f"{self.prog}: {text} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(InputError.exit_status)
+
+    def add_commands(self) -> _SubParsersAction[Parser]:
+        """Return the action that takes the commands of this command, as `subcommand`."""
+        return self.add_subparsers(
+            dest="subcommand",
+            metavar="COMMAND",
+            required=True,
+            help="What to do",
+            prog=self.prog,
+            parser_class=Parser,
+        )
 
     def settable_flags(self, without: Sequence[str] = ()) -> dict[str, Action]:
         """Return the long flags that variables and config files may set, with their actions."""
@@ -98,6 +150,13 @@ class Parser(ArgumentParser):
     def flags(self) -> list[str]:
         """Return the flags that the help shows."""
         return [flag for action in self.shown_actions() for flag in action.option_strings]
+
+
+def _plain_message(message: str) -> str:
+    """Return a message of argparse in the words of the other messages."""
+    for pattern, replacement in _ARGPARSE_MESSAGES:
+        message = pattern.sub(replacement, message)
+    return message
 
 
 def _examples_text(examples: Examples) -> str:
@@ -130,7 +189,25 @@ def add_common_flags(parser: ArgumentParser) -> None:
 
 def seconds(text: str) -> float:
     """Parse the time of a flag: a positive number of seconds."""
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise ValueError
+    value = waiting_seconds(text)
+    if not value:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
+
+
+def waiting_seconds(text: str) -> float:
+    """Parse how long a flag says to wait: a number of seconds; 0 is not at all."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def positive_count(text: str) -> int:
+    """Parse a whole number above 0."""
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

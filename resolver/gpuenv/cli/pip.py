@@ -23,7 +23,7 @@ from .environment_args import (
 from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_report, progress_printer
 from .parser import Parser, add_common_flags
-from .request_args import read_request
+from .request_args import read_request, refuse_nicknames
 
 if TYPE_CHECKING:  # the stages of an installation are imported when it begins
     from ..api.inplace import InplaceInstallation
@@ -98,9 +98,7 @@ REFUSED = {
 
 def add_arguments(parser: Parser) -> None:
     """Add the command `gpuenv pip install` and its flags."""
-    commands = parser.add_subparsers(
-        metavar="COMMAND", required=True, help="What to do", parser_class=Parser
-    )
+    commands = parser.add_commands()
     install = commands.add_parser("install", help=HELP, description=DESCRIPTION, examples=EXAMPLES)
     install.allow_abbrev = False
     # What `read_request` reads and pip has no flags for.
@@ -236,6 +234,7 @@ def run(arguments: Namespace) -> int:
 
     arguments.python = inplace.installable_python(arguments.python)
     target = inplace.InplaceTarget(arguments.python)
+    refuse_nicknames(arguments.requirement)
     request, options, host = read_request(
         arguments, lambda: read_host_flags(arguments, need_gpu=False)
     )

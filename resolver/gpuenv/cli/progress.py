@@ -10,7 +10,8 @@ import time
 from ..activity import Activity, current
 from ..render.progress import activity_text
 
-FIRST = 0.5  # seconds after which a step is shown
+FIRST = 0.3  # seconds after which a step is shown
+LOOK_PERIOD = 0.1
 TERMINAL_PERIOD = 0.2
 CI_PERIOD = 10.0
 _CLEAR = "\r\x1b[K"
@@ -31,14 +32,14 @@ class _Ticker(threading.Thread):
         begin: float | None = None
         shown_at = 0.0
         while True:
-            time.sleep(TERMINAL_PERIOD)
+            time.sleep(LOOK_PERIOD)
             now = time.monotonic()
             if not self._activity.step:
                 begin = None
                 self.clear()
                 continue
             if begin is None:
-                begin, shown_at = now, now + FIRST - TERMINAL_PERIOD - self._period
+                begin, shown_at = now, now + FIRST - LOOK_PERIOD - self._period
             if now - shown_at >= self._period:
                 shown_at = now
                 self._show(int(now - begin))

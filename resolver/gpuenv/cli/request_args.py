@@ -97,7 +97,9 @@ def add_index_flags(parser: ArgumentParser) -> None:
     """Add the flags that say where packages may come from."""
     group = parser.add_argument_group("Indexes")
     group.add_argument(
-        "--index-url", metavar="URL", help="Use this index for every package, and not the snapshot"
+        "--index-url",
+        metavar="URL",
+        help="Use this index instead of the default one and the snapshot",
     )
     group.add_argument(
         "--extra-index-url",
@@ -107,7 +109,11 @@ def add_index_flags(parser: ArgumentParser) -> None:
         help="Use this index before the default one",
     )
     group.add_argument(
-        "--find-links", metavar="DIR", action="append", default=[], help="Use a folder of wheels"
+        "--find-links",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="Use the wheels of this folder, too",
     )
     group.add_argument(
         "--no-index", action="store_true", help="Use no index, only the folders of --find-links"
@@ -124,7 +130,7 @@ def add_index_flags(parser: ArgumentParser) -> None:
     group.add_argument(
         "--exclude-newer",
         metavar="DATE",
-        help="Use only files uploaded up to this date, by the live index",
+        help="Use only files that were uploaded until this date",
     )
     group.add_argument("--pre", action="store_true", help="Allow pre-releases")
     group.add_argument(
@@ -170,7 +176,7 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         metavar="REQUIREMENT",
         action="append",
         default=[],
-        help="Add this wheel beside the conda packages",
+        help="With conda: add this wheel beside the conda packages",
     )
     add_host_flags(parser)
     add_common_flags(parser)
@@ -206,6 +212,7 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
     if arguments.pip:
         message = f"--pip {arguments.pip[0]}: is for --backend conda"
         raise InputError(message, hint="with pip it is a REQUIREMENT")
+    refuse_nicknames(arguments.requirement)
     return read_request(arguments, lambda: read_host_flags(arguments, need_gpu=True))
 
 
@@ -277,21 +284,7 @@ def read_request(
     Raises:
         InputError: a file or a text cannot be read, or nothing is asked for.
     """
-    builds: dict[str, str] = {}
-    frameworks = [_without_tag(text, builds) for text in arguments.framework]
-    requirements = [_without_tag(text, builds) for text in arguments.requirement]
-    if arguments.cuda is not None:
-        builds["*"] = _checked_cuda(arguments.cuda)
-    request = Request(
-        frameworks=tuple(frameworks),
-        requirements=tuple(map(read_requirement, requirements)),
-        builds=tuple(builds.items()),
-        allow_sdist=_normalized(arguments.allow_sdist),
-        default_index_only=arguments.default_index_only,
-        pre=arguments.pre,
-        exclude_newer=arguments.exclude_newer,
-    )
-    options = read_index_options(arguments)
+    request, options = _request_of_flags(arguments), read_index_options(arguments)
     folder = _project_folder(arguments)
     requires_python = None
     if folder is not None:
@@ -305,6 +298,33 @@ def read_request(
 
         files = read_files(arguments.requirements, arguments.constraints)
         request, options = _merged(request, options, files)
+    _refuse_empty(request, options)
+    host = read_host()
+    if folder is not None and requires_python:
+        _check_python(requires_python, folder, host)
+    return request, options, host
+
+
+def _request_of_flags(arguments: Namespace) -> Request:
+    """Return what the flags and the words of the command line ask for, without files."""
+    builds: dict[str, str] = {}
+    frameworks = [_without_tag(text, builds) for text in arguments.framework]
+    requirements = [_without_tag(text, builds) for text in arguments.requirement]
+    if arguments.cuda is not None:
+        builds["*"] = _checked_cuda(arguments.cuda)
+    return Request(
+        frameworks=tuple(frameworks),
+        requirements=tuple(map(read_requirement, requirements)),
+        builds=tuple(builds.items()),
+        allow_sdist=_normalized(arguments.allow_sdist),
+        default_index_only=arguments.default_index_only,
+        pre=arguments.pre,
+        exclude_newer=arguments.exclude_newer,
+    )
+
+
+def _refuse_empty(request: Request, options: IndexOptions) -> None:
+    """Raise InputError if nothing is asked for, or if there is no place to find it."""
     if options.no_index and not options.find_links:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
@@ -313,10 +333,6 @@ def read_request(
             "nothing to solve: give --framework NAME or a REQUIREMENT",
             hint="or -r FILE, or --project in a project",
         )
-    host = read_host()
-    if folder is not None and requires_python:
-        _check_python(requires_python, folder, host)
-    return request, options, host
 
 
 def _without_tag(text: str, builds: dict[str, str]) -> str:
@@ -338,6 +354,15 @@ def _checked_cuda(text: str) -> str:
         return text
     hint = "give a version or the tag of a build: --cuda 12.8, --cuda cu128"
     raise InputError(f"--cuda {text}: is no CUDA version", hint=hint)
+
+
+def refuse_nicknames(texts: Sequence[str]) -> None:
+    """Raise InputError for a requirement such as pytorch, which is no package of that framework."""
+    for text in texts:
+        framework = api.framework_of_nickname(re.split(r"[^\w.-]", text)[0])
+        if framework is not None:
+            hint = f"write {framework}, or give the package of that name in a file: -r FILE"
+            raise InputError(f"{text}: is not the framework {framework}", hint=hint)
 
 
 def read_requirement(text: str) -> str:

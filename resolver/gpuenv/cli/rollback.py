@@ -10,13 +10,13 @@ from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
 HELP = "Return to the environment before the last sync"
-DESCRIPTION = "Exchange the environment and the one before the last sync. A second time undoes it."
+DESCRIPTION = "Return to the environment before the last sync. A second rollback undoes the first."
 EXAMPLES = (("gpuenv rollback --target .venv", "Return to the environment before the last sync"),)
 
 
 def add_arguments(parser: Parser) -> None:
     """Add the flags of `gpuenv rollback`."""
-    add_target_flags(parser)
+    add_target_flags(parser, "The environment")
     add_common_flags(parser)
 
 

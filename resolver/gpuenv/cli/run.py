@@ -129,7 +129,7 @@ def _changed_environment(changed: dict[str, str | None]) -> dict[str, str]:
 
 
 def _restore_signals() -> None:
-    """Python ignores these signals, and the command would inherit that.
+    """Restore the signals that Python ignores: the command would inherit that.
 
     Windows has none of them.
     """

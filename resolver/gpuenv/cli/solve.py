@@ -37,7 +37,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--repair",
         metavar="DIR",
-        help="Conda: solve for what is in an environment, and change as little as possible",
+        help="With conda: solve for what is in an environment, and change as little as possible",
     )
     parser.add_argument("--dry-run", action="store_true", help="Print the result; write nothing")
 
@@ -61,16 +61,18 @@ def run(arguments: Namespace) -> int:
     paths = api.write_lock(lock, path, form) if path is not None else ()
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
-    elif arguments.dry_run:
-        print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
-    elif paths:
-        next_step = f"gpuenv sync {shlex.quote(paths[0])} --target .venv"
-        print_report(
-            plans.solution_lines(plan, paths, verbose=arguments.verbose > 0, next_step=next_step)
-        )
+    elif paths or arguments.dry_run:
+        step = f"gpuenv sync {shlex.quote(paths[0])} --target {_new_target()}" if paths else ""
+        verbose = arguments.verbose > 0
+        print_report(plans.solution_lines(plan, paths, verbose=verbose, next_step=step))
     else:
         sys.stdout.write(api.lock_text(lock, form))
     return 0
+
+
+def _new_target() -> str:
+    """Return the folder to propose for the environment: not the one that gpuenv runs in."""
+    return "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
 
 
 def _repair(arguments: Namespace) -> Plan:

@@ -51,7 +51,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="Use the files of a folder that gpuenv download filled (repeat for several)",
+        help="Use the files of a folder that gpuenv download filled. Repeat for several",
     )
     parser.add_argument(
         "--no-index", action="store_true", help="Use only the files of --find-links, no network"

@@ -8,7 +8,7 @@ from .. import api
 from ..lock.tree import Tree
 from ..render import trees
 from .output import print_json, print_lines
-from .parser import Parser, add_common_flags
+from .parser import Parser, add_common_flags, positive_count
 
 HELP = "Show the packages of a lock as a tree"
 DESCRIPTION = "Print every package of a lock below the packages that require it."
@@ -21,7 +21,9 @@ EXAMPLES = (
 def add_arguments(parser: Parser) -> None:
     """Add the arguments of `gpuenv tree`."""
     add_lock_argument(parser)
-    parser.add_argument("--depth", metavar="N", type=_depth, help="Show N levels (default: all)")
+    parser.add_argument(
+        "--depth", metavar="N", type=positive_count, help="Show N levels (default: all)"
+    )
     add_common_flags(parser)
 
 
@@ -34,13 +36,6 @@ def add_lock_argument(parser: ArgumentParser) -> None:
         default="pylock.toml",
         help="The lock file (default: pylock.toml)",
     )
-
-
-def _depth(text: str) -> int:
-    depth = int(text)
-    if depth < 1:
-        raise ValueError
-    return depth
 
 
 def run(arguments: Namespace) -> int:

@@ -86,20 +86,15 @@ def add_arguments(parser: Parser) -> None:
         "--format",
         choices=("text", "json", *node_report.FORMATS),
         default="text",
-        help="Print this format; those of monitoring tools end in time, as --hook",
+        help="Print this format. With those of monitoring tools the command ends in time, as with"
+        " --hook",
     )
     add_common_flags(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Verify an environment. Return 0 if nothing failed, 1 if something did."""
-    if arguments.strict and not arguments.hook:
-        raise InputError("--strict is for --hook")
-    if arguments.hook and arguments.json:
-        raise InputError("--hook is one line of text: leave --json out")
-    if arguments.format != "text" and (arguments.hook or arguments.json):
-        flag = "--hook" if arguments.hook else "--json"
-        raise InputError(f"--format {arguments.format}: leave {flag} out")
+    _refuse_wrong_flags(arguments)
     if arguments.format == "json":
         arguments.json = True
     if arguments.bundle:
@@ -117,6 +112,17 @@ def run(arguments: Namespace) -> int:
         return 0 if render_checks.ok(checks) else 1
     target = arguments.python or arguments.target or active_environment("")
     return print_checks(arguments, checks, doctor_step(target))
+
+
+def _refuse_wrong_flags(arguments: Namespace) -> None:
+    """Raise InputError for flags that do not go together."""
+    if arguments.strict and not arguments.hook:
+        raise InputError("--strict is for --hook")
+    if arguments.hook and arguments.json:
+        raise InputError("--hook is one line of text: leave --json out")
+    if arguments.format != "text" and (arguments.hook or arguments.json):
+        flag = "--hook" if arguments.hook else "--json"
+        raise InputError(f"--format {arguments.format}: leave {flag} out")
 
 
 def verify_environment(

@@ -13,7 +13,7 @@ from .parser import Parser, add_common_flags
 from .tree import add_lock_argument
 
 HELP = "Show why a package is in a lock"
-DESCRIPTION = "Print the shortest path to a package from each one that was asked for."
+DESCRIPTION = "Print the shortest path to a package from each package that the request names."
 EXAMPLES = (("gpuenv why nvidia-cudnn-cu13", "Show what requires cuDNN"),)
 
 

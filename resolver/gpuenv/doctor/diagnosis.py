@@ -57,7 +57,7 @@ class Verify(Protocol):
 class Describe(Protocol):
     """Describes a host by the texts of the host flags."""
 
-    def __call__(self, *, gpus: Sequence[str], driver: str | None, python: str | None) -> Host:
+    def __call__(self, *, gpus: tuple[str, ...], driver: str | None, python: str | None) -> Host:
         """Return the host.
 
         Raises:

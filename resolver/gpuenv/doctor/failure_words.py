@@ -13,6 +13,7 @@ from functools import cache
 
 from .catalog import DIGITS, failure_words
 from .model import Fact
+from .prefilter import Places, literal_search
 
 _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
@@ -24,16 +25,13 @@ class _Search:
     """Searches a text of small letters for forms: a plain text, and what has to follow it."""
 
     def __init__(self, forms: Sequence[tuple[str, str]]) -> None:
-        from ahocorasick_rs import BytesAhoCorasick, Implementation
-
         literals = [text.encode() for text, _rest in forms]
-        automaton = BytesAhoCorasick(literals, implementation=Implementation.DFA)
-        self._find = automaton.find_matches_as_indexes
+        self._find = literal_search(literals, prepared=True)
         self._rests = [re.compile(rest.encode()) if rest else None for _text, rest in forms]
 
-    def texts(self, lowered: bytes) -> list[tuple[int, int, int]]:
+    def texts(self, lowered: bytes) -> Places:
         """Return (number, begin, end) of the plain texts, whatever follows them."""
-        return self._find(lowered, overlapping=True)
+        return self._find(lowered)
 
     def places(self, lowered: bytes) -> Iterator[tuple[int, int]]:
         """Yield (number, begin) of the forms that match."""

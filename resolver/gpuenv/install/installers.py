@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,9 @@ from .variant_files import with_ordinary_names
 
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
+# What pip and uv write where a server cannot be reached.
+_NO_CONNECTION = re.compile("connect|resolve|timed out|dns error", re.IGNORECASE)
+_LOCAL_FILES = "name a folder that has the file: --find-links DIR"
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
@@ -212,7 +216,7 @@ def run(
     stderr: int | None = subprocess.STDOUT
     if sys.stderr.isatty():
         stdout = stderr = None  # inherited
-    tool = os.path.basename(command[0])
+    tool = "pip" if any("__pip-runner__" in word for word in command) else command[0]
     variables = os.environ.items()
     environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
     if temporary is not None:
@@ -233,17 +237,21 @@ def run(
         if wrong_hash is not None:
             raise InstallError(wrong_hash)
         detail = _failed_file(output, lock) + _error_line(output)
-        raise InstallError(f"{action} failed ({tool}, status {child.returncode}): {detail}")
+        message = f"{action} failed ({os.path.basename(tool)}, status {child.returncode}): {detail}"
+        raise InstallError(message, hint=_LOCAL_FILES if _NO_CONNECTION.search(detail) else "")
 
 
 def _failed_file(output: str, lock: Lock | None) -> str:
     """Return the package and the URL that an installer's output is about, else ""."""
+    last_place, text = -1, ""
     for pin in () if lock is None else lock.pins:
         wheel = pin.wheel
         names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
-        if any(name in output for name in names):
-            return f"{wheel.name} {wheel.version} from {wheel.url}: "
-    return ""
+        # pip names every file that it downloads: the last one is the one that failed.
+        place = max(map(output.rfind, names))
+        if place > last_place:
+            last_place, text = place, f"{wheel.name} {wheel.version} from {wheel.url}: "
+    return text
 
 
 def _wrong_hash(output: str, lock: Lock | None) -> str | None:

@@ -112,7 +112,7 @@ def _line(status: str, name: str, width: int, text: str) -> Line:
 
 
 def verdict_line(checks: Sequence[Check]) -> Line:
-    """Return whether the environment is verified, with the totals."""
+    """Return the line that says whether the environment is verified, with the totals."""
     counts = _counts(checks)
     totals = f"{counts['pass']} passed, {counts['fail']} failed, {counts['unknown']} unknown"
     if ok(checks):

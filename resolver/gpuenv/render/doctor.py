@@ -146,7 +146,7 @@ def _abstention_lines(
     if diagnosis.outside is not None:
         return _outside_lines(diagnosis.outside)
     place = f" in {name}" if name else ""
-    lines = [f"There is a failure{place}, and nothing shows its cause."]
+    lines = [f"There is a failure{place}, but nothing shows its cause."]
     lines += _cut(f"  {line}" for line in diagnosis.failures[:SHOWN])
     if diagnosis.next_tests:
         title = "run these tests next, in this order"
@@ -168,9 +168,9 @@ def _outside_lines(outside: Outside) -> list[str]:
 
 def _no_cause_line(examination: Examination, name: str) -> str:
     if examination.checks and not ok(examination.checks):
-        return "A check failed, and its cause is not known by name; see the checks below."
+        return "A check failed for a reason that gpuenv does not know; see the checks below."
     if name:
-        line = f"No fault of a GPU, of its driver or of its libraries is in {name}"
+        line = f"No fault of a GPU, its driver or its libraries was found in {name}"
         if examination.checks:
             return f"{line}, and the checks found none."
         return f"{line}."
@@ -215,7 +215,7 @@ def _has_log(examination: Examination) -> bool:
 
 
 def _origin_lines(origin: Origin) -> list[str]:
-    """Return whether this machine was used as evidence about the log, and how to change that."""
+    """Return lines that say whether this machine was evidence, and how to change that."""
     lines = []
     if origin.without_gpu:
         lines.append("The log was read on a machine without a GPU.")

@@ -226,6 +226,8 @@ def _state_lines(state: State) -> list[str]:
     if state.status == "missing":
         return [f"{line}: {command}"]
     detail = state.detail.removeprefix(f"{state.path}: ")
+    if state.status in ("tampered", "unreadable"):  # the detail is a sentence about the file
+        return [f"{state.path} {detail}", f"  {command}"]
     if state.differences:
         detail = "; ".join(map(_difference_text, state.differences))
     if detail:
@@ -306,7 +308,7 @@ def chosen_lines(project: Project, good: Sequence[Profile], state: State) -> lis
     path, *others = [project.lock_path(profile) for profile in good]
     line = f"{path} fits this host"
     if others:
-        line += f" ({' and '.join(others)} would too; the closest and first is taken)"
+        line += f" best; {' and '.join(others)} would work, too"
     if state.status != "stale":
         return [line]
     return [line, *_state_lines(state)]

@@ -122,7 +122,7 @@ def _notes(variant: Variant) -> list[str]:
     name, code, notes = variant.variant, variant.code, []
     if code.some:
         targets = " ".join(code.some)
-        notes.append(f"{name} has only in some libraries or in few fat binaries: {targets}")
+        notes.append(f"{name}: only some libraries or few fat binaries have {targets}")
     if variant.bad:
         severity, text, source = variant.bad
         notes.append(f"{name}: known bad ({severity}): {text} ({source})")
@@ -210,10 +210,10 @@ def audit_lines(audit: Audit, most: int = 20) -> list[str]:
         lines += [f"  {name} {count}" for name, count in audit.records]
     if audit.unlisted:
         names = ", ".join(audit.unlisted)
-        lines.append(f"not in the index snapshot, so that gaps cannot be seen: {names}")
+        lines.append(f"not in the index snapshot, so gaps cannot be found: {names}")
     kinds = (
-        ("in scope and not scanned", audit.unscanned),
-        ("carried by a build and not by its cuDNN", audit.narrowed),
+        ("releases in scope that were not scanned", audit.unscanned),
+        ("targets that a build has and its cuDNN lacks", audit.narrowed),
         ("rows without a source", audit.unsourced),
         ("contradictions", audit.contradictions),
     )
@@ -224,7 +224,7 @@ def audit_lines(audit: Audit, most: int = 20) -> list[str]:
             lines.append(f"  and {len(findings) - most} more (--json lists all)")
     verdict = "the data has errors: correct the rows above"
     if audit_ok(audit):
-        verdict = "the data agrees with itself"
+        verdict = "the data is consistent"
     return [*lines, verdict]
 
 

@@ -18,8 +18,8 @@ from .candidates import is_single_distribution
 # A framework, limited to the ways that all texts of the request leave, and one of these texts.
 NamedFramework = tuple[Framework, Requirement]
 
-# What people call frameworks. These are not names of packages, or of other packages.
-_NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime", "onnx": "onnxruntime"}
+# What people call frameworks: these are not names of packages, or of packages that nobody means.
+NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime"}
 
 
 def read_request(
@@ -117,7 +117,7 @@ def unknown_framework(text: str, name: str, data: CompatibilityData) -> InputErr
 
     known = sorted(data.frameworks())
     hint = f"known are {', '.join(known)}"
-    words = {word: word for word in known} | _NICKNAMES
+    words = {word: word for word in known} | NICKNAMES | {"onnx": "onnxruntime"}
     close = get_close_matches(name, words, n=1, cutoff=0.6)
     if close:
         hint = f"did you mean {words[close[0]]}? {hint[0].upper()}{hint[1:]}"

@@ -1,0 +1,69 @@
+"""Install a wheel of gpuenv with this Python, and use its command line and its API.
+
+    python -m build
+    pythonX.Y scripts/prove_wheel.py dist/gpuenv-*.whl [--record FILE.json]
+
+It needs nothing but the Python that runs it, so that it also runs in a container or a chroot. A new
+virtual environment gets the wheel. `gpuenv solve` chooses torch for an H100, and the examples of
+docs/api.md run. A warning of deprecated Python is an error. The record has a row for each version.
+
+Exit status: 0 if all of it works, 1 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+SOLVE = ["solve", "--framework", "torch", "--gpu", "H100", "--driver", "580", "--offline"]
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run a command in a folder, and return what it printed. SystemExit if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def prove(wheel: Path, folder: Path) -> dict[str, str]:
+    """Install the wheel into an environment in the folder, and return what its commands printed."""
+    venv.create(folder / "env", with_pip=True)
+    python = str(folder / "env" / ("Scripts" if os.name == "nt" else "bin") / "python")
+    run([python, "-m", "pip", "install", "--quiet", str(wheel)], folder)
+    gpuenv = [python, "-W", "error::DeprecationWarning", "-m", "gpuenv"]
+    headline = run([*gpuenv, *SOLVE], folder).splitlines()[0]
+    examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (folder / "examples.py").write_text("\n".join(examples))
+    answer = run([python, "-W", "error::DeprecationWarning", "examples.py"], folder)
+    return {"solve": headline, "api": answer.splitlines()[-1]}
+
+
+def main() -> int:
+    """Prove the wheel, print the row of this Python, and write it to the record."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("--record", type=Path, help="write the result to this file")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        row = prove(arguments.wheel.resolve(), Path(folder))
+    row["platform"] = f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}"
+    print(json.dumps(row, indent=2))
+    if arguments.record:
+        known = json.loads(arguments.record.read_text()) if arguments.record.exists() else {}
+        rows = {**known, platform.python_version(): row}
+        arguments.record.write_text(json.dumps(dict(sorted(rows.items())), indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
