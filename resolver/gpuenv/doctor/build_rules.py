@@ -19,6 +19,8 @@ _FAST_HALF_PRECISION = (7, 0)
 _MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
 _LAST_COMMON_CAPABILITY = (7, 5)
+# Compilers of today dropped the GPUs before this one. They know or dropped the later ones.
+_FIRST_COMMON_CAPABILITY = (5, 0)
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -155,21 +157,24 @@ def architectures(case: Case) -> Iterator[Finding]:
     if device:
         facts.append(device[1])
     facts += list(lists.values())[:1]
-    if device is None:
-        # GPUs appear more often than builds drop an architecture, so this order.
-        yield possible("gpu_too_new_for_build", *facts)
-        yield possible("gpu_too_old_for_build", *facts)
-        return
-    beyond = None if built_for else _beyond_toolkit(case, device[0])
+    beyond = _beyond_toolkit(case, device[0]) if device and not built_for else None
+    highest = max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY)
     if beyond:
         cause, toolkit = beyond
         yield finding(cause, *facts, toolkit)
-        return
-    highest = max(map(version_tuple, built_for), default=_LAST_COMMON_CAPABILITY)
-    if device[0] > highest:
+    elif device and device[0] > highest:
         yield finding("gpu_too_new_for_build", *facts)
-    else:
+    elif device and (device[0] < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case)):
         yield finding("gpu_too_old_for_build", *facts)
+    else:
+        # GPUs appear more often than builds and compilers drop an architecture, so this order.
+        yield possible("gpu_too_new_for_build", *facts)
+        yield possible("gpu_too_old_for_build", *facts)
+
+
+def _is_refused_by_compiler(case: Case) -> bool:
+    """Whether a compiler does not know the architecture: it may be too old, or it dropped it."""
+    return bool(case.about("architecture-missing", "compiler"))
 
 
 def _out_of_stated_range(case: Case) -> Iterator[Finding]:
@@ -204,7 +209,7 @@ def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
 
 
 def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
-    """Return the cause and the toolkit if the named CUDA toolkit does not compile for a GPU."""
+    """Return the cause and the toolkit if a CUDA toolkit explains that code for a GPU is missing."""
     toolkit = case.first("toolkit")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
@@ -214,6 +219,9 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
         return "gpu_too_new_for_build", toolkit
     if device < lowest:
         return "gpu_too_old_for_build", toolkit
+    if _is_refused_by_compiler(case):
+        # The named toolkit compiles for the GPU, so an older compiler than its own was called.
+        return "gpu_too_new_for_build", toolkit
     return None
 
 
