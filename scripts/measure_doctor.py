@@ -2,8 +2,8 @@
 
     python scripts/measure_doctor.py [--record FILE.json] [--wrong] SET.json|SET.toml ...
 
-Every report is read without facts of a host, as on a machine without a GPU. Its first verdict is right if it is the
-cause of the report or an acceptable one. A set is a JSON list of reports: id, text, root_cause,
+Every report is read without facts of a host, as on a machine without a GPU. Its first verdict is
+right if it is the cause of the report or an acceptable one. A set is a JSON list of reports: id, text, root_cause,
 acceptable and settled_by (maintainer or reporter: the thread settles the cause). A TOML file of
 `[[case]]` has the doctor's own cases: log and first, the right cause.
 
@@ -26,6 +26,7 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -119,9 +120,14 @@ def _interleaved(text: str) -> str:
     return "\n".join(lines)
 
 
+@cache
+def _noise() -> list[str]:
+    chance = random.Random(NOISE_LINES)  # noqa: S311  not for secrets
+    return [KINDS[chance.choice(NOISE_KINDS)](chance).rstrip("\n") for _ in range(NOISE_LINES)]
+
+
 def _in_noise(text: str) -> str:
-    chance = random.Random(len(text))  # noqa: S311  not for secrets
-    lines = [KINDS[chance.choice(NOISE_KINDS)](chance).rstrip("\n") for _ in range(NOISE_LINES)]
+    lines = _noise()
     return "\n".join([*lines[: NOISE_LINES // 2], text, *lines[NOISE_LINES // 2 :]])
 
 

@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 
 import gpuenv
-from gpuenv.doctor.archive import unpacked
-from gpuenv.doctor.line_prefix import message_lines, split_prefix
 from gpuenv.doctor.log_reader import read_log
-from gpuenv.doctor.pasted import MAX_PASTED, restored
-from gpuenv.doctor.stream import cleaned
+from gpuenv.doctor.pasted import MAX_PASTED, message_lines, restored, split_prefix
+from gpuenv.doctor.stream import cleaned, unpacked
 from gpuenv.errors import InputError
 from gpuenv.model import Host, Python
 

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from gpuenv.doctor import stream
 from gpuenv.doctor.catalog import Message, fill, messages
-from gpuenv.doctor.line_prefix import message_lines, split_prefix
 from gpuenv.doctor.log_reader import LONG_LINE, MAX_TEXT, REPEATS, LogReader, read_log
 from gpuenv.doctor.model import Fact
-from gpuenv.doctor.pasted import restored
+from gpuenv.doctor.pasted import message_lines, restored, split_prefix
 from gpuenv.doctor.prefilter import (
     AnyOf,
     Formula,

@@ -1,9 +1,7 @@
-"""From a failure to its cause: facts of a log and of the host, and the verdicts that follow.
+"""Finds the cause of a failure from the facts of a log and of the host.
 
-archive: unpacks a compressed log.
-stream: removes codes and escapes, and cuts a log into blocks of whole lines.
-pasted: restores the lines of a pasted log.
-line_prefix: finds the prefixes that launchers put before lines.
+stream: unpacks a log, removes codes and escapes, and cuts the log into blocks of whole lines.
+pasted: restores the lines of a pasted log, and finds the prefixes that launchers put before lines.
 prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
 failure_words: finds a failure that no message explains.
@@ -12,11 +10,10 @@ cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 host_facts: facts of detection, installed packages, compatibility rules and variables.
 check_facts: facts of the checks of `gpuenv verify` and of the probe tests.
 facts: all facts of one diagnosis, looked up by kind.
-rules, build_rules: from facts to findings.
-verdicts: from findings to verdicts, best first.
-log_machine: the machine and the frameworks that a log names.
+rules, build_rules: conclude findings from facts.
+verdicts: make verdicts of the findings, the best first.
 advice: what the facts mean for the fix.
-remedy: a new solve for the installed frameworks.
+remedy: a new solve for the frameworks that are installed or that a log names.
 diagnosis: composes all of these.
 catalog: the causes, the messages and the releases of matrix_data/doctor.
 status_codes: status numbers, Xids and forms of versions.

@@ -209,7 +209,7 @@ def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
 
 
 def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
-    """Return the cause and the toolkit if a CUDA toolkit explains that code for a GPU is missing."""
+    """Return the cause and the toolkit if a CUDA toolkit has no code for a GPU."""
     toolkit = case.first("toolkit")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:

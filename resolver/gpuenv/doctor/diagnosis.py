@@ -15,19 +15,17 @@ from typing import BinaryIO, Protocol
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import pin_reasons
 from ..compat.parts import known_builds
-from ..errors import InputError
 from ..loader_env import Shadow, libraries, loader_variables
 from ..model import Check, Host, Value
 from ..verify import probe_tests
 from . import check_facts, host_facts
-from .archive import unpacked
 from .catalog import causes
 from .facts import Case
-from .log_machine import machine_of
 from .log_reader import read_log
 from .model import Diagnosis, Fact
 from .origin import Origin, find_origin, other_packages
-from .remedy import Remedy, Solve, find_remedy
+from .remedy import Describe, Remedy, Solve, find_remedy, remedy_for_log
+from .stream import unpacked
 from .verdicts import diagnose
 
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm")
@@ -52,17 +50,6 @@ class Verify(Protocol):
         self, target: str, host: Host, *, device: bool, timeout: float
     ) -> tuple[Check, ...]:
         """Return the checks of the environment at `target`; `device` allows the use of GPUs."""
-
-
-class Describe(Protocol):
-    """Describes a host by the texts of the host flags."""
-
-    def __call__(self, *, gpus: tuple[str, ...], driver: str | None, python: str | None) -> Host:
-        """Return the host.
-
-        Raises:
-            InputError: a text is not understood.
-        """
 
 
 class Stages(Value):
@@ -132,40 +119,35 @@ def examine(
     Raises:
         InputError: there is no interpreter at `target`, or the log cannot be unpacked.
     """
-    log_facts: tuple[Fact, ...] = ()
-    origin = None
-    if log is not None:
-        log_facts = read_log(unpacked(_chunks(log)), with_failure=True)
-        origin = find_origin(log_facts, host, stated=stated_origin, described=described)
-    is_evidence = origin is None or origin.is_evidence
-    if not (is_evidence or described):
+    log_facts, origin = _read(log, host, stated=stated_origin, described=described)
+    scope = _scope(origin, stated=stated_origin, described=described)
+    if not (scope.is_evidence or described):
         host = host.replace(gpus=(), driver=None, driver_cuda=None)
-    facts = _facts_of_machine(host, root, described=described, is_evidence=is_evidence)
-    if is_evidence or (described and stated_origin != "elsewhere"):
-        facts += host_facts.variable_facts(os.environ)
     environment = _Environment()
-    if target is not None and (is_evidence or target_is_named):
-        uses_devices = is_evidence and not described
+    if target is not None and (scope.is_evidence or target_is_named):
         environment = _examine_environment(
             target,
             host,
             stages,
             named_in_log=() if target_is_named else log_facts,
-            device=uses_devices and (probe or log is None),
-            probe=uses_devices and probe,
+            device=scope.uses_devices and (probe or log is None),
+            probe=scope.uses_devices and probe,
             timeout=timeout,
         )
-    facts += _usable_facts(environment, is_evidence=is_evidence)
+    facts = _facts_of_machine(host, environment, scope, root)
     if log is not None:
         facts = _without_doubtful(facts, log_facts)
     facts += _facts_of_tests(environment)
     diagnosis = diagnose(log_facts, facts)
     installed = environment.installed
     remedy = None
-    if not _is_of_files(facts):
-        remedy = _remedy(diagnosis, installed, host, target, flags=flags, stages=stages)
-    if remedy is None and not (installed or described):
-        remedy = _remedy_for_log(diagnosis, log_facts, stages)
+    if _solve_may_help(diagnosis, facts):
+        if installed is not None:
+            remedy = _remedy_for_environment(installed, host, target, flags, stages)
+        elif not described:
+            remedy = remedy_for_log(
+                log_facts, stages.describe, data=stages.data, solve=stages.solve
+            )
     return Examination(
         diagnosis=diagnosis,
         host=host,
@@ -173,10 +155,60 @@ def examine(
         checks=environment.checks,
         test_results=environment.test_results,
         remedy=remedy,
-        shadows=_shadows(os.environ, installed) if is_evidence else (),
+        shadows=_shadows(os.environ, installed) if scope.is_evidence else (),
         origin=origin,
         other_environment=environment.difference,
     )
+
+
+# ---- the log and its origin ---------------------------------------------------------------------
+
+
+class _Scope(Value):
+    """What of this machine a diagnosis uses.
+
+    Attributes:
+        is_evidence: the log may be from this machine, or there is no log.
+        described: flags described the host.
+        has_variables: the variables of this process are facts.
+    """
+
+    is_evidence: bool
+    described: bool
+    has_variables: bool
+
+    @property
+    def uses_devices(self) -> bool:
+        """Whether checks and tests may use the GPUs of this machine."""
+        return self.is_evidence and not self.described
+
+
+def _read(
+    log: BinaryIO | None, host: Host, *, stated: str, described: bool
+) -> tuple[tuple[Fact, ...], Origin | None]:
+    """Return the facts of a log and where it comes from; without a log, no facts and None."""
+    if log is None:
+        return (), None
+    facts = read_log(unpacked(_chunks(log)), with_failure=True)
+    return facts, find_origin(facts, host, stated=stated, described=described)
+
+
+def _chunks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield a log in chunks, independent of its line lengths; a pipe's data as they arrive."""
+    read = stream.read
+    if isinstance(stream, io.BufferedIOBase):
+        read = stream.read1
+    while chunk := read(_CHUNK):
+        yield chunk
+
+
+def _scope(origin: Origin | None, *, stated: str, described: bool) -> _Scope:
+    is_evidence = origin is None or origin.is_evidence
+    has_variables = is_evidence or (described and stated != "elsewhere")
+    return _Scope(is_evidence=is_evidence, described=described, has_variables=has_variables)
+
+
+# ---- the environment ----------------------------------------------------------------------------
 
 
 class _Environment(Value):
@@ -192,21 +224,6 @@ class _Environment(Value):
     checks: tuple[Check, ...] = ()
     facts: tuple[Fact, ...] = ()
     test_results: tuple[probe_tests.Shown, ...] = ()
-
-
-def _usable_facts(environment: _Environment, *, is_evidence: bool) -> list[Fact]:
-    """Return the facts of an environment; of a log from elsewhere not what this loader does."""
-    if is_evidence:
-        return list(environment.facts)
-    return [fact for fact in environment.facts if not _is_of_loader(fact)]
-
-
-def _facts_of_tests(environment: _Environment) -> Iterator[Fact]:
-    """Yield the facts of the probe tests that ran."""
-    yield from check_facts.test_facts(
-        (result.test, result.device, result.status, result.evidence)
-        for result in environment.test_results
-    )
 
 
 def _examine_environment(
@@ -241,75 +258,40 @@ def _examine_environment(
     )
 
 
-def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield a log in chunks, independent of its line lengths; a pipe's data as they arrive."""
-    read = stream.read
-    if isinstance(stream, io.BufferedIOBase):
-        read = stream.read1
-    while chunk := read(_CHUNK):
-        yield chunk
-
-
-def _remedy(
-    diagnosis: Diagnosis,
-    installed: probe_tests.Installed | None,
-    host: Host,
-    target: str | None,
-    *,
-    flags: Sequence[str],
-    stages: Stages,
-) -> Remedy | None:
-    """Return the new solve for the host's GPUs, if it may help against the first verdict."""
-    if installed is None or target is None or not host.gpus or not diagnosis.verdicts:
-        return None
-    if not causes()[diagnosis.verdicts[0].cause].solve:
-        return None
-    return find_remedy(
-        installed.distributions,
-        host,
-        target,
-        flags,
-        data=stages.data,
-        solve=stages.solve,
-    )
-
-
-def _remedy_for_log(
-    diagnosis: Diagnosis, log_facts: Sequence[Fact], stages: Stages
-) -> Remedy | None:
-    """Return the new solve for the machine and the frameworks that a log names."""
-    if not diagnosis.verdicts or not causes()[diagnosis.verdicts[0].cause].solve:
-        return None
-    machine = machine_of(log_facts)
-    if machine is None:
-        return None
-    try:
-        host = stages.describe(
-            gpus=machine.gpus, driver=machine.driver or None, python=machine.python or None
-        )
-    except InputError:
-        return None  # the log names a GPU or a driver that is not known
-    remedy = find_remedy(
-        machine.frameworks, host, None, machine.flags, data=stages.data, solve=stages.solve
-    )
-    if remedy is None:
-        return None
-    return remedy.replace(machine="the machine of the log")
+def _shadows(
+    env: Mapping[str, str], installed: probe_tests.Installed | None
+) -> tuple[Shadow, ...]:
+    if installed is None:
+        return ()
+    return tuple(loader_variables(env, installed.prefix, libraries(installed.prefix))[1])
 
 
 # ---- facts of the host and the environment ------------------------------------------------------
 
 
 def _facts_of_machine(
-    host: Host, root: str, *, described: bool, is_evidence: bool
+    host: Host, environment: _Environment, scope: _Scope, root: str
 ) -> list[Fact]:
+    """Return the facts of the host, of the variables and of the environment that a scope allows.
+
+    If the log is from elsewhere, what this machine's loader finds for an environment says nothing.
+    """
+    facts = _facts_of_host(host, root, scope)
+    if scope.has_variables:
+        facts += host_facts.variable_facts(os.environ)
+    if scope.is_evidence:
+        return facts + list(environment.facts)
+    return facts + [fact for fact in environment.facts if not _is_of_loader(fact)]
+
+
+def _facts_of_host(host: Host, root: str, scope: _Scope) -> list[Fact]:
     """Return the facts of the host.
 
     If the driver did not answer, the facts of its device nodes are included.
     """
-    if described:
+    if scope.described:
         return list(host_facts.host_facts(host, described=True))
-    if not is_evidence:
+    if not scope.is_evidence:
         return []
     facts = [*host_facts.host_facts(host)]
     problems = {problem.code for problem in host.problems}
@@ -358,22 +340,12 @@ def _facts_of_environment(
     return facts
 
 
-def _is_of_files(facts: Iterable[Fact]) -> bool:
-    """Return whether files lack code for a device in an environment whose releases have it.
-
-    A new solve gives the same releases.
-    """
-    tests = [fact for fact in facts if fact.kind == "test" and fact.subject == "architecture"]
-    results = {fact.value for fact in tests}
-    return results >= {"pass", "fail"}
-
-
-def _shadows(
-    env: Mapping[str, str], installed: probe_tests.Installed | None
-) -> tuple[Shadow, ...]:
-    if installed is None:
-        return ()
-    return tuple(loader_variables(env, installed.prefix, libraries(installed.prefix))[1])
+def _facts_of_tests(environment: _Environment) -> Iterator[Fact]:
+    """Yield the facts of the probe tests that ran."""
+    yield from check_facts.test_facts(
+        (result.test, result.device, result.status, result.evidence)
+        for result in environment.test_results
+    )
 
 
 # ---- facts of the host that say nothing about the log -------------------------------------------
@@ -415,3 +387,33 @@ def _doubted_tests(log_facts: Iterable[Fact]) -> Collection[str]:
     if any(name.startswith("libcudnn") for name in missing):
         doubted |= {"cudnn-complete", "cudnn-present"}
     return doubted
+
+
+# ---- the remedy ---------------------------------------------------------------------------------
+
+
+def _solve_may_help(diagnosis: Diagnosis, facts: Iterable[Fact]) -> bool:
+    """Whether a new solve may help against the first verdict.
+
+    If files lack code for a device in an environment whose releases have it, a new solve gives the
+    same releases.
+    """
+    if not diagnosis.verdicts or not causes()[diagnosis.verdicts[0].cause].solve:
+        return False
+    tests = [fact for fact in facts if (fact.kind, fact.subject) == ("test", "architecture")]
+    return not {fact.value for fact in tests} >= {"pass", "fail"}
+
+
+def _remedy_for_environment(
+    installed: probe_tests.Installed,
+    host: Host,
+    target: str | None,
+    flags: Sequence[str],
+    stages: Stages,
+) -> Remedy | None:
+    """Return the new solve for the host's GPUs and the frameworks of an environment."""
+    if not host.gpus:
+        return None
+    return find_remedy(
+        installed.distributions, host, target, flags, data=stages.data, solve=stages.solve
+    )

@@ -18,9 +18,8 @@ from itertools import accumulate, chain
 from .catalog import DIGITS, Message, fill, messages
 from .cudnn_calls import HandleTracker
 from .failure_words import FailureReader
-from .line_prefix import message_lines, split_prefix
 from .model import Fact
-from .pasted import MAX_PASTED, restored
+from .pasted import MAX_PASTED, message_lines, restored, split_prefix
 from .prefilter import Prefilter
 from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned, find_all
 

@@ -1,15 +1,17 @@
-"""Restores the lines of a log that was pasted: quoted, or broken at the width of a window.
+"""Restores the lines of a log that was pasted, and finds the prefixes of launchers.
 
-Lines keep their numbers: the parts of a broken line are joined in its first line, and empty lines
-follow it.
+A pasted log may be quoted, or broken at the width of a window. Lines keep their numbers: the parts
+of a broken line are joined in its first line, and empty lines follow it.
+
+Launchers and loggers put a prefix before each line. A message of several lines is read without
+prefixes, and only from lines of the same process: several ranks write into one log, a line at a
+time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-
-from .line_prefix import split_prefix
+from collections.abc import Callable, Iterable, Iterator
 
 MAX_PASTED = 1 << 18  # bytes; a longer log was not pasted
 _WIDTHS = range(40, 181)  # columns of windows, and of editors that break lines at words
@@ -18,10 +20,30 @@ _QUOTED = re.compile(rb"(?m)^(?:>{1,2}(?!>) ?){1,3}")  # and no prompt of Python
 _BEGINS_RECORD = re.compile(
     rb"\[\w|<|\{|>>>|\$ |# |\| |\+[-=+]|\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[DIWEF]\d{4} |[DIWE] \w"
     rb'|Traceback|File "|[\w.]{1,60}(?:Error|Exception|Warning)\b|DEBUG|INFO|WARN|ERROR|FATAL|E  '
+    rb"|[\w.-]{1,60}(?:==| {2,})\d"  # a version in a list of packages
 )
 _SAME_BEGIN = 6  # bytes
 _ENDS = (b".", b")", b"!", b"?", b"]", b"}", b";")  # of a sentence or of a record
 _CONTINUES_SENTENCE = re.compile(rb"[a-z](?![\w.]{1,60} ?[:=])")
+# The time at which a line was written. It differs between the lines of one process.
+_TIME = re.compile(
+    rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,+:Z-]{0,20}(?: std(?:out|err) [FP])? "
+    rb"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
+    rb"|\[ {0,8}\d{1,9}\.\d{1,9}\] ?"
+)
+# What names the process: its rank, worker, pod or host.
+_SOURCE = re.compile(
+    rb"\[(?:rank|default|node)?\d{1,5}\]: ?"  # torchrun
+    rb"|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?"  # mpirun
+    rb"|[\w.-]{1,60} {0,20}\| "  # docker compose
+    rb"|\([A-Za-z_][\w .]{0,60}[ =]\d{1,9}[^)\n]{0,60}\) "  # Ray, vLLM
+    rb"|\d{1,5}: "  # srun --label
+    rb"|[\w.-]{1,60} [\w./-]{1,40}\[\d{1,9}\]: "  # systemd
+    rb"|>{1,2}(?!>) ?"  # a quotation, but no prompt of Python
+    rb"|E {3}"  # pytest
+)
+_MAX_PARTS = 4
+
 _Continues = Callable[[bytes, bytes, int], bool]
 
 
@@ -35,7 +57,7 @@ def restored(text: bytes) -> Iterator[bytes]:
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
-    width = max([len(line) for line in lines if b" " in line], default=0)
+    width = max([_columns(line) for line in lines if b" " in line], default=0)
     at_column = _continuations(lines, width, _fills_line)
     at_space = _continuations(lines, width, _next_word_has_no_room)
     if len(at_column) == 1 and width % 10:
@@ -72,13 +94,18 @@ def _continuations(lines: list[bytes], width: int, is_broken: _Continues) -> set
     return found
 
 
+def _columns(line: bytes) -> int:
+    """Return the width of a line: a character may have several bytes."""
+    return len(line.decode("utf-8", "replace"))
+
+
 def _fills_line(line: bytes, _following: bytes, width: int) -> bool:
-    return len(line) == width
+    return _columns(line) == width
 
 
 def _next_word_has_no_room(line: bytes, following: bytes, width: int) -> bool:
     words = following.split(maxsplit=1)
-    return bool(words and line.strip()) and len(line) + 1 + len(words[0]) > width
+    return bool(words and line.strip()) and _columns(line) + 1 + _columns(words[0]) > width
 
 
 def _begins_record(before: bytes, line: bytes) -> bool:
@@ -108,3 +135,42 @@ def _joined(lines: list[bytes], continued: set[int], separator: bytes) -> bytes:
             parts.append(line)
     joined += [separator.join(parts), *[b""] * (len(parts) - 1)]
     return b"\n".join(joined[1:])
+
+
+# ---- prefixes -----------------------------------------------------------------------------------
+
+
+def split_prefix(line: bytes) -> tuple[bytes, bytes]:
+    """Return what names the process of a line, and the line without its prefix."""
+    sources = []
+    place = 0
+    for _part in range(_MAX_PARTS):
+        time = _TIME.match(line, place)
+        source = None if time else _SOURCE.match(line, place)
+        match = time or source
+        if match is None:
+            break
+        place = match.end()
+        if source is not None:
+            sources.append(source[0].strip())
+    return b"".join(sources), line[place:]
+
+
+def message_lines(lines: Iterable[bytes], count: int, source: bytes) -> list[bytes]:
+    """Return the first lines of a process, without prefixes.
+
+    Empty lines and repetitions of an earlier line are left out: ranks that a launcher does not name
+    repeat each other's lines.
+
+    Args:
+        count: how many lines to return at most.
+        source: what names the process, as `split_prefix` returns it.
+    """
+    found: dict[bytes, None] = {}
+    for line in lines:
+        line_source, text = split_prefix(line)
+        if line_source == source and text.strip():
+            found[text] = None
+        if len(found) == count:
+            break
+    return list(found)

@@ -1,19 +1,27 @@
-"""The remedy for an unsuitable environment: a new solve for its frameworks on this host."""
+"""The remedy for an unsuitable environment: a new solve for its frameworks.
+
+The solve is for this host, or for the machine and the frameworks that a log names.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
 
 from ..compat.data import CompatibilityData
 from ..compat.evaluate import build_reasons
-from ..errors import GpuEnvError, NoSolutionError
+from ..errors import GpuEnvError, InputError, NoSolutionError
 from ..model import Build, Choice, Framework, Host, Plan, Request, Value
+from .catalog import capability_of, plain_gpu_name, toolkit_driver
+from .model import Fact
+from .origin import stated_gpus
 
 _PARTS_OF_RELEASE = 3  # "2.1.0"
+_KINDS_WITH_VERSION = ("framework", "version", "package")
+_FRAMEWORKS = ("torch", "tensorflow", "jax", "cupy", "onnxruntime")
 
 
 class Solve(Protocol):
@@ -24,6 +32,17 @@ class Solve(Protocol):
 
         Raises:
             GpuEnvError: there is no solution, or the data cannot be read.
+        """
+
+
+class Describe(Protocol):
+    """Describes a host by the texts of the host flags."""
+
+    def __call__(self, *, gpus: tuple[str, ...], driver: str | None, python: str | None) -> Host:
+        """Return the host.
+
+        Raises:
+            InputError: a text is not understood.
         """
 
 
@@ -197,3 +216,117 @@ def _command(
     if not os.path.isdir(folder):  # an interpreter: DIR/bin/python
         folder = os.path.dirname(os.path.dirname(folder))
     return (*command, "--target", f"{folder}-new")
+
+
+# ---- the machine of a log -----------------------------------------------------------------------
+
+
+def remedy_for_log(
+    log_facts: Sequence[Fact], describe: Describe, *, data: CompatibilityData, solve: Solve
+) -> Remedy | None:
+    """Return the new solve for the machine and the frameworks that a log names.
+
+    Returns:
+        None if the log names no GPU or no framework, or one that is not known.
+    """
+    machine = _machine_of(log_facts)
+    if machine is None:
+        return None
+    try:
+        host = describe(
+            gpus=machine.gpus, driver=machine.driver or None, python=machine.python or None
+        )
+    except InputError:
+        return None
+    remedy = find_remedy(machine.frameworks, host, None, machine.flags, data=data, solve=solve)
+    if remedy is None:
+        return None
+    return remedy.replace(machine="the machine of the log")
+
+
+class _LogMachine(Value):
+    """What a log says about its machine and about the frameworks that are installed on it.
+
+    Attributes:
+        gpus: names of GPUs, or compute capabilities.
+        driver: a driver release, or "".
+        python: a version of Python, or "".
+        frameworks: (name, version) pairs; the version may be shortened, or "".
+    """
+
+    gpus: tuple[str, ...]
+    driver: str
+    python: str
+    frameworks: tuple[tuple[str, str], ...]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that describe the machine."""
+        words: list[str] = []
+        for gpu in self.gpus:
+            words += ["--gpu", gpu]
+        if self.driver:
+            words += ["--driver", self.driver]
+        if self.python:
+            words += ["--python", self.python]
+        return tuple(words)
+
+
+def _machine_of(log_facts: Sequence[Fact]) -> _LogMachine | None:
+    """Return the machine of a log, or None if the log names no GPU or no framework."""
+    gpus = _gpus(log_facts)
+    frameworks = _frameworks(log_facts)
+    if not gpus or not frameworks:
+        return None
+    return _LogMachine(
+        gpus=gpus,
+        driver=_driver(log_facts),
+        python=next(_values(log_facts, "python"), ""),
+        frameworks=frameworks,
+    )
+
+
+def _gpus(log_facts: Sequence[Fact]) -> tuple[str, ...]:
+    named = {
+        plain_gpu_name(fact.value): fact.value
+        for fact in stated_gpus(log_facts)
+        if capability_of(fact.value) is not None
+    }
+    if named:
+        return tuple(named.values())
+    capabilities = [
+        fact.value
+        for fact in log_facts
+        if fact.kind == "capability" and fact.subject != "compiler"
+    ]
+    return tuple(dict.fromkeys(capabilities))
+
+
+def _driver(log_facts: Sequence[Fact]) -> str:
+    """Return the driver release, or the first one that supports the stated CUDA version."""
+    releases = [fact for fact in log_facts if fact.kind == "driver" and "." in fact.value]
+    for fact in sorted(releases, key=lambda fact: fact.subject == "userspace"):
+        return fact.value
+    return next(map(toolkit_driver, _values(log_facts, "driver-cuda")), "")
+
+
+def _frameworks(log_facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
+    """Return the named frameworks, each with the most exact version that the log states."""
+    versions: dict[str, str] = {}
+    for fact in log_facts:
+        if fact.subject not in _FRAMEWORKS:
+            continue
+        if fact.kind in _KINDS_WITH_VERSION:
+            known = versions.get(fact.subject, "")
+            versions[fact.subject] = max(known, fact.value, key=_parts)
+        elif fact.kind == "cuda-built":
+            versions.setdefault(fact.subject, "")
+    return tuple(versions.items())
+
+
+def _parts(version: str) -> int:
+    return len(version.split(".")) if version else 0
+
+
+def _values(log_facts: Iterable[Fact], kind: str) -> Iterator[str]:
+    return (fact.value for fact in log_facts if fact.kind == kind)

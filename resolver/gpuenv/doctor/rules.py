@@ -318,16 +318,25 @@ def _compat_library(case: Case) -> Fact | None:
 def driver_presence(case: Case) -> Iterator[Finding]:
     """Explain from the host's facts why the driver does not answer."""
     lost = case.failed("libcuda") or case.failed("nvml")
-    container = case.first("container", value="yes")
-    unloaded = _with_values(case.about("module", "nvidia"), "absent", "missing")
     missing_nodes = _with_values(case.about("device-node", "/dev/nvidiactl"), "missing")
+    container = case.first("container", value="yes")
+    # The container of a log may be on another machine.
+    if container and not container.from_log and (lost or missing_nodes):
+        yield proved("container_gpu_not_injected", container, lost, *missing_nodes)
+    else:
+        yield from _driver_of_host(case, lost)
+
+
+def _driver_of_host(case: Case, lost: Fact | None) -> Iterator[Finding]:
+    """Find a kernel module that is not loaded, or a host without a GPU.
+
+    Args:
+        lost: the failed test of the driver's libraries, or None.
+    """
+    unloaded = _with_values(case.about("module", "nvidia"), "absent", "missing")
     gpus = [fact for fact in case.preferred("pci-gpu") if not fact.from_log]
     has_gpu = any(fact.value != "0" for fact in gpus)
-    if container and container.from_log:
-        container = None  # the log may be of another machine
-    if container and (lost or missing_nodes):
-        yield proved("container_gpu_not_injected", container, lost, *missing_nodes)
-    elif unloaded and (lost or has_gpu):
+    if unloaded and (lost or has_gpu):
         yield proved("driver_not_loaded", *unloaded, lost)
     elif gpus and not has_gpu and (case.log or lost):
         yield proved("driver_not_found", *gpus)

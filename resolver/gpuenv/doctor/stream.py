@@ -1,11 +1,18 @@
-"""Turns a log in any form into blocks of whole lines: UTF-8 bytes without codes and escapes."""
+"""Turns a log in any form into blocks of whole lines: UTF-8 bytes without codes and escapes.
+
+A log that is compressed with gzip or in a zip archive is unpacked first, in bounded memory.
+"""
 
 from __future__ import annotations
 
 import codecs
 import html
 import re
+import zlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from ..errors import InputError
 
 BLOCK = 1 << 17  # bytes that are searched at once
 AHEAD = 4096  # bytes after a block that may belong to a message in it
@@ -33,6 +40,9 @@ _TYPOGRAPHIC = re.compile(b"|".join(_ASCII_QUOTES))
 _CODE_START = re.compile(rb"[\x1b\\^&\xe2]")
 _MAX_CODE = 40  # bytes of one code
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell on Windows writes UTF-16
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
+_UNPACKED = 1 << 16  # bytes that are unpacked at once
+_IN_MEMORY = 1 << 24  # bytes of a zip archive; a larger one is in a temporary file
 
 Block = tuple[bytes, bytes, int, int]
 
@@ -157,3 +167,59 @@ def find_all(text: bytes, part: bytes, step: int = 1) -> Iterator[int]:
     while place >= 0:
         yield place
         place = text.find(part, place + step)
+
+
+# ---- compressed logs ----------------------------------------------------------------------------
+
+
+def unpacked(stream: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text of a log; the files of a zip archive follow each other.
+
+    Raises:
+        InputError: the compressed data are damaged, or an archive is encrypted.
+    """
+    chunks = iter(stream)
+    head = b""
+    for chunk in chunks:
+        head += chunk
+        if len(head) >= len(_ZIP):
+            break
+    whole = chain([head], chunks)
+    if head.startswith(_GZIP):
+        return _of_gzip(whole)
+    if head.startswith(_ZIP):
+        return _of_zip(whole)
+    return whole
+
+
+def _of_gzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text of one or several gzip files; the end may be missing."""
+    file = zlib.decompressobj(wbits=31)
+    try:
+        for chunk in chunks:
+            rest = chunk
+            while rest:
+                yield file.decompress(rest, _UNPACKED)
+                rest = file.unconsumed_tail
+                if file.eof:
+                    rest = file.unused_data
+                    file = zlib.decompressobj(wbits=31)
+    except zlib.error:
+        raise InputError("the log is damaged gzip data: unpack it with gunzip") from None
+
+
+def _of_zip(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    import tempfile
+    import zipfile
+
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        file.writelines(chunks)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    with archive.open(member) as text:
+                        yield from iter(lambda: text.read(_UNPACKED), b"")
+                    yield b"\n"
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError):
+            message = "the log is a zip archive that cannot be read: unpack it first"
+            raise InputError(message) from None
