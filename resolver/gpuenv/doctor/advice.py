@@ -1,17 +1,28 @@
-"""What the facts of a log mean in words: owners of libraries, versions behind numbers, sizes.
+"""States what the facts mean for a fix: owners of libraries, versions behind numbers, sizes.
 
-Each function returns sentences that a fix begins with. They name what has to change, and what would
+Each function yields sentences with which a fix begins. They name what has to change, and what would
 not help.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .catalog import cuda_of_ptx, driver_floor, library_owner, toolkit_driver
+from .catalog import (
+    capability_of,
+    compilers,
+    cuda_of_ptx,
+    driver_floor,
+    library_owner,
+    toolkit_driver,
+)
 from .facts import Case
+from .status_codes import version_tuple
 
 _MAX_OWNERS = 2  # libraries whose owners are named
+# Symbols of libnvJitLink have the CUDA version that brought them: __nvJitLinkAddData_12_1.
+_LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
 _Advice = Callable[[Case], Iterator[str]]
 
 
@@ -62,6 +73,21 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
         )
 
 
+def _linker_symbol(case: Case) -> Iterator[str]:
+    """Say which libnvJitLink a missing symbol needs, and which package brings an older one."""
+    for missing in case.of_kind("symbol-missing"):
+        symbol = _LINKER_SYMBOL.search(missing.text)
+        owner = library_owner(f"libnvJitLink.so.{symbol[1]}") if symbol else None
+        if symbol is not None and owner is not None:
+            package = _alternatives(owner.packages)
+            yield (
+                f"The missing symbol is of libnvJitLink {symbol[1]}.{symbol[2]}, and an older one "
+                f"is loaded: from another folder, or from an older {package} package, which "
+                f"`pip install -U {package}` replaces."
+            )
+            return
+
+
 # ---- driver -------------------------------------------------------------------------------------
 
 
@@ -103,6 +129,45 @@ def _compat(case: Case) -> Iterator[str]:
 
 
 # ---- devices ------------------------------------------------------------------------------------
+
+
+def _first_cuda(case: Case) -> Iterator[str]:
+    """Say which CUDA version is the first with code for the GPU."""
+    capability = _capability(case)
+    if capability is None:
+        return
+    # Code for a GPU also runs on those of later minor versions.
+    suitable = [cuda for cuda, _first, last in compilers() if last[0] >= capability[0]]
+    if suitable:
+        name, cuda = _dotted(capability), _dotted(suitable[0])
+        yield f"A GPU of compute capability {name} needs a build for CUDA {cuda} or newer."
+
+
+def _last_cuda(case: Case) -> Iterator[str]:
+    """Say from which CUDA version on builds have no code for the GPU."""
+    capability = _capability(case)
+    if capability is None:
+        return
+    unsuitable = [cuda for cuda, first, _last in compilers() if first > capability]
+    if unsuitable:
+        name, cuda = _dotted(capability), _dotted(unsuitable[0])
+        yield f"Builds for CUDA {cuda} or newer have no code for compute capability {name}."
+
+
+def _capability(case: Case) -> tuple[int, ...] | None:
+    """Return the compute capability of the GPU that the facts name first, or None."""
+    for fact in case.of_kind("capability"):
+        if fact.subject != "compiler":
+            return version_tuple(fact.value)
+    for fact in case.of_kind("gpu"):
+        capability = capability_of(fact.value)
+        if capability is not None:
+            return capability
+    return None
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _other_binaries(case: Case) -> Iterator[str]:
@@ -151,14 +216,15 @@ _LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "cuda_lib_missing": _LIBRARIES,
     "cuda_major_mismatch": _LIBRARIES,
-    "mixed_cuda_wheels": (_owners,),
+    "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners,),
     "cudnn_sublib_missing": (_owners,),
     "cudnn_major_mismatch": (_owners,),
     "driver_too_old": (_driver_of_build, _ptx),
     "compat_libcuda_misuse": (_compat,),
-    "gpu_too_new_for_build": (_other_binaries, _ptx),
-    "gpu_too_old_for_build": (_other_binaries,),
+    "lib_shadowing": (_linker_symbol,),
+    "gpu_too_new_for_build": (_first_cuda, _other_binaries, _ptx),
+    "gpu_too_old_for_build": (_last_cuda, _other_binaries),
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),

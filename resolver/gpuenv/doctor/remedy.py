@@ -319,7 +319,7 @@ def _frameworks(log_facts: Sequence[Fact]) -> tuple[tuple[str, str], ...]:
         if fact.kind in _KINDS_WITH_VERSION:
             known = versions.get(fact.subject, "")
             versions[fact.subject] = max(known, fact.value, key=_parts)
-        elif fact.kind == "cuda-built":
+        elif fact.kind in ("cuda-built", "architecture-missing"):
             versions.setdefault(fact.subject, "")
     return tuple(versions.items())
 
