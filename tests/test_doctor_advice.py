@@ -1,4 +1,4 @@
-"""What the fix says beside the general text: names behind numbers, and the command that was solved."""
+"""The fix names what is behind numbers, and the command that was solved."""
 
 import io
 import json

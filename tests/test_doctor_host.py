@@ -1,4 +1,4 @@
-"""The same fault without and with the host's evidence: stand-ins in C for the driver, and planted faults.
+"""Stand-ins in C for the driver, and planted faults: each fault without and with the host as evidence.
 
 Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor LOG` does.
 """

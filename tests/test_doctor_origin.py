@@ -1,4 +1,4 @@
-"""Where a log is from, and what this machine may say about it; failures that no message explains."""
+"""The origin of a log, what this machine may say about it, and failures that no message explains."""
 
 import io
 import tomllib

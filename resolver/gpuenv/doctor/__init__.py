@@ -7,17 +7,17 @@ log_reader: reads the facts of a log.
 failure_words: finds a failure that no message explains.
 origin: says whether a log is from this machine.
 cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
-host_facts: facts of detection, installed packages, compatibility rules and variables.
-check_facts: facts of the checks of `gpuenv verify` and of the probe tests.
-facts: all facts of one diagnosis, looked up by kind.
+host_facts: turns detection, packages, compatibility rules and variables into facts.
+check_facts: turns the checks of `gpuenv verify` and the probe tests into facts.
+facts: looks up the facts of one diagnosis by kind.
 rules, build_rules: conclude findings from facts.
 verdicts: make verdicts of the findings, the best first.
-advice: what the facts mean for the fix.
-remedy: a new solve for the frameworks that are installed or that a log names.
+advice: states what the facts mean for the fix.
+remedy: solves anew for the frameworks that are installed or that a log names.
 diagnosis: composes all of these.
-catalog: the causes, the messages and the releases of matrix_data/doctor.
-status_codes: status numbers, Xids and forms of versions.
-model: the values.
+catalog: reads the causes, the messages and the releases of matrix_data/doctor.
+status_codes: reads status numbers, Xids and forms of versions.
+model: defines the values.
 """
 
 from .catalog import Cause, causes

@@ -75,7 +75,7 @@ def _host_packages(case: Case, name: str) -> list[Fact]:
 
 
 def _cpu_instead_of_gpu(case: Case, took_cpu: list[Fact]) -> Iterator[Finding]:
-    """A program ran on the CPU although the log names a GPU that supports half precision."""
+    """Find a program that ran on the CPU although the log names a GPU with half precision."""
     for gpu in case.of_kind("gpu"):
         if (_capability(gpu.value) or (0, 0)) >= _FAST_HALF_PRECISION:
             # Every GPU since Volta has half precision, and CPUs do not.

@@ -1,4 +1,4 @@
-"""The doctor's data in matrix_data/doctor: causes, messages of logs, and old releases."""
+"""Reads the doctor's data in matrix_data/doctor: causes, messages of logs, and old releases."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Message(Value):
 
     @property
     def numbered(self) -> tuple[bytes, ...]:
-        """The needles that hold digits: lines with other digits may lack them."""
+        """Return the needles with digits. A line that differs in digits only may lack them."""
         if self.alike:
             return ()
         return tuple(needle for needle in self.needles if needle != needle.translate(None, DIGITS))

@@ -1,4 +1,4 @@
-"""Facts of the checks of `gpuenv verify`, and of the probe tests."""
+"""Turns the results of the checks of `gpuenv verify` and of the probe tests into facts."""
 
 from __future__ import annotations
 

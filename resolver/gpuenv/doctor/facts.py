@@ -1,4 +1,4 @@
-"""The facts of one diagnosis, looked up by kind. Facts of the host outrank facts of a log."""
+"""Looks up the facts of one diagnosis by kind. Facts of the host outrank facts of a log."""
 
 from __future__ import annotations
 

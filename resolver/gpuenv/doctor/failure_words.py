@@ -57,7 +57,7 @@ class FailureReader:
     """
 
     def __init__(self) -> None:
-        """Start with a log's first block."""
+        """Prepare for a log's first block."""
         self.fact: Fact | None = None
         self._read_windows: set[int] = set()  # hashes of windows without digits
 

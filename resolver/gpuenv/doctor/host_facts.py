@@ -1,4 +1,4 @@
-"""Facts of the host: from detection, installed packages, compatibility rules and variables.
+"""Turns what is known of the host into facts: detection, packages, compatibility and variables.
 
 The functions turn values into facts and look at nothing themselves. Every fact names its source
 ("host: NVML", "host: check cudnn version").

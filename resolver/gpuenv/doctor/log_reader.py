@@ -131,7 +131,7 @@ class LogReader:
     """
 
     def __init__(self, *, small: int = SMALL_LOG) -> None:
-        """Start with a log's first block; logs below `small` bytes are searched for needles."""
+        """Prepare for a log's first block; a log below `small` bytes needs no preparation."""
         self.facts: dict[tuple[str, str, str], Fact] = {}
         self.line = 1
         self._small = small
@@ -216,7 +216,7 @@ class LogReader:
             self._origins.append((new_start, starts[number]))
 
     def _finish(self, keys: set[int]) -> None:
-        """Note that lines need no more reading."""
+        """Remember that these lines need no more reading."""
         if len(self._finished_lines) > _MAX_LINES:
             self._finished_lines.clear()
         self._finished_lines |= keys
@@ -230,7 +230,7 @@ class LogReader:
         return self._reads_in_block[what] > in_a_block
 
     def _count_reading(self, what: _Idle, facts_before: int) -> None:
-        """Count a reading, before which there were so many facts."""
+        """Count a reading of a line or a needle, and whether it found a new fact."""
         if len(self._idle_reads) >= _MAX_LINES:
             self._idle_reads.clear()
         if len(self.facts) > facts_before:
@@ -307,7 +307,7 @@ class LogReader:
         return key
 
     def _try_needles(self, line: bytes, needles: _Needles, origin: int) -> None:
-        """Try the messages of the needles in a line, in the order of the needles' places."""
+        """Try the messages of a line's needles, in the order in which the needles stand."""
         places = []
         for needle in needles:
             place = line.find(needle)

@@ -1,4 +1,4 @@
-"""Where a log comes from: this machine, another one, or not known.
+"""Finds out whether a log comes from this machine or from another one.
 
 A log names its host: its GPUs, its driver, WSL or a container, the operating system and folders of
 packages. This machine is evidence about a log only if nothing contradicts that the log is from it.
@@ -105,7 +105,7 @@ def has_no_gpu(host: Host) -> bool:
 
 
 def other_packages(log_facts: Iterable[Fact], installed: Iterable[tuple[str, str]]) -> str:
-    """Return the first package that the log has in other versions than an environment, or "".
+    """Return the first package of which a log names another version than the installed one, or "".
 
     Args:
         installed: (name, version) of what is installed.

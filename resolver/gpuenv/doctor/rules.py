@@ -1,4 +1,4 @@
-"""The rules: from facts to findings. One function per group of causes that must be told apart.
+"""The rules, which conclude findings from facts. One function tells one group of causes apart.
 
 Two general sources of findings are not here, but in verdicts.py and causes.toml: a message that
 names its cause, and a test of the host that proves or rules out a cause.
@@ -36,7 +36,7 @@ _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
 class _LibraryName(Value):
-    """The parts of a file name: "libcublas.so.12" -> ("cublas", "12"); `major` None if unnamed."""
+    """The parts of a file name: "cublas" and "12" of "libcublas.so.12"; `major` may be None."""
 
     name: str
     major: str | None

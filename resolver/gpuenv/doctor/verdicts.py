@@ -1,4 +1,4 @@
-"""From facts to verdicts: findings of the rules, without what the host rules out, best first."""
+"""Makes verdicts of facts: applies the rules, drops what the host rules out, and sorts the rest."""
 
 from __future__ import annotations
 
