@@ -19,7 +19,6 @@ from gpuenv.doctor.origin import find_origin, has_no_gpu, other_packages
 from gpuenv.doctor.verdicts import diagnose
 from gpuenv.model import Gpu, Host, Problem, Python
 from gpuenv.render import doctor as render
-from test_doctor_logs import ordinary
 from test_verification import site_of
 
 DATA = Path(__file__).parent / "data"
@@ -173,12 +172,6 @@ def test_a_failure_is_found_by_its_words(line: str) -> None:
 @pytest.mark.parametrize("line", LINES["ordinary"])
 def test_an_ordinary_line_shows_no_failure(line: str) -> None:
     assert not shows_failure(line)
-
-
-@pytest.mark.parametrize("seed", range(540))
-def test_an_ordinary_log_shows_no_failure(seed: int) -> None:
-    found = diagnose(read_log([ordinary(seed)], with_failure=True), ())
-    assert (found.verdicts, found.abstained) == ((), False), ordinary(seed)
 
 
 def test_a_failure_is_found_in_a_long_line_and_after_many_lines() -> None:
