@@ -39,7 +39,6 @@ pytestmark = pytest.mark.skipif(
 EXAMINE = """
 import io, json, sys
 import gpuenv
-import venv
 from gpuenv.doctor import causes
 from gpuenv.render import doctor as explanation
 root, target, log, probe = json.loads(sys.argv[1])
