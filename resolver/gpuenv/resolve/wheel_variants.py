@@ -213,8 +213,8 @@ class VariantChooser:
         if judged is not None:
             label, supported = judged.variant.label, judged.supported
 
-        def decide(variable: str, operator: str, text: str) -> bool:
-            return variants.clause_holds(variable, operator, text, label, supported)
+        def decide(clause: variants.Clause) -> bool:
+            return variants.clause_holds(clause, label, supported)
 
         applicable = []
         for dependency in dependencies:
