@@ -18,7 +18,13 @@ from gpuenv import api
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.compat.evaluate import is_doubt
-from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError, UnusableFileError
+from gpuenv.errors import (
+    InputError,
+    NoSolutionError,
+    OfflineError,
+    PackageIndexError,
+    UnusableFileError,
+)
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache
 from gpuenv.index.direct_url import DirectFiles
@@ -453,8 +459,10 @@ def test_a_variant_is_installed_and_verified(
     project: Path, installer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, target = f"pylock.{installer}2.toml", f"env-{installer}"
-    source = ("--no-index", "--find-links", "links")
-    assert run("solve", "demo", *source, "--gpu", "none", "--python", PYTHON, "-o", path) == 0
+    command = ["solve", "demo", "--no-index", "--find-links", "links"]
+    command += ["--gpu", "none", "--python", PYTHON, "-o", path]
+    command += ["--variants-json"] if installer == "pip" else []  # both installers take both
+    assert run(*command) == 0
     assert run("sync", path, "--target", target, "--installer", installer, "--no-verify") == 0
     packages = site_packages(target)
     info = packages / "demo-1.0.dist-info"
@@ -469,6 +477,63 @@ def test_a_variant_is_installed_and_verified(
     (info / "variant.json").write_text(json.dumps(metadata({"null": {}})))
     assert run("verify", path, "--target", target, "--no-device") == 1
     assert "demo is null, the lock says v1" in capsys.readouterr().out
+
+
+def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--variants-json: the names of the files, and the metadata as on the index."""
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.pep.toml"
+    solve_again = ("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name)
+    assert run(*solve_again) == 0
+    text = path.read_text()
+    assert run(*solve_again) == 0 and path.read_text() == text
+    (package,) = tomllib.loads(text)["packages"]
+    assert package["wheels"][0]["name"] == "demo-1.0-py3-none-any-cu128.whl"
+    described = json.loads((project / "links" / "demo-1.0-variants.json").read_text())
+    assert package["variants-json"] == {
+        **described,
+        "variants": {"cu128": described["variants"]["cu128"]},
+    }
+    lock = api.read_lock(path.name)
+    assert api.lock_text(lock) == text
+    capsys.readouterr()
+    assert run("lock", "--check", path.name, *ON_H100) == 0
+    assert run("lock", "--check", path.name, "--gpu", "none", "--python", PYTHON) == 1
+    assert run("download", path.name, "-d", "files") == 0
+    assert os.listdir("files") == [package["wheels"][0]["name"]]
+    path.write_text(text.replace("12.8", "12.6"))
+    capsys.readouterr()
+    assert run("sync", path.name, "--target", "nowhere") == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not Path("nowhere").exists()
+    assert run(*solve_again[:-2], "--format", "requirements") == 2
+    assert "a lock of the format requirements has no such table" in capsys.readouterr().err
+
+
+def test_a_lock_of_another_tool_with_variants(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.other.toml"
+    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
+    text, _, _ = path.read_text().partition("[tool.gpuenv]")
+    path.write_text(text.replace('created-by = "gpuenv"', 'created-by = "another tool"'))
+    capsys.readouterr()
+    assert run("lock", "--check", path.name, *ON_H100, "--json") == 0
+    (document,) = json.loads(capsys.readouterr().out)["files"]
+    assert [reason["code"] for reason in document["reasons"]] == ["variant-unknown"]
+
+
+def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
+    """Whoever writes a lock can write its digest, too."""
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.forged.toml"
+    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
+    lock = api.read_lock(path.name)
+    ((name, text),) = lock.variant_metadata
+    for forged, message in (
+        (text.replace("90_real", "80_real"), "differs from tool.gpuenv.variants"),
+        (text.replace('"nvidia",', ""), "is not in default-priorities.namespace"),
+    ):
+        path.write_text(api.lock_text(lock.replace(variant_metadata=((name, forged),))))
+        with pytest.raises(InputError, match=f"demo: variants-json.*{message}"):
+            api.read_lock(path.name)
 
 
 def test_a_lock_of_a_profile_is_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -502,7 +567,8 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
         ("variant-claim", "sm_90, as its properties say", "sm_70 compute_75 in its libraries")
     ]
     (rejection,) = plan.skipped
-    assert {reason.code for reason in rejection.reasons} == {"no-code-for-device"}
+    codes = {reason.code for reason in rejection.reasons}
+    assert codes == {"no-code-for-device", "variant-claim"}
     assert rejection.reasons[0].have == "sm_75"
     assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
     again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from ..model import Value, WheelVariant
+from ..serialize import canonical_json
 
 NULL_LABEL = "null"
 INDEX_FILE_SUFFIX = "-variants.json"
@@ -37,11 +38,15 @@ class ReleaseVariants(Value):
         namespaces: the namespaces of the properties, the one that counts most first.
         variants: the variants, by label.
         static: (namespace, features) of the namespaces whose compatible values the metadata lists.
+        schema: the URL of the JSON schema.
+        providers: (namespace, JSON text) of the providers.
     """
 
     namespaces: tuple[str, ...] = ()
     variants: tuple[WheelVariant, ...] = ()
     static: tuple[tuple[str, Features], ...] = ()
+    schema: str = ""
+    providers: tuple[tuple[str, str], ...] = ()
 
     def find(self, label: str) -> WheelVariant | None:
         """Return the variant with a label; None if the metadata does not have it."""
@@ -83,8 +88,42 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
         variants.append(_variant(name, label, properties, namespaces))
     providers = _table(table.get("providers", {}), "providers")
     return ReleaseVariants(
-        namespaces=namespaces, variants=tuple(variants), static=_static(providers)
+        namespaces=namespaces,
+        variants=tuple(variants),
+        static=_static(providers),
+        schema=str(table["$schema"]),
+        providers=tuple((one, canonical_json(providers[one])) for one in sorted(providers)),
     )
+
+
+def metadata_of(release: ReleaseVariants, label: str) -> str:
+    """Return the metadata of one variant of a release, as JSON text of the same format.
+
+    Raises:
+        ValueError: the release does not have the variant.
+    """
+    variant = release.find(label)
+    if variant is None:
+        raise ValueError(f"there is no variant {label}")
+    properties: dict[str, dict[str, list[str]]] = {}
+    for namespace, feature, values in variant.properties:
+        properties.setdefault(namespace, {})[feature] = list(values)
+    document: dict[str, object] = {
+        "$schema": release.schema,
+        "default-priorities": {"namespace": list(release.namespaces)},
+        "variants": {label: properties},
+    }
+    if release.providers:
+        providers = {}
+        for namespace, text in release.providers:
+            providers[namespace] = json.loads(text, object_hook=_without_nulls)
+        document["providers"] = providers
+    return canonical_json(document)
+
+
+def _without_nulls(table: dict[str, object]) -> dict[str, object]:
+    """Leave out nulls, which TOML does not have; they mean the same as a missing key."""
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
@@ -96,6 +135,8 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
     namespaces: tuple[str, ...] = ()
     variants: dict[str, WheelVariant] = {}
     static: dict[str, Features] = {}
+    providers: dict[str, str] = {}
+    schema = ""
     for part in parts:
         shorter, longer = sorted((namespaces, part.namespaces), key=len)
         if longer[: len(shorter)] != shorter:
@@ -105,10 +146,14 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
             if variants.setdefault(variant.label, variant) != variant:
                 raise ValueError(f"its wheels define the variant {variant.label} differently")
         static.update(part.static)
+        providers.update(part.providers)
+        schema = max(schema, part.schema)
     return ReleaseVariants(
         namespaces=namespaces,
         variants=tuple(variants[label] for label in sorted(variants)),
         static=tuple(sorted(static.items())),
+        schema=schema,
+        providers=tuple(sorted(providers.items())),
     )
 
 
