@@ -109,12 +109,18 @@ class Stage:
         path.chmod(0o755)
         return path
 
-    def fleet(self, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
+    def fleet(
+        self, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, Any], float]:
         """Run `gpuenv fleet` and return its document and the seconds that it took."""
         begin = time.monotonic()
         command = [sys.executable, "-m", "gpuenv", "fleet", *arguments]
         done = subprocess.run(
-            command, env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, text=True, check=False
+            command,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         return json.loads(done.stdout), round(time.monotonic() - begin, 2)
 
@@ -133,7 +139,9 @@ def summary(document: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         "silent": {one["node"]: one["reason"] for one in document["silent"]},
         "failed": sorted({one["node"] for one in document.get("failures", ())}),
         "outliers": {
-            what: sorted({one["node"] for one in document.get("outliers", ()) if one["what"] == what})
+            what: sorted(
+                {one["node"] for one in document.get("outliers", ()) if one["what"] == what}
+            )
             for what in ("convolution", "library", "driver")
         },
     }
@@ -152,7 +160,16 @@ def check(found: Mapping[str, Any], *, silent: Sequence[str]) -> None:
 def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, Any]:
     """Verify stand-in nodes with clush or pdsh, whose worker "exec" runs a command for each node here."""
     nodes = "n[1-4],mixed1,bit1,hung1,dead1"
-    flags = ["--launcher", launcher, "--nodes", nodes, "--command", f"{stage.folder}/node %h", "--limit", "40"]
+    flags = [
+        "--launcher",
+        launcher,
+        "--nodes",
+        nodes,
+        "--command",
+        f"{stage.folder}/node %h",
+        "--limit",
+        "40",
+    ]
     found = summary(*stage.fleet("verify", *flags, "--json", "--", *arguments))
     check(found, silent=["hung1", "dead1"])
     return found
@@ -160,8 +177,19 @@ def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, An
 
 def prove_mpirun(stage: Stage) -> dict[str, Any]:
     """Detect this machine with mpirun."""
-    flags = ["--launcher", "mpirun", "--nodes", "localhost", "--command", f"{stage.folder}/node", "--limit", "40"]
-    found = summary(*stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"}))
+    flags = [
+        "--launcher",
+        "mpirun",
+        "--nodes",
+        "localhost",
+        "--command",
+        f"{stage.folder}/node",
+        "--limit",
+        "40",
+    ]
+    found = summary(
+        *stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"})
+    )
     require((found["answered"], found["silent"]) == (1, {}), found)
     return found
 
@@ -176,21 +204,37 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
     lines = [SLURM_CONF.replace("FOLDER", str(folder))]
     for number, name in enumerate(SLURM_NODES):
         (folder / f"spool-{name}").mkdir()
-        lines.append(f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 RealMemory=4000 State=UNKNOWN")
-    lines.append(f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP")
+        lines.append(
+            f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 RealMemory=4000 State=UNKNOWN"
+        )
+    lines.append(
+        f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP"
+    )
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
     stage.write("health-check", HEALTH_CHECK)
     env = {"SLURM_CONF": str(folder / "slurm.conf")}
     full = {**os.environ, **env}
-    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", "--key-file=/etc/munge/munge.key"]
+    munge = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--socket={folder}/munge.socket",
+        "--key-file=/etc/munge/munge.key",
+    ]
     munge += [f"--{kind}-file={folder}/munge.{kind}" for kind in ("pid", "log", "seed")]
-    commands = [munge, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in SLURM_NODES[:-1])]
+    commands = [
+        munge,
+        ["slurmctld", "-D"],
+        *(["slurmd", "-D", "-N", name] for name in SLURM_NODES[:-1]),
+    ]
     children = []
     try:
         for command in commands:
             children.append(
-                subprocess.Popen(command, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                subprocess.Popen(
+                    command, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
             )
             time.sleep(1 if len(children) <= 2 else 0.1)
         time.sleep(3)
@@ -210,18 +254,29 @@ def prove_slurm(stage: Stage) -> dict[str, Any]:
     with slurm(stage) as env:
         full = {**os.environ, **env}
         states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
-        flags = ["--launcher", "srun", "--nodes", ",".join(SLURM_NODES), "--command", f"{stage.folder}/node"]
+        flags = [
+            "--launcher",
+            "srun",
+            "--nodes",
+            ",".join(SLURM_NODES),
+            "--command",
+            f"{stage.folder}/node",
+        ]
         detected = summary(*stage.fleet("detect", *flags, "--limit", "20", "--json", env=env))
         verified = summary(*stage.fleet("verify", *flags, "--limit", "40", "--json", env=env))
         (stage.folder / "health-checks-begin").touch()
         begin, drained = time.monotonic(), ""
         while "mixed1" not in drained and time.monotonic() - begin < 120:
             time.sleep(2)
-            listed = subprocess.run(states, env=full, capture_output=True, text=True, check=True).stdout
+            listed = subprocess.run(
+                states, env=full, capture_output=True, text=True, check=True
+            ).stdout
             drained = "\n".join(line for line in listed.splitlines() if "gpuenv" in line)
         check(verified, silent=["hung1", "off1"])
         require("mixed1" in drained, listed)
-        jobs = subprocess.run(["squeue", "--noheader"], env=full, capture_output=True, text=True, check=True)
+        jobs = subprocess.run(
+            ["squeue", "--noheader"], env=full, capture_output=True, text=True, check=True
+        )
         return {
             "detect": detected,
             "verify": verified,
@@ -232,13 +287,30 @@ def prove_slurm(stage: Stage) -> dict[str, Any]:
 
 def prove_jobqueue(stage: Stage) -> dict[str, Any]:
     """Detect through dask-jobqueue, which submits the workers as Slurm jobs by its own settings."""
-    settings = {"cores": 1, "memory": "500MB", "processes": 1, "interface": "lo", "python": sys.executable}
+    settings = {
+        "cores": 1,
+        "memory": "500MB",
+        "processes": 1,
+        "interface": "lo",
+        "python": sys.executable,
+    }
     settings["log-directory"] = str(stage.folder)
-    text = "jobqueue:\n  slurm:\n" + "".join(f"    {key}: {value}\n" for key, value in settings.items())
+    text = "jobqueue:\n  slurm:\n" + "".join(
+        f"    {key}: {value}\n" for key, value in settings.items()
+    )
     (stage.folder / "dask").mkdir()
     (stage.folder / "dask" / "jobqueue.yaml").write_text(text)
     with slurm(stage) as env:
-        flags = ["--launcher", "dask", "--scheduler", "slurm", "--workers", "2", "--command", f"{stage.folder}/node"]
+        flags = [
+            "--launcher",
+            "dask",
+            "--scheduler",
+            "slurm",
+            "--workers",
+            "2",
+            "--command",
+            f"{stage.folder}/node",
+        ]
         more = {**env, "DASK_CONFIG": str(stage.folder / "dask")}
         found = summary(*stage.fleet("detect", *flags, "--limit", "90", "--json", env=more))
         require((found["answered"], found["silent"]) == (2, {}), found)
@@ -254,26 +326,52 @@ def prove_dask(stage: Stage) -> dict[str, Any]:
 
     names = ("n1", "n2", "n3", "n4", "mixed1", "bit1", "hung1", "killed1")
     address = "tcp://127.0.0.1:18786"
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "18786", "--no-dashboard"]
+    dask = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--port",
+        "18786",
+        "--no-dashboard",
+    ]
     children: dict[str, subprocess.Popen[bytes]] = {}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
         children["scheduler"] = subprocess.Popen([*dask, "--host", "127.0.0.1"], **quiet)
         time.sleep(3)
-        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1"]
+        worker = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            address,
+            "--no-nanny",
+            "--nthreads",
+            "1",
+        ]
         for name in names:
             node = "hung9" if name == "killed1" else name  # it is killed while it works
             env = {**os.environ, "NODE": node}
-            children[name] = subprocess.Popen([*worker, "--name", name, "--no-dashboard"], env=env, **quiet)
+            children[name] = subprocess.Popen(
+                [*worker, "--name", name, "--no-dashboard"], env=env, **quiet
+            )
         with distributed.Client(address, timeout=60) as client:
             client.wait_for_workers(len(names), timeout=120)
         killer = subprocess.Popen(["sh", "-c", f"sleep 12; kill -9 {children['killed1'].pid}"])
         flags = ["--launcher", "dask", "--scheduler", address, "--workers", str(len(names))]
-        flags += ["--command", f"{stage.folder}/node", "--limit", "60", "-o", str(stage.folder / "dask-docs")]
+        flags += [
+            "--command",
+            f"{stage.folder}/node",
+            "--limit",
+            "60",
+            "-o",
+            str(stage.folder / "dask-docs"),
+        ]
         begin = time.time()
         found = summary(*stage.fleet("verify", *flags, "--json"))
         killer.wait()
-        written = [path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")]
+        written = [
+            path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")
+        ]
         found["answers_written_after_s"] = [round(one, 1) for one in sorted(written)]
         check(found, silent=["hung1", "killed1"])
         return found
@@ -295,9 +393,17 @@ def prove_promtool(stage: Stage) -> dict[str, Any]:
             command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
         )
         done = subprocess.run(
-            ["promtool", "check", "metrics"], input=metrics.stdout, capture_output=True, text=True, check=False
+            ["promtool", "check", "metrics"],
+            input=metrics.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        said[node] = {"verify": metrics.returncode, "promtool": done.returncode, "said": done.stdout + done.stderr}
+        said[node] = {
+            "verify": metrics.returncode,
+            "promtool": done.returncode,
+            "said": done.stdout + done.stderr,
+        }
         require((done.returncode, said[node]["said"]) == (0, ""), said)
     return said
 
@@ -308,7 +414,15 @@ def prove_nagios(stage: Stage) -> dict[str, Any]:
     said = {}
     # The stand-in of n1 has a release to avoid: WARNING. "negate" turns CRITICAL into OK.
     for node, expected in (("n1", 1), ("mixed1", 0)):
-        command = [negate, "--substitute", "--timeout=60", f"{stage.folder}/node", "verify", "--format", "nagios"]
+        command = [
+            negate,
+            "--substitute",
+            "--timeout=60",
+            f"{stage.folder}/node",
+            "verify",
+            "--format",
+            "nagios",
+        ]
         done = subprocess.run(
             command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
         )

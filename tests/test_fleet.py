@@ -27,12 +27,21 @@ Run = Callable[..., tuple[int, Any, str]]
 
 
 def host(
-    gpu: dict[str, Any] = H100, driver: str = "580.65.06", cuda: tuple[int, int] = (13, 0), **more: object
+    gpu: dict[str, Any] = H100,
+    driver: str = "580.65.06",
+    cuda: tuple[int, int] = (13, 0),
+    **more: object,
 ) -> dict[str, Any]:
     facts = {"glibc": [2, 35], "python": {"version": [3, 12]}, "driver": driver}
     # A text longer than the 1024 characters after which srun splits a line.
     sources = [["driver", "x" * 1500]]
-    return {**facts, "gpus": [{**gpu, "uuid": os.urandom(4).hex()}], "driver_cuda": [*cuda], "sources": sources, **more}
+    return {
+        **facts,
+        "gpus": [{**gpu, "uuid": os.urandom(4).hex()}],
+        "driver_cuda": [*cuda],
+        "sources": sources,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -111,7 +120,9 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     folder.mkdir()
     put(folder, **{f"{name}.json": document for name, document in hosts.items()})
     lines = tmp_path / "all.ndjson"
-    lines.write_text("".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items()))
+    lines.write_text(
+        "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
+    )
     by_folder = gpuenv("detect", "--from", str(folder), "--json")
     assert gpuenv("detect", "--from", str(lines), "--json") == by_folder
     with lines.open() as stream:
@@ -126,14 +137,19 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     ]
     text = gpuenv("detect", "--from", str(folder))[1]
     assert "3 of 3 nodes answered" in text
-    assert "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, glibc 2.35, Python 3.12: n[1-2]" in text
+    assert (
+        "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, glibc 2.35, Python 3.12: n[1-2]"
+        in text
+    )
 
 
 def test_hosts_with_an_unknown_fact_are_named(gpuenv: Run, tmp_path: Path) -> None:
     none = {"gpus": [], "problems": [{"code": "no-gpu", "detail": "no GPU was found"}]}
     hosts = [host(), host(driver=None), host({**H100, "compute_capability": None}), host(**none)]
     file = tmp_path / "f"
-    file.write_text("".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts)))
+    file.write_text(
+        "".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts))
+    )
     _, document, _ = gpuenv("detect", "--from", str(file), "--json")
     assert {one["node"]: one["reason"] for one in document["unknown"]} == {
         "n1": "the driver release is not known",
@@ -217,12 +233,18 @@ def test_a_run_is_resumed(gpuenv: Run, cluster: Path, tmp_path: Path) -> None:
     assert gpuenv("detect", "--from", str(folder), "--json")[1]["classes"] == second["classes"]
 
 
-def test_pods_that_do_not_run_are_named(gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_do_not_run_are_named(
+    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,n2-pending")
-    _, document, _ = gpuenv("detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv")
+    _, document, _ = gpuenv(
+        "detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv"
+    )
     assert document["answered"] == 1
-    assert document["silent"] == [{"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}]
+    assert document["silent"] == [
+        {"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}
+    ]
 
 
 def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
@@ -235,7 +257,9 @@ def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
         assert "gpuenv" in " ".join(command[at + 1 :])
 
 
-def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_the_slurm_job(
+    cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(cluster, n1=host(), n2=host())
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -246,7 +270,10 @@ def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pyt
     ("arguments", "message"),
     [
         (["--launcher", "clush"], "the nodes are not named; --nodes"),
-        (["--launcher", "clush", "--nodes", "a", "--scheduler", "local"], "--scheduler: is for --launcher dask"),
+        (
+            ["--launcher", "clush", "--nodes", "a", "--scheduler", "local"],
+            "--scheduler: is for --launcher dask",
+        ),
         (["--launcher", "clush", "--nodes", "../a"], "is not the name of a node"),
         (["--launcher", "srun", "--nodes", "a", "--resume"], "--resume: needs the folder"),
         (["--from", ".", "--nodes", "a"], "--nodes: is for --launcher"),
@@ -254,14 +281,18 @@ def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pyt
         (["--launcher", "clush", "--nodes", "a", "-o", "/dev/null/x"], "--output /dev/null/x"),
     ],
 )
-def test_bad_usage_is_one_line(gpuenv: Run, cluster: Path, arguments: list[str], message: str) -> None:
+def test_bad_usage_is_one_line(
+    gpuenv: Run, cluster: Path, arguments: list[str], message: str
+) -> None:
     status, out, err = gpuenv("detect", *arguments)
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert message in err
     assert not (cluster.parent / "asked").exists()
 
 
-def test_a_launcher_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_launcher_that_is_not_installed(
+    gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
     assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
@@ -270,7 +301,10 @@ def test_a_launcher_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.Monke
 def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     status, _, err = gpuenv("detect", "--launcher", "dask")
-    assert (status, err) == (2, "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n")
+    assert (status, err) == (
+        2,
+        "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n",
+    )
 
 
 # ---- the examples in docs/hooks ------------------------------------------------------------------
@@ -288,7 +322,9 @@ HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
         (False, "broken fan", ""),
     ],
 )
-def test_the_health_check_of_slurm(tmp_path: Path, verified: bool, reason: str, expected: str) -> None:
+def test_the_health_check_of_slurm(
+    tmp_path: Path, verified: bool, reason: str, expected: str
+) -> None:
     said = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
     programs = {
         "gpuenv": f"echo 'gpuenv: fail: mixed'; exit {0 if verified else 1}",
@@ -304,7 +340,9 @@ def test_the_health_check_of_slurm(tmp_path: Path, verified: bool, reason: str, 
 
 
 @pytest.mark.parametrize(("status", "content"), [(0, "new\n"), (1, "new\n"), (2, "old\n")])
-def test_the_textfile_is_replaced_if_something_was_checked(tmp_path: Path, status: int, content: str) -> None:
+def test_the_textfile_is_replaced_if_something_was_checked(
+    tmp_path: Path, status: int, content: str
+) -> None:
     gpuenv = tmp_path / "gpuenv"
     gpuenv.write_text(f"#!/bin/sh\necho new\nexit {status}\n")
     gpuenv.chmod(0o755)
@@ -318,7 +356,10 @@ def test_the_textfile_is_replaced_if_something_was_checked(tmp_path: Path, statu
 def test_the_manifests_can_be_read() -> None:
     import yaml
 
-    kinds = {name: yaml.safe_load((HOOKS / name).read_text())["kind"] for name in ("daemonset.yaml", "job.yaml")}
+    kinds = {
+        name: yaml.safe_load((HOOKS / name).read_text())["kind"]
+        for name in ("daemonset.yaml", "job.yaml")
+    }
     assert kinds == {"daemonset.yaml": "DaemonSet", "job.yaml": "Job"}
     plugin = json.loads((HOOKS / "npd.json").read_text())
     assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS

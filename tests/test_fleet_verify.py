@@ -28,8 +28,16 @@ BITS = [
 GPU1 = "GPU 1 NVIDIA H100"
 
 
-def check(name: str, subject: str = "", status: str = "pass", evidence: str = "fine", seconds: float = 0.5) -> Any:
-    return {"name": name, "subject": subject, "status": status, "evidence": evidence, "seconds": seconds}
+def check(
+    name: str, subject: str = "", status: str = "pass", evidence: str = "fine", seconds: float = 0.5
+) -> Any:
+    return {
+        "name": name,
+        "subject": subject,
+        "status": status,
+        "evidence": evidence,
+        "seconds": seconds,
+    }
 
 
 def node(**changes: Any) -> dict[str, Any]:
@@ -43,12 +51,15 @@ def node(**changes: Any) -> dict[str, Any]:
 
 def bits(device: str, what: str, digest: str) -> list[dict[str, str]]:
     return [
-        {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one for one in BITS
+        {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one
+        for one in BITS
     ]
 
 
 def write(path: Path, nodes: dict[str, Any]) -> str:
-    path.write_text("".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items()))
+    path.write_text(
+        "".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items())
+    )
     return str(path)
 
 
@@ -96,14 +107,24 @@ def test_a_node_that_differs_from_its_class_is_named(  # noqa: PLR0917
     # The other device of the odd node agrees with the class.
     agree = 6 if what == "convolution" else 5
     assert outliers == [
-        {"node": "odd", "class": 0, "what": what, "subject": subject, "value": value, "expected": expected, "agree": agree}
+        {
+            "node": "odd",
+            "class": 0,
+            "what": what,
+            "subject": subject,
+            "value": value,
+            "expected": expected,
+            "agree": agree,
+        }
     ]
     assert document["failures"] == []
     assert f"outlier: odd: {what} {subject}".rstrip() in text
     assert f"{agree} nodes of its class" in text
 
 
-def test_two_nodes_that_differ_are_both_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_two_nodes_that_differ_are_both_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     other = node(bits=[{**one, "sha256": "e" * 64} for one in BITS])
     _, document, text = verify(capsys, tmp_path, {"n0": node(), "n1": other})
     assert {one["node"] for one in document["outliers"]} == {"n0", "n1"}
@@ -111,8 +132,13 @@ def test_two_nodes_that_differ_are_both_named(capsys: pytest.CaptureFixture[str]
     assert "no most frequent value" in text
 
 
-def test_failures_are_grouped_by_their_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    mixed = [check("cudnn", "libraries", "fail", "cuDNN 9.10 and 9.12 are mixed\x1b[31m"), check("files")]
+def test_failures_are_grouped_by_their_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mixed = [
+        check("cudnn", "libraries", "fail", "cuDNN 9.10 and 9.12 are mixed\x1b[31m"),
+        check("files"),
+    ]
     full = [check("device", "GPU 0", "unknown", "no memory is free"), check("files")]
     nodes = {**healthy(3), "m1": node(ok=False, checks=mixed), "m2": node(ok=False, checks=mixed)}
     nodes["f1"] = node(ok=False, checks=full)
@@ -126,9 +152,13 @@ def test_failures_are_grouped_by_their_reason(capsys: pytest.CaptureFixture[str]
     assert text.startswith("NOT verified: 3 of 6 nodes passed")
 
 
-def test_a_slow_check_is_named_and_does_not_fail(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_slow_check_is_named_and_does_not_fail(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     times = [3.0, 3.1, 2.9, 3.2, 3.05, 9.0]
-    nodes = {f"n{number}": node(checks=[check("files", seconds=one)]) for number, one in enumerate(times)}
+    nodes = {
+        f"n{number}": node(checks=[check("files", seconds=one)]) for number, one in enumerate(times)
+    }
     status, document, text = verify(capsys, tmp_path, nodes)
     assert status == 0
     [outlier] = document["outliers"]
@@ -142,10 +172,15 @@ def test_slow_ones_are_above_the_middle_and_few(times: list[float], factor: floa
     slow = slow_ones(by_node)
     assert len(slow) <= len(times) // 2
     assert all(one > sorted(times)[len(times) // 2] for one in slow.values())
-    assert slow_ones({**by_node, "late": max(times) * 10 + 10}).keys() >= {"late"} or len(set(times)) > 2
+    assert (
+        slow_ones({**by_node, "late": max(times) * 10 + 10}).keys() >= {"late"}
+        or len(set(times)) > 2
+    )
 
 
-def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_changed_since_the_last_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     before = write(tmp_path / "before", {**healthy(3), "gone": node()})
     failing = [check("cudnn", "libraries", "fail", "mixed"), check("files", seconds=3.0)]
     now = {
@@ -155,7 +190,10 @@ def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp
         "new": node(),
     }
     _, document, text = verify(capsys, tmp_path, now, "--since", before)
-    changes = {(one["node"], one["what"], one["subject"], one["was"], one["now"]) for one in document["changes"]}
+    changes = {
+        (one["node"], one["what"], one["subject"], one["was"], one["now"])
+        for one in document["changes"]
+    }
     assert changes == {
         ("n0", "driver", "", "580.65.06", "580.95.05"),
         ("n1", "check", "cudnn libraries", "", "fail"),
@@ -167,7 +205,9 @@ def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp
     assert "changed: n1: check cudnn libraries: nothing -> fail" in text
 
 
-def test_documents_of_detect_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_documents_of_detect_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = write(tmp_path / "hosts", {"n1": HOST})
     assert main(["fleet", "verify", "--from", path]) == 2
     assert "n1: the document has no checks; gpuenv fleet verify needs" in capsys.readouterr().err

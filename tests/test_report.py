@@ -82,8 +82,12 @@ def report(tmp_path: Path, **documents: dict[str, Any]) -> str:
     return output.read_text()
 
 
-def test_a_report_of_all_kinds_is_one_closed_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST)
+def test_a_report_of_all_kinds_is_one_closed_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = report(
+        tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST
+    )
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
@@ -139,7 +143,9 @@ def test_bad_input_is_one_line(
     assert not output.exists()
 
 
-def test_without_jinja2(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jinja2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
