@@ -1,11 +1,12 @@
-"""Run `gpuenv fleet` with the real tools: Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
+"""Run `gpuenv fleet` with Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
 
     apt-get install slurm-wlm clustershell pdsh openmpi-bin prometheus monitoring-plugins-basic
     python scripts/prove_fleet.py [--record docs/records/fleet-tools.json] [--only NAME ...]
 
-It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine: environments with
-compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the convolutions of one are off by a bit, one
-hangs and one dies. A tool that is not installed is named and left out.
+It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine:
+environments with compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the
+convolutions of one are off by a bit, one hangs and one dies. A tool that is not installed is named
+and left out.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ case $command in
   *) exec PYTHON -m gpuenv $command "$@";;
 esac
 """
-# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason. All nodes have the
-# name of this machine, so the name is that of the slurmd.
+# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason.
+# All nodes have the name of this machine, so the name is that of the slurmd.
 HEALTH_CHECK = """#!/bin/sh
 [ -e FOLDER/health-checks-begin ] || exit 0
 node=$(tr '\\0' ' ' < /proc/$PPID/cmdline | sed 's/.* -N //; s/ .*//')
@@ -158,7 +159,7 @@ def check(found: Mapping[str, Any], *, silent: Sequence[str]) -> None:
 
 
 def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, Any]:
-    """Verify stand-in nodes with clush or pdsh, whose worker "exec" runs a command for each node here."""
+    """Verify stand-in nodes with clush or pdsh; the worker "exec" runs a command for each here."""
     nodes = "n[1-4],mixed1,bit1,hung1,dead1"
     flags = [
         "--launcher",
@@ -205,7 +206,8 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
     for number, name in enumerate(SLURM_NODES):
         (folder / f"spool-{name}").mkdir()
         lines.append(
-            f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 RealMemory=4000 State=UNKNOWN"
+            f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 "
+            "RealMemory=4000 State=UNKNOWN"
         )
     lines.append(
         f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP"
@@ -250,7 +252,7 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
 
 
 def prove_slurm(stage: Stage) -> dict[str, Any]:
-    """Detect and verify through srun, and see HealthCheckProgram drain the node with the mixed cuDNN."""
+    """Detect and verify through srun; HealthCheckProgram drains the node with the mixed cuDNN."""
     with slurm(stage) as env:
         full = {**os.environ, **env}
         states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]

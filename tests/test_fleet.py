@@ -14,7 +14,6 @@ import pytest
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.fleet import launchers
-from gpuenv.fleet.nodes import expand
 from gpuenv.render.fleet import fold
 from gpuenv.render.node_report import NPD_CHARACTERS
 
@@ -61,7 +60,10 @@ def gpuenv(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the nodes' answers, and launchers on PATH. A node n answers with the file n, if it is there."""
+    """A folder of the nodes' answers, and launchers on PATH.
+
+    A node n answers with the file n, if it is there.
+    """
     programs, answers = tmp_path / "bin", tmp_path / "answers"
     programs.mkdir()
     answers.mkdir()
@@ -99,14 +101,14 @@ def put(folder: Path, **hosts: dict[str, Any]) -> None:
     ],
 )
 def test_lists_of_nodes(text: str, names: list[str]) -> None:
-    assert expand(text) == names
-    assert expand(fold(names)) == sorted(names)
+    assert launchers.expand_nodes(text) == names
+    assert launchers.expand_nodes(fold(names)) == sorted(names)
 
 
 @pytest.mark.parametrize("text", ["", "a[1-", "a]", "a[x]", "a[3-1]", "a[1-99999999999]", "[1-2]]"])
 def test_a_wrong_list_of_nodes_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        expand(text)
+        launchers.expand_nodes(text)
 
 
 # ---- documents -----------------------------------------------------------------------------------
@@ -138,8 +140,8 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     text = gpuenv("detect", "--from", str(folder))[1]
     assert "3 of 3 nodes answered" in text
     assert (
-        "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, glibc 2.35, Python 3.12: n[1-2]"
-        in text
+        "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, "
+        "glibc 2.35, Python 3.12: n[1-2]" in text
     )
 
 
@@ -328,7 +330,8 @@ def test_the_health_check_of_slurm(
     said = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
     programs = {
         "gpuenv": f"echo 'gpuenv: fail: mixed'; exit {0 if verified else 1}",
-        "scontrol": f"case $1 in update) echo \"$*\" >> {tmp_path}/log;; *) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
+        "scontrol": f'case $1 in update) echo "$*" >> {tmp_path}/log;; '
+        f"*) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
     }
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")

@@ -1,4 +1,4 @@
-"""`gpuenv fleet solve`: classes of hosts, the fewest locks, the cost of merges, what-if questions, profiles."""
+"""`gpuenv fleet solve`: classes, the fewest locks, the cost of merges, what-if, profiles."""
 
 import json
 import tomllib
@@ -68,9 +68,12 @@ class Builds(Solver):
     def lock(build: tuple[int, str, frozenset[Any], tuple[int, int]], host: Host) -> FleetLock:
         version, floor, capabilities, glibc = build
         needs = Needs(
-            driver=floor, compute_capabilities=tuple(sorted(capabilities)), glibc=glibc,
-            python=host.python.version, platform=host.platform,
-        )  # fmt: skip
+            driver=floor,
+            compute_capabilities=tuple(sorted(capabilities)),
+            glibc=glibc,
+            python=host.python.version,
+            platform=host.platform,
+        )
         lock = Lock(pins=(), needs=needs, choices=(), host=host, frameworks=("torch",))
         return FleetLock(host=host, lock=lock, versions=(("torch", f"2.{version}.0"),))
 
@@ -381,9 +384,13 @@ def test_profiles_are_written_and_locked(
     table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
     assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
     assert table["profiles"]["h100"] == {
-        "gpu": "H100", "driver": "580.65.06", "python": "3.12", "platform": "linux-x86_64", "glibc": "2.35",
+        "gpu": "H100",
+        "driver": "580.65.06",
+        "python": "3.12",
+        "platform": "linux-x86_64",
+        "glibc": "2.35",
         "separate-versions": True,
-    }  # fmt: skip
+    }
     before = path.read_bytes()
     _, out, _ = run(capsys, *arguments, "--locks", "2")
     assert json.loads(out)["profiles"]["names"] == []
@@ -398,8 +405,12 @@ def test_profiles_are_written_and_locked(
         for pin in api.read_lock(one["path"]).pins
         if pin.wheel.name == "torch"
     ) == sorted(group["versions"]["torch"] for group in groups)
-    hosts = {gpu: api.describe(gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64")
-             for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))}  # fmt: skip
+    hosts = {
+        gpu: api.describe(
+            gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64"
+        )
+        for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))
+    }
     for host in hosts.values():
         assert api.fitting_lock("", host).lock.needs.python == (3, 12)
 

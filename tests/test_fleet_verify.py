@@ -1,4 +1,4 @@
-"""`gpuenv fleet verify`: failures, outliers of a class, slow nodes, and changes since the last run."""
+"""`gpuenv fleet verify`: failures, outliers of a class, slow nodes, changes since the last run."""
 
 import json
 from pathlib import Path
@@ -44,8 +44,12 @@ def node(**changes: Any) -> dict[str, Any]:
     """The document of a healthy node with some keys changed."""
     checks = [check("files", seconds=3.0), check("cudnn convolution", "GPU 0 NVIDIA H100")]
     healthy = {
-        "ok": True, "checks": checks, "host": HOST, "libraries": {CUDNN: "sha256=" + "a" * 43}, "bits": BITS,
-    }  # fmt: skip
+        "ok": True,
+        "checks": checks,
+        "host": HOST,
+        "libraries": {CUDNN: "sha256=" + "a" * 43},
+        "bits": BITS,
+    }
     return {**healthy, **changes}
 
 
@@ -87,20 +91,44 @@ def test_a_healthy_fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 OUTLIERS = [
     ("driver", {"host": {**HOST, "driver": "580.95.05"}}, "driver", "", "580.95.05", "580.65.06"),
-    ("library", {"libraries": {CUDNN: "sha256=" + "b" * 43}}, "library", CUDNN, "sha256=" + "b" * 43, "sha256=" + "a" * 43),
-    ("missing library", {"libraries": {"lib/x": "sha256=" + "c" * 43}}, "library", CUDNN, "(missing)", "sha256=" + "a" * 43),
     (
-        "one bit of one device", {"bits": bits(GPU1, "float16 on the default stream", "e" * 64)}, "convolution",
-        f"{GPU1}: float16 on the default stream (9.0)", "e" * 64, "float16" * 9,
+        "library",
+        {"libraries": {CUDNN: "sha256=" + "b" * 43}},
+        "library",
+        CUDNN,
+        "sha256=" + "b" * 43,
+        "sha256=" + "a" * 43,
     ),
-]  # fmt: skip
+    (
+        "missing library",
+        {"libraries": {"lib/x": "sha256=" + "c" * 43}},
+        "library",
+        CUDNN,
+        "(missing)",
+        "sha256=" + "a" * 43,
+    ),
+    (
+        "one bit of one device",
+        {"bits": bits(GPU1, "float16 on the default stream", "e" * 64)},
+        "convolution",
+        f"{GPU1}: float16 on the default stream (9.0)",
+        "e" * 64,
+        "float16" * 9,
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "changes", "what", "subject", "value", "expected"), OUTLIERS)
 def test_a_node_that_differs_from_its_class_is_named(  # noqa: PLR0917
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, changes: dict[str, Any], what: str,
-    subject: str, value: str, expected: str,
-) -> None:  # fmt: skip
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    name: str,
+    changes: dict[str, Any],
+    what: str,
+    subject: str,
+    value: str,
+    expected: str,
+) -> None:
     status, document, text = verify(capsys, tmp_path, {**healthy(5), "odd": node(**changes)})
     outliers = [one for one in document["outliers"] if one["subject"] == subject]
     assert status == 1
@@ -145,8 +173,10 @@ def test_failures_are_grouped_by_their_reason(
     status, document, text = verify(capsys, tmp_path, nodes)
     assert (status, document["passed"]) == (1, 3)
     assert [(one["node"], one["status"]) for one in document["failures"]] == [
-        ("m1", "fail"), ("m2", "fail"), ("f1", "unknown")
-    ]  # fmt: skip
+        ("m1", "fail"),
+        ("m2", "fail"),
+        ("f1", "unknown"),
+    ]
     assert "failed: m[1-2]: cudnn libraries: cuDNN 9.10 and 9.12 are mixed?[31m" in text
     assert "failed: f1: device GPU 0: no memory is free" in text
     assert text.startswith("NOT verified: 3 of 6 nodes passed")

@@ -148,7 +148,8 @@ def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
     assert "explicit = true" in tables
     project = folder / "project"
     project.mkdir()
-    head = f'[project]\nname = "p"\nversion = "1"\nrequires-python = "=={PYTHON}.*"\ndependencies = ["app"]\n'
+    head = '[project]\nname = "p"\nversion = "1"\ndependencies = ["app"]\n'
+    head += f'requires-python = "=={PYTHON}.*"\n'
     (project / "pyproject.toml").write_text(f"{head}\n{tables}")
     environment = {**os.environ, "UV_DEFAULT_INDEX": lock, "UV_PYTHON": sys.executable}
     environment |= {"UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
