@@ -11,6 +11,7 @@ parts run on this machine and without a network; --record replaces those that ra
   CUDA version of the driver, and the highest compute capability of all devices.
 - settings: the same, with the variables of `gpuenv env --for uv` where it has some.
 - provider: variantlib loads gpuenv-variant-provider.
+- cpu: the features of this machine's CPU by provider-variant-x86-64, which PYTHON must have, too.
 - conformance: the cases of tests/data/variant_conformance.toml. --nvidia-provider names a checkout
   of nvidia-variant-provider (revision ffea5d3, with its submodule), which is asked as well.
 
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
+from gpuenv.compat.variants import FEATURES, X86_64, suitable_values
 from gpuenv.errors import InexpressibleError, NoSolutionError, PackageIndexError
 from gpuenv.index import variants
 from gpuenv.index.protocol import Index
@@ -56,7 +58,7 @@ from variant_maker import (
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CASES = 60  # for the tests
-PARTS = ("order", "grid", "settings", "provider", "conformance")
+PARTS = ("order", "grid", "settings", "provider", "cpu", "conformance")
 # variantlib in a process of its own: it reads releases and writes the labels in its order.
 ORDER = """
 import json, sys
@@ -356,6 +358,26 @@ def load_provider(arguments: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+READ_CPU = """
+import json
+from provider_variant_x86_64.plugin import X8664Plugin
+configs = X8664Plugin().get_supported_configs(None)
+print(json.dumps([X8664Plugin.all_features, {one.name: list(one.values) for one in configs}]))
+"""
+
+
+def compare_cpu(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return how many features of this CPU the provider and gpuenv support with equal values."""
+    known, theirs = json.loads(output([arguments.variantlib, "-c", READ_CPU]))
+    host = gpuenv.detect()
+    equal = 0
+    for feature, values in theirs.items():
+        asked = ["v1", "v2", "v3", "v4"] if feature == "level" else ["on"]
+        equal += list(suitable_values(X86_64, feature, asked, host)) == values
+    own = [feature for feature in FEATURES[X86_64] if feature != "level"]
+    return {"features": len(theirs), "same values": equal, "same order of all": own == known}
+
+
 # ---- the conformance material --------------------------------------------------------------------
 
 
@@ -492,6 +514,8 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             record["settings"] = compare_settings(arguments, folder)
         if "provider" in parts:
             record["provider"] = load_provider(arguments)
+        if "cpu" in parts:
+            record["cpu"] = compare_cpu(arguments)
         if "conformance" in parts:
             record["conformance"] = compare_conformance(arguments, folder)
     return record
@@ -503,6 +527,7 @@ def is_right(record: Mapping[str, Any]) -> bool:
         ("order", "releases", "same order as variantlib"),
         ("grid", "choices", "gpuenv right"),
         ("settings", "expressible", "same choice by uv"),
+        ("cpu", "features", "same values"),
     ]
     for part, every, right in pairs:
         if part in record and record[part][every] != record[part][right]:

@@ -13,7 +13,7 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.errors import InputError
-from gpuenv.fleet import launchers
+from gpuenv.fleet import dask_cluster, launchers
 from gpuenv.render.fleet import fold
 from gpuenv.render.node_report import NPD_CHARACTERS
 
@@ -298,6 +298,38 @@ def test_a_launcher_that_is_not_installed(
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
     assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
+
+
+class Workers:
+    """Stands in for a client of Dask, which the tests do not install: {address: worker}."""
+
+    def __init__(self, workers: dict[str, dict[str, Any]], variables: dict[str, str]) -> None:
+        self.workers, self.variables = workers, variables
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        assert n_workers == -1  # Dask tells of five otherwise
+        return {"workers": self.workers}
+
+    def run(self, function: Callable[..., Any], *arguments: str) -> dict[str, Any]:
+        if arguments == ("SLURMD_NODENAME",):
+            return {address: self.variables.get(address) for address in self.workers}
+        return dict.fromkeys(self.workers, "login1")
+
+
+def test_the_nodes_of_workers() -> None:
+    workers = {
+        "tcp://a:1": {"name": "SLURMCluster-0", "host": "10.0.0.1"},
+        "tcp://a:2": {"name": "SLURMCluster-1", "host": "10.0.0.1"},
+        "tcp://b:1": {"name": "SLURMCluster-2", "host": "10.0.0.2"},
+    }
+    client = Workers(workers, {"tcp://a:1": "gpu7", "tcp://a:2": "gpu7"})
+    nodes = dask_cluster._nodes_of_jobs(client)
+    names = dask_cluster._names(client, nodes)
+    assert list(names.values()) == ["gpu7", "gpu7-SLURMCluster-1", "login1"]
+    named = {"tcp://a:1": {"name": "rack/1", "host": "10.0.0.1"}}
+    assert dask_cluster._names(Workers(named, {}), {}) == {"tcp://a:1": "rack-1"}
+    numbered = {"tcp://a:1": {"name": 0, "host": "10.0.0.1"}}
+    assert dask_cluster._names(Workers(numbered, {}), {}) == {"tcp://a:1": "10.0.0.1"}
 
 
 def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:

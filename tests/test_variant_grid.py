@@ -59,6 +59,9 @@ def test_the_documentation_has_the_figures_of_the_record() -> None:
     assert f"right in {grid['uv right']}; {figures}" in text
     assert f"{settings['expressible']} of {settings['choices']} that one value expresses" in text
     assert f"uv {record['versions']['uv']}" in text
+    cpu = record["cpu"]
+    assert cpu["features"] == cpu["same values"] and cpu["same order of all"]
+    assert f"| {cpu['features']} | the same in {cpu['same values']}, in the same order |" in text
 
 
 def test_the_record_explains_each_difference_to_the_conformance_material() -> None:
