@@ -1,8 +1,9 @@
-"""Measure `gpuenv fleet solve` with simulated fleets: the time grows with the classes, not with the hosts.
+"""Measure `gpuenv fleet solve`: the solves grow with the classes; a host costs its document only.
 
     python scripts/bench_fleet.py [--record docs/records/fleet.json]
 
-Each line is a whole process: seconds on the clock, seconds of processor time, and its largest memory.
+The fleets are simulated. Each line is a whole process: seconds on the clock, seconds of processor
+time, and its largest memory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def classes(count: int) -> list[dict[str, Any]]:
     random.Random(5).shuffle(facts)  # noqa: S311  the same fleet in each run
     return [
         to_plain(
-            api.describe(gpus=[gpu] * 8, driver=driver, glibc=glibc, python=python, platform="linux-x86_64")
+            api.describe(
+                gpus=[gpu] * 8, driver=driver, glibc=glibc, python=python, platform="linux-x86_64"
+            )
         )
         for gpu, driver, glibc, python in facts[:count]
     ]
@@ -89,7 +92,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
-    fleets = [(hosts, min(40, hosts)) for hosts in HOSTS] + [(10_000, count) for count in CLASSES[:-1]]
+    fleets = [(hosts, min(40, hosts)) for hosts in HOSTS] + [
+        (10_000, count) for count in CLASSES[:-1]
+    ]
     rows = []
     for hosts, count in fleets:
         rows.append(measure(hosts, count))

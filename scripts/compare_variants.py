@@ -11,6 +11,9 @@ parts run on this machine and without a network; --record replaces those that ra
   CUDA version of the driver, and the highest compute capability of all devices.
 - settings: the same, with the variables of `gpuenv env --for uv` where it has some.
 - provider: variantlib loads gpuenv-variant-provider.
+- cpu: the features of this machine's CPU by provider-variant-x86-64, which PYTHON must have, too.
+- conformance: the cases of tests/data/variant_conformance.toml. --nvidia-provider names a checkout
+  of nvidia-variant-provider (revision ffea5d3, with its submodule), which is asked as well.
 
 --cases FILE.json writes order cases for the tests. Exit status: 1 if gpuenv is wrong anywhere.
 """
@@ -24,6 +27,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,28 +37,44 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
-from gpuenv.errors import InexpressibleError, NoSolutionError
+from gpuenv.compat.variants import FEATURES, X86_64, suitable_values
+from gpuenv.errors import InexpressibleError, NoSolutionError, PackageIndexError
 from gpuenv.index import variants
 from gpuenv.index.protocol import Index
 from gpuenv.model import IndexOptions, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from variant_grid import HOSTS, PACKAGES, describe, make_packages, pair, right_labels
-from variant_maker import make_release, metadata
+from variant_maker import (
+    conformance_metadata,
+    make_conformance,
+    make_release,
+    metadata,
+    provider_answers,
+    summary,
+    transcript,
+    with_values,
+)
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CASES = 60  # for the tests
-PARTS = ("order", "grid", "settings", "provider")
+PARTS = ("order", "grid", "settings", "provider", "cpu", "conformance")
 # variantlib in a process of its own: it reads releases and writes the labels in its order.
 ORDER = """
 import json, sys
 from variantlib.api import get_variants_by_priority
+from variantlib.errors import ValidationError
 orders = []
 for document in json.load(sys.stdin):
-    ordered = get_variants_by_priority(variants_json=document)
-    orders.append([one.label for one in ordered if one.label in document["variants"]])
+    try:
+        ordered = get_variants_by_priority(variants_json=document)
+    except ValidationError as error:
+        orders.append(None)
+    else:
+        orders.append([one.label for one in ordered if one.label in document["variants"]])
 json.dump(orders, sys.stdout)
 """
+CONFORMANCE = Path(__file__).resolve().parent.parent / "tests" / "data" / "variant_conformance.toml"
 
 
 # ---- the order -----------------------------------------------------------------------------------
@@ -143,20 +163,26 @@ def order_of(document: Mapping[str, Any]) -> list[str]:
     return labels
 
 
+def variantlib_orders(python: str, releases: Sequence[Mapping[str, Any]]) -> list[list[str] | None]:
+    """Return the labels of each release in variantlib's order; None for refused metadata."""
+    process = subprocess.run(
+        [python, "-c", ORDER],
+        input=json.dumps(releases),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    orders: list[list[str] | None] = json.loads(process.stdout)
+    return orders
+
+
 def compare_order(
     arguments: argparse.Namespace, folder: Path
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the figures, and the cases: metadata with variantlib's order."""
     source = random.Random(arguments.seed)  # noqa: S311  the same releases each time
     releases = [random_release(source) for _ in range(arguments.releases)]
-    process = subprocess.run(
-        [arguments.variantlib, "-c", ORDER],
-        input=json.dumps(releases),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    expected = json.loads(process.stdout)
+    expected = variantlib_orders(arguments.variantlib, releases)
     own = [order_of(release) for release in releases]
     same_first = 0
     for number, release in enumerate(releases[: arguments.installed]):
@@ -191,21 +217,28 @@ def compare_order(
 
 def uv_label(uv: str, package: str, links: Path, variables: Mapping[str, str]) -> str:
     """Return the label of the wheel that uv installs; "" for an ordinary one, or "no solution"."""
-    dropped = ("UV_", "NV_VARIANT_")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     with tempfile.TemporaryDirectory() as target:
-        command = [uv, "pip", "install", "--quiet", "--no-cache", "--no-index", "--no-config"]
-        command += ["--find-links", str(links), "--python", sys.executable, "--target", target]
-        process = subprocess.run(
-            [*command, "--preview-features", "wheel-variants", package],
-            env={**environment, **variables},
-            capture_output=True,
-            check=False,
-        )
-        if process.returncode:
+        if not uv_installs(uv, package, links, target, variables):
             return "no solution"
         text = Path(target, f"{package}.py").read_text()
     return text.partition("'")[2].partition("'")[0]
+
+
+def uv_installs(
+    uv: str, requirement: str, links: Path, target: str, variables: Mapping[str, str]
+) -> bool:
+    """Let uv install a requirement into a folder; return whether it did."""
+    dropped = ("UV_", "NV_VARIANT_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    command = [uv, "pip", "install", "--quiet", "--no-cache", "--no-index", "--no-config"]
+    command += ["--find-links", str(links), "--python", sys.executable, "--target", target]
+    process = subprocess.run(
+        [*command, "--preview-features", "wheel-variants", requirement],
+        env={**environment, **variables},
+        capture_output=True,
+        check=False,
+    )
+    return process.returncode == 0
 
 
 def detected_by_uv(name: str) -> dict[str, str]:
@@ -325,11 +358,123 @@ def load_provider(arguments: argparse.Namespace) -> dict[str, Any]:
     return figures
 
 
+READ_CPU = """
+import json
+from provider_variant_x86_64.plugin import X8664Plugin
+configs = X8664Plugin().get_supported_configs(None)
+print(json.dumps([X8664Plugin.all_features, {one.name: list(one.values) for one in configs}]))
+"""
+
+
+def compare_cpu(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return how many features of this CPU the provider and gpuenv support with equal values."""
+    known, theirs = json.loads(output([arguments.variantlib, "-c", READ_CPU]))
+    host = gpuenv.detect()
+    equal = 0
+    for feature, values in theirs.items():
+        asked = ["v1", "v2", "v3", "v4"] if feature == "level" else ["on"]
+        equal += list(suitable_values(X86_64, feature, asked, host)) == values
+    own = [feature for feature in FEATURES[X86_64] if feature != "level"]
+    return {"features": len(theirs), "same values": equal, "same order of all": own == known}
+
+
+# ---- the conformance material --------------------------------------------------------------------
+
+
+def compare_conformance(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Return how many cases each tool agrees with, and every difference with its reason."""
+    data = tomllib.loads(CONFORMANCE.read_text())
+    documents = [conformance_metadata(case) for case in data["choice"]]
+    orders = variantlib_orders(arguments.variantlib, documents)
+    figures: dict[str, Any] = {"choice": {"cases": len(data["choice"])}}
+    for tool in ("gpuenv", "variantlib", "uv"):
+        figures["choice"][tool] = {"asked": 0, "agrees": 0}
+    differences = []
+    for number, (case, order) in enumerate(zip(data["choice"], orders, strict=True)):
+        links = folder / f"conformance{number}"
+        links.mkdir()
+        requirement = make_conformance(links, case)
+        expected = [case["chosen"], *case["installs"]]
+        answers = {
+            "gpuenv": (expected, gpuenv_result(requirement, links)),
+            "uv": (expected, uv_result(arguments.uv, requirement, links)),
+        }
+        if not {"index", "metadata_only", "direct"} & set(case):  # no question for variantlib
+            answers["variantlib"] = ([label for label in case["order"] if label], order)
+        for tool, (right, answer) in answers.items():
+            figures["choice"][tool]["asked"] += 1
+            figures["choice"][tool]["agrees"] += answer == right
+            if answer != right:
+                why = case.get("differs", {}).get(tool, "unexplained")
+                row = {"case": case["name"], "from": case["from"], "tool": tool}
+                differences.append({**row, "answers": answer, "expected": right, "why": why})
+    figures["choice"]["differences"] = differences
+    figures["provider"] = compare_transcripts(arguments, data, folder)
+    return figures
+
+
+def gpuenv_result(requirement: str, links: Path) -> list[str]:
+    """Return the wheel of demo as "VERSION LABEL BUILD", and what is installed beside it."""
+    host = gpuenv.describe(gpus=["none"], python=PYTHON, platform="linux-x86_64", glibc="2.35")
+    options = IndexOptions(no_index=True, find_links=(str(links),))
+    try:
+        plan = gpuenv.solve(Request(requirements=(requirement,)), host, options, changes=False)
+    except NoSolutionError:
+        return ["none"]
+    except PackageIndexError:
+        return ["error"]
+    files = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
+    ordinary, label = split_label(files.pop("demo"))
+    _, version, *build = ordinary.removesuffix("-py3-none-any.whl").split("-")
+    return [" ".join([version, label, *build]).strip(), *sorted(files)]
+
+
+def uv_result(uv: str, requirement: str, links: Path) -> list[str]:
+    """Return what uv installs, in the form of `gpuenv_result`."""
+    with tempfile.TemporaryDirectory() as target:
+        if not uv_installs(uv, requirement, links, target, {}):
+            return ["none"]
+        versions = {}
+        for path in Path(target).glob("*.dist-info"):
+            name, _, version = path.name.removesuffix(".dist-info").partition("-")
+            versions[name.replace("_", "-")] = version
+        label = Path(target, "demo.py").read_text().split("'")[1]
+        build = Path(target, "demo_build.txt").read_text()
+    return [f"{versions.pop('demo')} {label} {build}".strip(), *sorted(versions)]
+
+
+def compare_transcripts(
+    arguments: argparse.Namespace, data: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Return how many answers of the two providers are equal, and why the others are not."""
+    rows = data["provider"]
+    cases = [transcript(row) for row in rows]
+    home = str(Path(__file__).resolve().parent.parent / "variant_provider")
+    own = provider_answers("gpuenv_variant_provider:NvidiaProvider", cases, folder, pythonpath=home)
+    figures: dict[str, Any] = {"cases": len(rows), "same answer": 0, "differences": {}}
+    figures["gpuenv as recorded"] = 0
+    for row in rows:
+        expected = row.get("own", row["reference"])
+        figures["gpuenv as recorded"] += summary(own[row["name"]][1]) == with_values(expected)
+        figures["same answer"] += expected == row["reference"]
+        if expected != row["reference"]:
+            figures["differences"][row["name"]] = row["differs"]
+    figures["reasons"] = data["reasons"]
+    if arguments.nvidia_provider:
+        provider = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
+        checkout = arguments.nvidia_provider
+        theirs = provider_answers(provider, cases, folder, pythonpath=checkout)
+        equal = [summary(theirs[row["name"]][1]) == with_values(row["reference"]) for row in rows]
+        figures["reference as recorded"] = sum(equal)
+    return figures
+
+
 def main() -> int:
     """Compare, print the figures, and write them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--variantlib", required=True, metavar="PYTHON")
     parser.add_argument("--uv", required=True, metavar="EXE")
+    parser.add_argument("--nvidia-provider", metavar="DIR")
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART")
     parser.add_argument("--record", metavar="FILE")
     parser.add_argument("--cases", metavar="FILE")
@@ -369,6 +514,10 @@ def compare(arguments: argparse.Namespace) -> dict[str, Any]:
             record["settings"] = compare_settings(arguments, folder)
         if "provider" in parts:
             record["provider"] = load_provider(arguments)
+        if "cpu" in parts:
+            record["cpu"] = compare_cpu(arguments)
+        if "conformance" in parts:
+            record["conformance"] = compare_conformance(arguments, folder)
     return record
 
 
@@ -378,11 +527,21 @@ def is_right(record: Mapping[str, Any]) -> bool:
         ("order", "releases", "same order as variantlib"),
         ("grid", "choices", "gpuenv right"),
         ("settings", "expressible", "same choice by uv"),
+        ("cpu", "features", "same values"),
     ]
     for part, every, right in pairs:
         if part in record and record[part][every] != record[part][right]:
             return False
-    return True
+    return "conformance" not in record or is_conformant(record["conformance"])
+
+
+def is_conformant(figures: Mapping[str, Any]) -> bool:
+    """Return whether gpuenv agrees with every case, and each difference has a reason."""
+    choice, provider = figures["choice"], figures["provider"]
+    explained = all(row["why"] != "unexplained" for row in choice["differences"])
+    agrees = choice["gpuenv"]["asked"] == choice["gpuenv"]["agrees"]
+    as_recorded = {provider["gpuenv as recorded"], provider.get("reference as recorded")}
+    return explained and agrees and as_recorded <= {provider["cases"], None}
 
 
 _VERSION = "import importlib.metadata as m; print(m.version('variantlib'))"

@@ -1,11 +1,12 @@
-"""Run `gpuenv fleet` with the real tools: Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
+"""Run `gpuenv fleet` with Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
 
     apt-get install slurm-wlm clustershell pdsh openmpi-bin prometheus monitoring-plugins-basic
     python scripts/prove_fleet.py [--record docs/records/fleet-tools.json] [--only NAME ...]
 
-It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine: environments with
-compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the convolutions of one are off by a bit, one
-hangs and one dies. A tool that is not installed is named and left out.
+It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine:
+environments with compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the
+convolutions of one are off by a bit, one hangs and one dies. A tool that is not installed is named
+and left out.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ case $command in
   *) exec PYTHON -m gpuenv $command "$@";;
 esac
 """
-# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason. All nodes have the
-# name of this machine, so the name is that of the slurmd.
+# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason.
+# All nodes have the name of this machine, so the name is that of the slurmd.
 HEALTH_CHECK = """#!/bin/sh
 [ -e FOLDER/health-checks-begin ] || exit 0
 node=$(tr '\\0' ' ' < /proc/$PPID/cmdline | sed 's/.* -N //; s/ .*//')
@@ -81,7 +82,8 @@ HealthCheckProgram=FOLDER/health-check
 HealthCheckInterval=30
 HealthCheckNodeState=ANY
 """
-SLURM_NODES = ("n1", "n2", "n3", "mixed1", "bit1", "hung1", "off1")  # no daemon runs for off1
+ANSWERING = ("n1", "n2", "n3", "mixed1", "bit1")
+SLURM_NODES = (*ANSWERING, "hung1", "off1")  # no daemon runs for off1
 
 
 class Stage:
@@ -109,12 +111,18 @@ class Stage:
         path.chmod(0o755)
         return path
 
-    def fleet(self, *arguments: str, env: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
+    def fleet(
+        self, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, Any], float]:
         """Run `gpuenv fleet` and return its document and the seconds that it took."""
         begin = time.monotonic()
         command = [sys.executable, "-m", "gpuenv", "fleet", *arguments]
         done = subprocess.run(
-            command, env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, text=True, check=False
+            command,
+            env={**os.environ, **(env or {})},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         return json.loads(done.stdout), round(time.monotonic() - begin, 2)
 
@@ -133,7 +141,9 @@ def summary(document: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         "silent": {one["node"]: one["reason"] for one in document["silent"]},
         "failed": sorted({one["node"] for one in document.get("failures", ())}),
         "outliers": {
-            what: sorted({one["node"] for one in document.get("outliers", ()) if one["what"] == what})
+            what: sorted(
+                {one["node"] for one in document.get("outliers", ()) if one["what"] == what}
+            )
             for what in ("convolution", "library", "driver")
         },
     }
@@ -150,9 +160,18 @@ def check(found: Mapping[str, Any], *, silent: Sequence[str]) -> None:
 
 
 def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, Any]:
-    """Verify stand-in nodes with clush or pdsh, whose worker "exec" runs a command for each node here."""
+    """Verify stand-in nodes with clush or pdsh; the worker "exec" runs a command for each here."""
     nodes = "n[1-4],mixed1,bit1,hung1,dead1"
-    flags = ["--launcher", launcher, "--nodes", nodes, "--command", f"{stage.folder}/node %h", "--limit", "40"]
+    flags = [
+        "--launcher",
+        launcher,
+        "--nodes",
+        nodes,
+        "--command",
+        f"{stage.folder}/node %h",
+        "--limit",
+        "40",
+    ]
     found = summary(*stage.fleet("verify", *flags, "--json", "--", *arguments))
     check(found, silent=["hung1", "dead1"])
     return found
@@ -160,8 +179,19 @@ def prove_launcher(stage: Stage, launcher: str, *arguments: str) -> dict[str, An
 
 def prove_mpirun(stage: Stage) -> dict[str, Any]:
     """Detect this machine with mpirun."""
-    flags = ["--launcher", "mpirun", "--nodes", "localhost", "--command", f"{stage.folder}/node", "--limit", "40"]
-    found = summary(*stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"}))
+    flags = [
+        "--launcher",
+        "mpirun",
+        "--nodes",
+        "localhost",
+        "--command",
+        f"{stage.folder}/node",
+        "--limit",
+        "40",
+    ]
+    found = summary(
+        *stage.fleet("detect", *flags, "--json", "--", "--allow-run-as-root", env={"NODE": "n1"})
+    )
     require((found["answered"], found["silent"]) == (1, {}), found)
     return found
 
@@ -176,26 +206,46 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
     lines = [SLURM_CONF.replace("FOLDER", str(folder))]
     for number, name in enumerate(SLURM_NODES):
         (folder / f"spool-{name}").mkdir()
-        lines.append(f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 RealMemory=4000 State=UNKNOWN")
-    lines.append(f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP")
+        lines.append(
+            f"NodeName={name} NodeHostname=localhost Port={17100 + number} CPUs=2 "
+            "RealMemory=4000 State=UNKNOWN"
+        )
+    lines.append(
+        f"PartitionName=all Nodes={','.join(SLURM_NODES)} Default=YES MaxTime=INFINITE State=UP"
+    )
+    lines.append(f"PartitionName=answering Nodes={','.join(ANSWERING)} State=UP")
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text("\n".join(lines) + "\n")
     stage.write("health-check", HEALTH_CHECK)
     env = {"SLURM_CONF": str(folder / "slurm.conf")}
     full = {**os.environ, **env}
-    munge = ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", "--key-file=/etc/munge/munge.key"]
+    munge = [
+        "munged",
+        "--foreground",
+        "--force",
+        f"--socket={folder}/munge.socket",
+        "--key-file=/etc/munge/munge.key",
+    ]
     munge += [f"--{kind}-file={folder}/munge.{kind}" for kind in ("pid", "log", "seed")]
-    commands = [munge, ["slurmctld", "-D"], *(["slurmd", "-D", "-N", name] for name in SLURM_NODES[:-1])]
+    commands = [
+        munge,
+        ["slurmctld", "-D"],
+        *(["slurmd", "-D", "-N", name] for name in SLURM_NODES[:-1]),
+    ]
     children = []
     try:
         for command in commands:
             children.append(
-                subprocess.Popen(command, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                subprocess.Popen(
+                    command, env=full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
             )
             time.sleep(1 if len(children) <= 2 else 0.1)
         time.sleep(3)
         yield env
     finally:
+        subprocess.run(["scancel", "--full", "--user=root"], env=full, check=False)
+        time.sleep(2)  # the steps end
         for child in reversed(children):
             child.terminate()
             try:
@@ -205,23 +255,35 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
                 child.wait(5)
 
 
+def drained_nodes(stage: Stage, env: Mapping[str, str]) -> str:
+    """Let HealthCheckProgram begin; return what Slurm says of the nodes that it drained."""
+    states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
+    (stage.folder / "health-checks-begin").touch()
+    begin, drained = time.monotonic(), ""
+    while "mixed1" not in drained and time.monotonic() - begin < 120:
+        time.sleep(2)
+        listed = subprocess.run(
+            states, env={**os.environ, **env}, capture_output=True, text=True, check=True
+        )
+        lines = dict.fromkeys(line for line in listed.stdout.splitlines() if "gpuenv" in line)
+        drained = "\n".join(lines)
+    require("mixed1" in drained, drained)
+    return drained
+
+
 def prove_slurm(stage: Stage) -> dict[str, Any]:
-    """Detect and verify through srun, and see HealthCheckProgram drain the node with the mixed cuDNN."""
+    """Detect and verify through srun; HealthCheckProgram drains the node with the mixed cuDNN."""
+    flags = ["--launcher", "srun", "--nodes", ",".join(SLURM_NODES)]
+    flags += ["--command", f"{stage.folder}/node"]
     with slurm(stage) as env:
-        full = {**os.environ, **env}
-        states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
-        flags = ["--launcher", "srun", "--nodes", ",".join(SLURM_NODES), "--command", f"{stage.folder}/node"]
         detected = summary(*stage.fleet("detect", *flags, "--limit", "20", "--json", env=env))
         verified = summary(*stage.fleet("verify", *flags, "--limit", "40", "--json", env=env))
-        (stage.folder / "health-checks-begin").touch()
-        begin, drained = time.monotonic(), ""
-        while "mixed1" not in drained and time.monotonic() - begin < 120:
-            time.sleep(2)
-            listed = subprocess.run(states, env=full, capture_output=True, text=True, check=True).stdout
-            drained = "\n".join(line for line in listed.splitlines() if "gpuenv" in line)
         check(verified, silent=["hung1", "off1"])
-        require("mixed1" in drained, listed)
-        jobs = subprocess.run(["squeue", "--noheader"], env=full, capture_output=True, text=True, check=True)
+        drained = drained_nodes(stage, env)
+        command = ["squeue", "--noheader"]
+        jobs = subprocess.run(
+            command, env={**os.environ, **env}, capture_output=True, text=True, check=True
+        )
         return {
             "detect": detected,
             "verify": verified,
@@ -231,18 +293,34 @@ def prove_slurm(stage: Stage) -> dict[str, Any]:
 
 
 def prove_jobqueue(stage: Stage) -> dict[str, Any]:
-    """Detect through dask-jobqueue, which submits the workers as Slurm jobs by its own settings."""
-    settings = {"cores": 1, "memory": "500MB", "processes": 1, "interface": "lo", "python": sys.executable}
-    settings["log-directory"] = str(stage.folder)
-    text = "jobqueue:\n  slurm:\n" + "".join(f"    {key}: {value}\n" for key, value in settings.items())
+    """Detect and verify through dask-jobqueue, which submits the workers as Slurm jobs.
+
+    Its own settings give each worker a node of the partition that has no hung node.
+    HealthCheckProgram drains the node with the mixed cuDNN here, too.
+    """
+    settings = {
+        "cores": 2,
+        "memory": "500MB",
+        "processes": 1,
+        "interface": "lo",
+        "python": sys.executable,
+        "queue": "answering",
+        "job-extra-directives": "['--exclusive']",
+        "log-directory": str(stage.folder),
+    }
+    lines = [f"    {key}: {value}\n" for key, value in settings.items()]
     (stage.folder / "dask").mkdir()
-    (stage.folder / "dask" / "jobqueue.yaml").write_text(text)
+    (stage.folder / "dask" / "jobqueue.yaml").write_text("jobqueue:\n  slurm:\n" + "".join(lines))
+    flags = ["--launcher", "dask", "--scheduler", "slurm", "--workers", str(len(ANSWERING))]
+    flags += ["--command", f"{stage.folder}/node", "--limit", "120", "--json"]
     with slurm(stage) as env:
-        flags = ["--launcher", "dask", "--scheduler", "slurm", "--workers", "2", "--command", f"{stage.folder}/node"]
         more = {**env, "DASK_CONFIG": str(stage.folder / "dask")}
-        found = summary(*stage.fleet("detect", *flags, "--limit", "90", "--json", env=more))
-        require((found["answered"], found["silent"]) == (2, {}), found)
-        return found
+        detected = summary(*stage.fleet("detect", *flags, env=more))
+        require((detected["answered"], detected["silent"]) == (len(ANSWERING), {}), detected)
+        verified = summary(*stage.fleet("verify", *flags, env=more))
+        check(verified, silent=[])
+        drained = drained_nodes(stage, env)
+        return {"detect": detected, "verify": verified, "drained": drained}
 
 
 # ---- Dask ----------------------------------------------------------------------------------------
@@ -254,26 +332,52 @@ def prove_dask(stage: Stage) -> dict[str, Any]:
 
     names = ("n1", "n2", "n3", "n4", "mixed1", "bit1", "hung1", "killed1")
     address = "tcp://127.0.0.1:18786"
-    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "18786", "--no-dashboard"]
+    dask = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--port",
+        "18786",
+        "--no-dashboard",
+    ]
     children: dict[str, subprocess.Popen[bytes]] = {}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
         children["scheduler"] = subprocess.Popen([*dask, "--host", "127.0.0.1"], **quiet)
         time.sleep(3)
-        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1"]
+        worker = [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            address,
+            "--no-nanny",
+            "--nthreads",
+            "1",
+        ]
         for name in names:
             node = "hung9" if name == "killed1" else name  # it is killed while it works
             env = {**os.environ, "NODE": node}
-            children[name] = subprocess.Popen([*worker, "--name", name, "--no-dashboard"], env=env, **quiet)
+            children[name] = subprocess.Popen(
+                [*worker, "--name", name, "--no-dashboard"], env=env, **quiet
+            )
         with distributed.Client(address, timeout=60) as client:
             client.wait_for_workers(len(names), timeout=120)
         killer = subprocess.Popen(["sh", "-c", f"sleep 12; kill -9 {children['killed1'].pid}"])
         flags = ["--launcher", "dask", "--scheduler", address, "--workers", str(len(names))]
-        flags += ["--command", f"{stage.folder}/node", "--limit", "60", "-o", str(stage.folder / "dask-docs")]
+        flags += [
+            "--command",
+            f"{stage.folder}/node",
+            "--limit",
+            "60",
+            "-o",
+            str(stage.folder / "dask-docs"),
+        ]
         begin = time.time()
         found = summary(*stage.fleet("verify", *flags, "--json"))
         killer.wait()
-        written = [path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")]
+        written = [
+            path.stat().st_mtime - begin for path in (stage.folder / "dask-docs").glob("*.json")
+        ]
         found["answers_written_after_s"] = [round(one, 1) for one in sorted(written)]
         check(found, silent=["hung1", "killed1"])
         return found
@@ -295,9 +399,17 @@ def prove_promtool(stage: Stage) -> dict[str, Any]:
             command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
         )
         done = subprocess.run(
-            ["promtool", "check", "metrics"], input=metrics.stdout, capture_output=True, text=True, check=False
+            ["promtool", "check", "metrics"],
+            input=metrics.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        said[node] = {"verify": metrics.returncode, "promtool": done.returncode, "said": done.stdout + done.stderr}
+        said[node] = {
+            "verify": metrics.returncode,
+            "promtool": done.returncode,
+            "said": done.stdout + done.stderr,
+        }
         require((done.returncode, said[node]["said"]) == (0, ""), said)
     return said
 
@@ -308,12 +420,37 @@ def prove_nagios(stage: Stage) -> dict[str, Any]:
     said = {}
     # The stand-in of n1 has a release to avoid: WARNING. "negate" turns CRITICAL into OK.
     for node, expected in (("n1", 1), ("mixed1", 0)):
-        command = [negate, "--substitute", "--timeout=60", f"{stage.folder}/node", "verify", "--format", "nagios"]
+        command = [
+            negate,
+            "--substitute",
+            "--timeout=60",
+            f"{stage.folder}/node",
+            "verify",
+            "--format",
+            "nagios",
+        ]
         done = subprocess.run(
             command, env={**os.environ, "NODE": node}, capture_output=True, text=True, check=False
         )
         said[node] = {"status": done.returncode, "line": done.stdout.strip()}
         require(done.returncode == expected, said)
+    return said
+
+
+def prove_kubernetes(stage: Stage) -> dict[str, Any]:
+    """Check the manifests of docs/hooks by the schemas of Kubernetes that the validator has."""
+    said = {}
+    for path in sorted((ROOT / "docs" / "hooks").glob("*.yaml")):
+        text = path.read_text()
+        if "apiVersion:" not in text:
+            continue  # a workflow of a CI service
+        manifest = stage.folder / path.name
+        # The validator reports names only and has no word for generateName.
+        manifest.write_text(text.replace("generateName:", "name:"))
+        command = ["kubernetes-validate", "--strict", str(manifest)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said[path.name] = (done.stdout + done.stderr).strip()
+        require(done.returncode == 0, said)
     return said
 
 
@@ -326,6 +463,7 @@ PROOFS = {
     "dask-jobqueue": ("slurmctld", prove_jobqueue),
     "promtool": ("promtool", prove_promtool),
     "nagios": ("/usr/lib/nagios/plugins/negate", prove_nagios),
+    "kubernetes": ("kubernetes-validate", prove_kubernetes),
 }
 
 
@@ -336,6 +474,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=PROOFS)
     arguments = parser.parse_args()
     record: dict[str, Any] = {}
+    if arguments.only and arguments.record and arguments.record.exists():
+        record = json.loads(arguments.record.read_text())  # the others stay as they are
     for name in arguments.only or PROOFS:
         program, prove = PROOFS[name]
         if shutil.which(program) is None:

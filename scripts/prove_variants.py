@@ -111,7 +111,9 @@ def gpuenv(folder: Path, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "gpuenv", *arguments, "--json"]
     process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{process.stdout}{process.stderr}")
+        sys.exit(
+            f"{' '.join(command)}: exit {process.returncode}\n{process.stdout}{process.stderr}"
+        )
     document: dict[str, Any] = json.loads(process.stdout)
     return document
 

@@ -13,8 +13,7 @@ import pytest
 
 from gpuenv.cli import main
 from gpuenv.errors import InputError
-from gpuenv.fleet import launchers
-from gpuenv.fleet.nodes import expand
+from gpuenv.fleet import dask_cluster, launchers
 from gpuenv.render.fleet import fold
 from gpuenv.render.node_report import NPD_CHARACTERS
 
@@ -27,12 +26,21 @@ Run = Callable[..., tuple[int, Any, str]]
 
 
 def host(
-    gpu: dict[str, Any] = H100, driver: str = "580.65.06", cuda: tuple[int, int] = (13, 0), **more: object
+    gpu: dict[str, Any] = H100,
+    driver: str = "580.65.06",
+    cuda: tuple[int, int] = (13, 0),
+    **more: object,
 ) -> dict[str, Any]:
     facts = {"glibc": [2, 35], "python": {"version": [3, 12]}, "driver": driver}
     # A text longer than the 1024 characters after which srun splits a line.
     sources = [["driver", "x" * 1500]]
-    return {**facts, "gpus": [{**gpu, "uuid": os.urandom(4).hex()}], "driver_cuda": [*cuda], "sources": sources, **more}
+    return {
+        **facts,
+        "gpus": [{**gpu, "uuid": os.urandom(4).hex()}],
+        "driver_cuda": [*cuda],
+        "sources": sources,
+        **more,
+    }
 
 
 @pytest.fixture
@@ -52,7 +60,10 @@ def gpuenv(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the nodes' answers, and launchers on PATH. A node n answers with the file n, if it is there."""
+    """A folder of the nodes' answers, and launchers on PATH.
+
+    A node n answers with the file n, if it is there.
+    """
     programs, answers = tmp_path / "bin", tmp_path / "answers"
     programs.mkdir()
     answers.mkdir()
@@ -90,14 +101,14 @@ def put(folder: Path, **hosts: dict[str, Any]) -> None:
     ],
 )
 def test_lists_of_nodes(text: str, names: list[str]) -> None:
-    assert expand(text) == names
-    assert expand(fold(names)) == sorted(names)
+    assert launchers.expand_nodes(text) == names
+    assert launchers.expand_nodes(fold(names)) == sorted(names)
 
 
 @pytest.mark.parametrize("text", ["", "a[1-", "a]", "a[x]", "a[3-1]", "a[1-99999999999]", "[1-2]]"])
 def test_a_wrong_list_of_nodes_is_refused(text: str) -> None:
     with pytest.raises(InputError):
-        expand(text)
+        launchers.expand_nodes(text)
 
 
 # ---- documents -----------------------------------------------------------------------------------
@@ -111,7 +122,9 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     folder.mkdir()
     put(folder, **{f"{name}.json": document for name, document in hosts.items()})
     lines = tmp_path / "all.ndjson"
-    lines.write_text("".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items()))
+    lines.write_text(
+        "".join(json.dumps({"node": name, **one}) + "\n" for name, one in hosts.items())
+    )
     by_folder = gpuenv("detect", "--from", str(folder), "--json")
     assert gpuenv("detect", "--from", str(lines), "--json") == by_folder
     with lines.open() as stream:
@@ -126,14 +139,19 @@ def test_a_folder_a_file_and_stdin_give_the_same(
     ]
     text = gpuenv("detect", "--from", str(folder))[1]
     assert "3 of 3 nodes answered" in text
-    assert "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, glibc 2.35, Python 3.12: n[1-2]" in text
+    assert (
+        "2  NVIDIA H100, driver 580.65.06 (CUDA 13.0), linux-x86_64, "
+        "glibc 2.35, Python 3.12: n[1-2]" in text
+    )
 
 
 def test_hosts_with_an_unknown_fact_are_named(gpuenv: Run, tmp_path: Path) -> None:
     none = {"gpus": [], "problems": [{"code": "no-gpu", "detail": "no GPU was found"}]}
     hosts = [host(), host(driver=None), host({**H100, "compute_capability": None}), host(**none)]
     file = tmp_path / "f"
-    file.write_text("".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts)))
+    file.write_text(
+        "".join(json.dumps({"node": f"n{i}", **one}) + "\n" for i, one in enumerate(hosts))
+    )
     _, document, _ = gpuenv("detect", "--from", str(file), "--json")
     assert {one["node"]: one["reason"] for one in document["unknown"]} == {
         "n1": "the driver release is not known",
@@ -217,12 +235,18 @@ def test_a_run_is_resumed(gpuenv: Run, cluster: Path, tmp_path: Path) -> None:
     assert gpuenv("detect", "--from", str(folder), "--json")[1]["classes"] == second["classes"]
 
 
-def test_pods_that_do_not_run_are_named(gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_do_not_run_are_named(
+    gpuenv: Run, cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(cluster, n1=host())
     monkeypatch.setenv("PODS", "n1,n2-pending")
-    _, document, _ = gpuenv("detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv")
+    _, document, _ = gpuenv(
+        "detect", "--launcher", "kubectl", "--command", "node", "--json", "--", "-l", "app=gpuenv"
+    )
     assert document["answered"] == 1
-    assert document["silent"] == [{"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}]
+    assert document["silent"] == [
+        {"node": "n2-pending", "reason": "the pod gpu/pod-n2-pending is Pending"}
+    ]
 
 
 def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
@@ -235,7 +259,9 @@ def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
         assert "gpuenv" in " ".join(command[at + 1 :])
 
 
-def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_of_the_slurm_job(
+    cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(cluster, n1=host(), n2=host())
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -246,7 +272,10 @@ def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pyt
     ("arguments", "message"),
     [
         (["--launcher", "clush"], "the nodes are not named; --nodes"),
-        (["--launcher", "clush", "--nodes", "a", "--scheduler", "local"], "--scheduler: is for --launcher dask"),
+        (
+            ["--launcher", "clush", "--nodes", "a", "--scheduler", "local"],
+            "--scheduler: is for --launcher dask",
+        ),
         (["--launcher", "clush", "--nodes", "../a"], "is not the name of a node"),
         (["--launcher", "srun", "--nodes", "a", "--resume"], "--resume: needs the folder"),
         (["--from", ".", "--nodes", "a"], "--nodes: is for --launcher"),
@@ -254,23 +283,62 @@ def test_the_nodes_of_the_slurm_job(cluster: Path, gpuenv: Run, monkeypatch: pyt
         (["--launcher", "clush", "--nodes", "a", "-o", "/dev/null/x"], "--output /dev/null/x"),
     ],
 )
-def test_bad_usage_is_one_line(gpuenv: Run, cluster: Path, arguments: list[str], message: str) -> None:
+def test_bad_usage_is_one_line(
+    gpuenv: Run, cluster: Path, arguments: list[str], message: str
+) -> None:
     status, out, err = gpuenv("detect", *arguments)
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert message in err
     assert not (cluster.parent / "asked").exists()
 
 
-def test_a_launcher_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_launcher_that_is_not_installed(
+    gpuenv: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     status, _, err = gpuenv("detect", "--launcher", "pdsh", "--nodes", "a")
     assert (status, err) == (2, "gpuenv: pdsh: is not installed\n")
 
 
+class Workers:
+    """Stands in for a client of Dask, which the tests do not install: {address: worker}."""
+
+    def __init__(self, workers: dict[str, dict[str, Any]], variables: dict[str, str]) -> None:
+        self.workers, self.variables = workers, variables
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        assert n_workers == -1  # Dask tells of five otherwise
+        return {"workers": self.workers}
+
+    def run(self, function: Callable[..., Any], *arguments: str) -> dict[str, Any]:
+        if arguments == ("SLURMD_NODENAME",):
+            return {address: self.variables.get(address) for address in self.workers}
+        return dict.fromkeys(self.workers, "login1")
+
+
+def test_the_nodes_of_workers() -> None:
+    workers = {
+        "tcp://a:1": {"name": "SLURMCluster-0", "host": "10.0.0.1"},
+        "tcp://a:2": {"name": "SLURMCluster-1", "host": "10.0.0.1"},
+        "tcp://b:1": {"name": "SLURMCluster-2", "host": "10.0.0.2"},
+    }
+    client = Workers(workers, {"tcp://a:1": "gpu7", "tcp://a:2": "gpu7"})
+    nodes = dask_cluster._nodes_of_jobs(client)
+    names = dask_cluster._names(client, nodes)
+    assert list(names.values()) == ["gpu7", "gpu7-SLURMCluster-1", "login1"]
+    named = {"tcp://a:1": {"name": "rack/1", "host": "10.0.0.1"}}
+    assert dask_cluster._names(Workers(named, {}), {}) == {"tcp://a:1": "rack-1"}
+    numbered = {"tcp://a:1": {"name": 0, "host": "10.0.0.1"}}
+    assert dask_cluster._names(Workers(numbered, {}), {}) == {"tcp://a:1": "10.0.0.1"}
+
+
 def test_dask_that_is_not_installed(gpuenv: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     status, _, err = gpuenv("detect", "--launcher", "dask")
-    assert (status, err) == (2, "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n")
+    assert (status, err) == (
+        2,
+        "gpuenv: --launcher dask: needs Dask; pip install 'gpuenv[fleet]'\n",
+    )
 
 
 # ---- the examples in docs/hooks ------------------------------------------------------------------
@@ -288,11 +356,14 @@ HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
         (False, "broken fan", ""),
     ],
 )
-def test_the_health_check_of_slurm(tmp_path: Path, verified: bool, reason: str, expected: str) -> None:
+def test_the_health_check_of_slurm(
+    tmp_path: Path, verified: bool, reason: str, expected: str
+) -> None:
     said = f" Reason={reason} [root@2026-11-22T10:00:00]" if reason else ""
     programs = {
         "gpuenv": f"echo 'gpuenv: fail: mixed'; exit {0 if verified else 1}",
-        "scontrol": f"case $1 in update) echo \"$*\" >> {tmp_path}/log;; *) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
+        "scontrol": f'case $1 in update) echo "$*" >> {tmp_path}/log;; '
+        f"*) echo 'NodeName=gpu7 State=IDLE{said}';; esac",
     }
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -304,7 +375,9 @@ def test_the_health_check_of_slurm(tmp_path: Path, verified: bool, reason: str, 
 
 
 @pytest.mark.parametrize(("status", "content"), [(0, "new\n"), (1, "new\n"), (2, "old\n")])
-def test_the_textfile_is_replaced_if_something_was_checked(tmp_path: Path, status: int, content: str) -> None:
+def test_the_textfile_is_replaced_if_something_was_checked(
+    tmp_path: Path, status: int, content: str
+) -> None:
     gpuenv = tmp_path / "gpuenv"
     gpuenv.write_text(f"#!/bin/sh\necho new\nexit {status}\n")
     gpuenv.chmod(0o755)
@@ -318,7 +391,10 @@ def test_the_textfile_is_replaced_if_something_was_checked(tmp_path: Path, statu
 def test_the_manifests_can_be_read() -> None:
     import yaml
 
-    kinds = {name: yaml.safe_load((HOOKS / name).read_text())["kind"] for name in ("daemonset.yaml", "job.yaml")}
+    kinds = {
+        name: yaml.safe_load((HOOKS / name).read_text())["kind"]
+        for name in ("daemonset.yaml", "job.yaml")
+    }
     assert kinds == {"daemonset.yaml": "DaemonSet", "job.yaml": "Job"}
     plugin = json.loads((HOOKS / "npd.json").read_text())
     assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS

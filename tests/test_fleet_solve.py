@@ -1,4 +1,4 @@
-"""`gpuenv fleet solve`: classes of hosts, the fewest locks, the cost of merges, what-if questions, profiles."""
+"""`gpuenv fleet solve`: classes, the fewest locks, the cost of merges, what-if, profiles."""
 
 import json
 import tomllib
@@ -34,7 +34,9 @@ PYTHONS = ("3.11", "3.12")
 @cache
 def described(gpu: str, driver: str, glibc: str = "2.35", python: str = "3.12") -> Host:
     gpus = gpu.split("+")
-    return api.describe(gpus=gpus, driver=driver, platform="linux-x86_64", python=python, glibc=glibc)
+    return api.describe(
+        gpus=gpus, driver=driver, platform="linux-x86_64", python=python, glibc=glibc
+    )
 
 
 def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
@@ -48,12 +50,16 @@ def fleet(*hosts: tuple[int, Host]) -> tuple[HostClass, ...]:
 class Builds(Solver):
     """A solver of an index with a few builds: (version, driver floor, capabilities, glibc)."""
 
-    def __init__(self, builds: Sequence[tuple[int, str, frozenset[object], tuple[int, int]]]) -> None:
+    def __init__(
+        self, builds: Sequence[tuple[int, str, frozenset[object], tuple[int, int]]]
+    ) -> None:
         super().__init__(TORCH, OFFLINE)
         self.builds = sorted(builds, reverse=True, key=lambda build: build[0])
 
     def lock_for(self, host: Host) -> FleetLock | None:
-        return next((lock for build in self.builds if serves(lock := self.lock(build, host), host)), None)
+        return next(
+            (lock for build in self.builds if serves(lock := self.lock(build, host), host)), None
+        )
 
     def reasons_against(self, host: Host) -> tuple[Reason, ...]:
         return ()
@@ -62,9 +68,12 @@ class Builds(Solver):
     def lock(build: tuple[int, str, frozenset[Any], tuple[int, int]], host: Host) -> FleetLock:
         version, floor, capabilities, glibc = build
         needs = Needs(
-            driver=floor, compute_capabilities=tuple(sorted(capabilities)), glibc=glibc,
-            python=host.python.version, platform=host.platform,
-        )  # fmt: skip
+            driver=floor,
+            compute_capabilities=tuple(sorted(capabilities)),
+            glibc=glibc,
+            python=host.python.version,
+            platform=host.platform,
+        )
         lock = Lock(pins=(), needs=needs, choices=(), host=host, frameworks=("torch",))
         return FleetLock(host=host, lock=lock, versions=(("torch", f"2.{version}.0"),))
 
@@ -104,7 +113,9 @@ def test_the_number_of_groups_is_minimal(case: tuple[int, list[int]]) -> None:
     count, sets = case
     grouping = fewest_groups(range(count), family_of(count, sets))
     assert grouping.proved
-    assert sorted(item for group in grouping.groups for item in members(group)) == list(range(count))
+    assert sorted(item for group in grouping.groups for item in members(group)) == list(
+        range(count)
+    )
     assert all(family_of(count, sets).holds(group) for group in grouping.groups)
     assert len(grouping.groups) == brute_force(count, family_of(count, sets).holds)
 
@@ -113,7 +124,10 @@ def test_the_number_of_groups_is_minimal(case: tuple[int, list[int]]) -> None:
 @given(st.lists(st.integers(1, (1 << 12) - 1), min_size=4, max_size=10))
 def test_the_number_of_groups_of_twelve_is_minimal(sets: list[int]) -> None:
     grouping = fewest_groups(range(12), family_of(12, sets))
-    assert (len(grouping.groups), grouping.proved) == (brute_force(12, family_of(12, sets).holds), True)
+    assert (len(grouping.groups), grouping.proved) == (
+        brute_force(12, family_of(12, sets).holds),
+        True,
+    )
 
 
 def test_a_spent_budget_is_no_proof() -> None:
@@ -125,7 +139,11 @@ def test_a_spent_budget_is_no_proof() -> None:
 # ---- hosts with generated builds -----------------------------------------------------------------
 
 hosts = st.builds(
-    described, st.sampled_from(GPUS), st.sampled_from(DRIVERS), st.sampled_from(GLIBCS), st.sampled_from(PYTHONS)
+    described,
+    st.sampled_from(GPUS),
+    st.sampled_from(DRIVERS),
+    st.sampled_from(GLIBCS),
+    st.sampled_from(PYTHONS),
 )
 CAPABILITIES = [(7, 0), (7, 5), (8, 0), (8, 9), (9, 0)]
 builds = st.lists(
@@ -176,7 +194,9 @@ def test_the_locks_of_generated_builds_are_minimal(some: list[Host], of: list[An
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=12), hosts, builds)
-def test_another_host_never_lowers_the_number_of_locks(some: list[Host], more: Host, of: list[Any]) -> None:
+def test_another_host_never_lowers_the_number_of_locks(
+    some: list[Host], more: Host, of: list[Any]
+) -> None:
     few = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
     many = solve_fleet(fleet(*((1, host) for host in [*some, more])), Builds(of), drivers=[])
     assert fewest(many) >= fewest(few)
@@ -184,7 +204,9 @@ def test_another_host_never_lowers_the_number_of_locks(some: list[Host], more: H
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(hosts, min_size=1, max_size=8), builds, st.randoms(use_true_random=False))
-def test_the_order_of_the_hosts_does_not_matter(some: list[Host], of: list[Any], random: Any) -> None:
+def test_the_order_of_the_hosts_does_not_matter(
+    some: list[Host], of: list[Any], random: Any
+) -> None:
     shuffled = list(some)
     random.shuffle(shuffled)
     one = solve_fleet(fleet(*((1, host) for host in some)), Builds(of), drivers=[])
@@ -219,11 +241,18 @@ def solver() -> Solver:
     "picks",
     [
         [("V100", "550.54.14"), ("B200", "595.45.04"), ("T4", "525.60.13"), ("H100", "580.65.06")],
-        [("GTX 1080 Ti", "535.104.05"), ("B200", "580.65.06"), ("V100", "580.65.06"), ("L40S", "525.60.13")],
+        [
+            ("GTX 1080 Ti", "535.104.05"),
+            ("B200", "580.65.06"),
+            ("V100", "580.65.06"),
+            ("L40S", "525.60.13"),
+        ],
     ],
     ids=["data center", "Pascal and Blackwell"],
 )
-def test_the_locks_of_the_real_resolver_are_minimal(solver: Solver, picks: list[tuple[str, str]]) -> None:
+def test_the_locks_of_the_real_resolver_are_minimal(
+    solver: Solver, picks: list[tuple[str, str]]
+) -> None:
     classes = fleet(*((1, described(*pick)) for pick in picks))
     solution = solve_fleet(classes, solver, drivers=[])
     solved = [item for item, newest in enumerate(solution.newest) if newest is not None]
@@ -236,7 +265,9 @@ def test_the_locks_of_the_real_resolver_are_minimal(solver: Solver, picks: list[
         driver = min((host.driver or "" for host in some), key=parse_release)
         driver = "570.86.15" if "B200" in gpus and parse_release(driver) < (570,) else driver
         lock = solver.lock_for(described(gpus, driver))
-        return any(one is not None and all(serves(one, host) for host in some) for one in [*known, lock])
+        return any(
+            one is not None and all(serves(one, host) for host in some) for one in [*known, lock]
+        )
 
     assert fewest(solution) == brute_force(len(solved), holds)
 
@@ -244,7 +275,9 @@ def test_the_locks_of_the_real_resolver_are_minimal(solver: Solver, picks: list[
 def test_a_merge_costs_what_the_newest_versions_lose(solver: Solver) -> None:
     classes = fleet((9, described("H100", "580.65.06")), (2, described("V100", "580.65.06")))
     solution = solve_fleet(classes, solver, drivers=[])
-    plans = [[dict(group.lock.versions)["torch"] for group in plan.groups] for plan in solution.plans]
+    plans = [
+        [dict(group.lock.versions)["torch"] for group in plan.groups] for plan in solution.plans
+    ]
     old, (new, other) = plans[0][0], plans[1]
     assert (len(plans), len(plans[0])) == (2, 1)
     assert {new, other} == {"2.15.0", old}
@@ -330,18 +363,34 @@ def test_the_document_and_the_text(capsys: pytest.CaptureFixture[str], documents
 
 
 def test_profiles_are_written_and_locked(
-    capsys: pytest.CaptureFixture[str], documents: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    documents: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    arguments = ["--from", documents, "--framework", "torch", "--offline", "--json", "--write-profiles", str(tmp_path)]
+    arguments = [
+        "--from",
+        documents,
+        "--framework",
+        "torch",
+        "--offline",
+        "--json",
+        "--write-profiles",
+        str(tmp_path),
+    ]
     _, out, _ = run(capsys, *arguments, "--locks", "2")
     document = json.loads(out)
     path = tmp_path / "pyproject.toml"
     table = tomllib.loads(path.read_text())["tool"]["gpuenv"]
     assert document["profiles"] == {"path": str(path), "names": list(table["profiles"])}
     assert table["profiles"]["h100"] == {
-        "gpu": "H100", "driver": "580.65.06", "python": "3.12", "platform": "linux-x86_64", "glibc": "2.35",
+        "gpu": "H100",
+        "driver": "580.65.06",
+        "python": "3.12",
+        "platform": "linux-x86_64",
+        "glibc": "2.35",
         "separate-versions": True,
-    }  # fmt: skip
+    }
     before = path.read_bytes()
     _, out, _ = run(capsys, *arguments, "--locks", "2")
     assert json.loads(out)["profiles"]["names"] == []
@@ -356,8 +405,12 @@ def test_profiles_are_written_and_locked(
         for pin in api.read_lock(one["path"]).pins
         if pin.wheel.name == "torch"
     ) == sorted(group["versions"]["torch"] for group in groups)
-    hosts = {gpu: api.describe(gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64")
-             for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))}  # fmt: skip
+    hosts = {
+        gpu: api.describe(
+            gpus=[gpu], driver=driver, glibc="2.35", python="3.12", platform="linux-x86_64"
+        )
+        for gpu, driver in (("H100", "580.65.06"), ("V100", "550.54.14"))
+    }
     for host in hosts.values():
         assert api.fitting_lock("", host).lock.needs.python == (3, 12)
 
@@ -367,13 +420,20 @@ def test_profiles_are_written_and_locked(
     [
         (["--locks", "2"], "--locks: is for --write-profiles"),
         (["--what-if", "new"], "--what-if: 'new' is not a driver release"),
-        (["--write-profiles", "{dir}", "--locks", "9"], "the plans have 1, 2 locks; nothing was written"),
+        (
+            ["--write-profiles", "{dir}", "--locks", "9"],
+            "the plans have 1, 2 locks; nothing was written",
+        ),
         (["--write-profiles", "{dir}", "--pre"], "does not write pre; nothing was written"),
         (["--write-profiles", "{dir}/other"], "tool.gpuenv.frameworks differs"),
     ],
 )
 def test_bad_usage(
-    capsys: pytest.CaptureFixture[str], documents: str, tmp_path: Path, arguments: list[str], message: str
+    capsys: pytest.CaptureFixture[str],
+    documents: str,
+    tmp_path: Path,
+    arguments: list[str],
+    message: str,
 ) -> None:
     (tmp_path / "other").mkdir()
     text = '[tool.gpuenv]\nframeworks = ["jax"]\n'
@@ -384,5 +444,3 @@ def test_bad_usage(
     assert message in err
     assert not (tmp_path / "pyproject.toml").exists()
     assert (tmp_path / "other" / "pyproject.toml").read_text() == text
-
-

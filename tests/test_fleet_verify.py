@@ -1,4 +1,4 @@
-"""`gpuenv fleet verify`: failures, outliers of a class, slow nodes, and changes since the last run."""
+"""`gpuenv fleet verify`: failures, outliers of a class, slow nodes, changes since the last run."""
 
 import json
 from pathlib import Path
@@ -28,27 +28,42 @@ BITS = [
 GPU1 = "GPU 1 NVIDIA H100"
 
 
-def check(name: str, subject: str = "", status: str = "pass", evidence: str = "fine", seconds: float = 0.5) -> Any:
-    return {"name": name, "subject": subject, "status": status, "evidence": evidence, "seconds": seconds}
+def check(
+    name: str, subject: str = "", status: str = "pass", evidence: str = "fine", seconds: float = 0.5
+) -> Any:
+    return {
+        "name": name,
+        "subject": subject,
+        "status": status,
+        "evidence": evidence,
+        "seconds": seconds,
+    }
 
 
 def node(**changes: Any) -> dict[str, Any]:
     """The document of a healthy node with some keys changed."""
     checks = [check("files", seconds=3.0), check("cudnn convolution", "GPU 0 NVIDIA H100")]
     healthy = {
-        "ok": True, "checks": checks, "host": HOST, "libraries": {CUDNN: "sha256=" + "a" * 43}, "bits": BITS,
-    }  # fmt: skip
+        "ok": True,
+        "checks": checks,
+        "host": HOST,
+        "libraries": {CUDNN: "sha256=" + "a" * 43},
+        "bits": BITS,
+    }
     return {**healthy, **changes}
 
 
 def bits(device: str, what: str, digest: str) -> list[dict[str, str]]:
     return [
-        {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one for one in BITS
+        {**one, "sha256": digest} if (one["device"], one["what"]) == (device, what) else one
+        for one in BITS
     ]
 
 
 def write(path: Path, nodes: dict[str, Any]) -> str:
-    path.write_text("".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items()))
+    path.write_text(
+        "".join(json.dumps({"node": name, **one}) + "\n" for name, one in nodes.items())
+    )
     return str(path)
 
 
@@ -76,34 +91,68 @@ def test_a_healthy_fleet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 OUTLIERS = [
     ("driver", {"host": {**HOST, "driver": "580.95.05"}}, "driver", "", "580.95.05", "580.65.06"),
-    ("library", {"libraries": {CUDNN: "sha256=" + "b" * 43}}, "library", CUDNN, "sha256=" + "b" * 43, "sha256=" + "a" * 43),
-    ("missing library", {"libraries": {"lib/x": "sha256=" + "c" * 43}}, "library", CUDNN, "(missing)", "sha256=" + "a" * 43),
     (
-        "one bit of one device", {"bits": bits(GPU1, "float16 on the default stream", "e" * 64)}, "convolution",
-        f"{GPU1}: float16 on the default stream (9.0)", "e" * 64, "float16" * 9,
+        "library",
+        {"libraries": {CUDNN: "sha256=" + "b" * 43}},
+        "library",
+        CUDNN,
+        "sha256=" + "b" * 43,
+        "sha256=" + "a" * 43,
     ),
-]  # fmt: skip
+    (
+        "missing library",
+        {"libraries": {"lib/x": "sha256=" + "c" * 43}},
+        "library",
+        CUDNN,
+        "(missing)",
+        "sha256=" + "a" * 43,
+    ),
+    (
+        "one bit of one device",
+        {"bits": bits(GPU1, "float16 on the default stream", "e" * 64)},
+        "convolution",
+        f"{GPU1}: float16 on the default stream (9.0)",
+        "e" * 64,
+        "float16" * 9,
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "changes", "what", "subject", "value", "expected"), OUTLIERS)
 def test_a_node_that_differs_from_its_class_is_named(  # noqa: PLR0917
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, changes: dict[str, Any], what: str,
-    subject: str, value: str, expected: str,
-) -> None:  # fmt: skip
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    name: str,
+    changes: dict[str, Any],
+    what: str,
+    subject: str,
+    value: str,
+    expected: str,
+) -> None:
     status, document, text = verify(capsys, tmp_path, {**healthy(5), "odd": node(**changes)})
     outliers = [one for one in document["outliers"] if one["subject"] == subject]
     assert status == 1
     # The other device of the odd node agrees with the class.
     agree = 6 if what == "convolution" else 5
     assert outliers == [
-        {"node": "odd", "class": 0, "what": what, "subject": subject, "value": value, "expected": expected, "agree": agree}
+        {
+            "node": "odd",
+            "class": 0,
+            "what": what,
+            "subject": subject,
+            "value": value,
+            "expected": expected,
+            "agree": agree,
+        }
     ]
     assert document["failures"] == []
     assert f"outlier: odd: {what} {subject}".rstrip() in text
     assert f"{agree} nodes of its class" in text
 
 
-def test_two_nodes_that_differ_are_both_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_two_nodes_that_differ_are_both_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     other = node(bits=[{**one, "sha256": "e" * 64} for one in BITS])
     _, document, text = verify(capsys, tmp_path, {"n0": node(), "n1": other})
     assert {one["node"] for one in document["outliers"]} == {"n0", "n1"}
@@ -111,24 +160,35 @@ def test_two_nodes_that_differ_are_both_named(capsys: pytest.CaptureFixture[str]
     assert "no most frequent value" in text
 
 
-def test_failures_are_grouped_by_their_reason(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    mixed = [check("cudnn", "libraries", "fail", "cuDNN 9.10 and 9.12 are mixed\x1b[31m"), check("files")]
+def test_failures_are_grouped_by_their_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mixed = [
+        check("cudnn", "libraries", "fail", "cuDNN 9.10 and 9.12 are mixed\x1b[31m"),
+        check("files"),
+    ]
     full = [check("device", "GPU 0", "unknown", "no memory is free"), check("files")]
     nodes = {**healthy(3), "m1": node(ok=False, checks=mixed), "m2": node(ok=False, checks=mixed)}
     nodes["f1"] = node(ok=False, checks=full)
     status, document, text = verify(capsys, tmp_path, nodes)
     assert (status, document["passed"]) == (1, 3)
     assert [(one["node"], one["status"]) for one in document["failures"]] == [
-        ("m1", "fail"), ("m2", "fail"), ("f1", "unknown")
-    ]  # fmt: skip
+        ("m1", "fail"),
+        ("m2", "fail"),
+        ("f1", "unknown"),
+    ]
     assert "failed: m[1-2]: cudnn libraries: cuDNN 9.10 and 9.12 are mixed?[31m" in text
     assert "failed: f1: device GPU 0: no memory is free" in text
     assert text.startswith("NOT verified: 3 of 6 nodes passed")
 
 
-def test_a_slow_check_is_named_and_does_not_fail(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_slow_check_is_named_and_does_not_fail(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     times = [3.0, 3.1, 2.9, 3.2, 3.05, 9.0]
-    nodes = {f"n{number}": node(checks=[check("files", seconds=one)]) for number, one in enumerate(times)}
+    nodes = {
+        f"n{number}": node(checks=[check("files", seconds=one)]) for number, one in enumerate(times)
+    }
     status, document, text = verify(capsys, tmp_path, nodes)
     assert status == 0
     [outlier] = document["outliers"]
@@ -142,10 +202,15 @@ def test_slow_ones_are_above_the_middle_and_few(times: list[float], factor: floa
     slow = slow_ones(by_node)
     assert len(slow) <= len(times) // 2
     assert all(one > sorted(times)[len(times) // 2] for one in slow.values())
-    assert slow_ones({**by_node, "late": max(times) * 10 + 10}).keys() >= {"late"} or len(set(times)) > 2
+    assert (
+        slow_ones({**by_node, "late": max(times) * 10 + 10}).keys() >= {"late"}
+        or len(set(times)) > 2
+    )
 
 
-def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_changed_since_the_last_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     before = write(tmp_path / "before", {**healthy(3), "gone": node()})
     failing = [check("cudnn", "libraries", "fail", "mixed"), check("files", seconds=3.0)]
     now = {
@@ -155,7 +220,10 @@ def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp
         "new": node(),
     }
     _, document, text = verify(capsys, tmp_path, now, "--since", before)
-    changes = {(one["node"], one["what"], one["subject"], one["was"], one["now"]) for one in document["changes"]}
+    changes = {
+        (one["node"], one["what"], one["subject"], one["was"], one["now"])
+        for one in document["changes"]
+    }
     assert changes == {
         ("n0", "driver", "", "580.65.06", "580.95.05"),
         ("n1", "check", "cudnn libraries", "", "fail"),
@@ -167,7 +235,9 @@ def test_what_changed_since_the_last_run(capsys: pytest.CaptureFixture[str], tmp
     assert "changed: n1: check cudnn libraries: nothing -> fail" in text
 
 
-def test_documents_of_detect_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_documents_of_detect_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = write(tmp_path / "hosts", {"n1": HOST})
     assert main(["fleet", "verify", "--from", path]) == 2
     assert "n1: the document has no checks; gpuenv fleet verify needs" in capsys.readouterr().err

@@ -27,8 +27,14 @@ def check(name: str, subject: str = "", status: str = "pass", evidence: str = "f
     return Check(name=name, subject=subject, status=status, evidence=evidence, seconds=0.25)
 
 
-GOOD = (check("files"), check("device", "GPU 0 NVIDIA H100"), check("cudnn convolution", "GPU 0 NVIDIA H100"))
-MIXED = check("cudnn", "libraries", "fail", 'cuDNN "9.10" | 9.12\nare mixed \\ \x1b[31m' + "x" * 200)
+GOOD = (
+    check("files"),
+    check("device", "GPU 0 NVIDIA H100"),
+    check("cudnn convolution", "GPU 0 NVIDIA H100"),
+)
+MIXED = check(
+    "cudnn", "libraries", "fail", 'cuDNN "9.10" | 9.12\nare mixed \\ \x1b[31m' + "x" * 200
+)
 DOUBT = check("rules", "torch", "unknown", "its code is not known")
 BUSY = check("device", "GPU 0 NVIDIA H100", "unknown", "no memory is free")
 
@@ -61,7 +67,9 @@ SEVERITIES = {"PASS", "INFO", "WARNING", "CRITICAL", "UNKNOWN"}
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_the_exit_status_of_each_format(name: str) -> None:
-    assert {form: make(OUTCOMES[name]).status for form, make in FORMATS.items()} == EXPECTED[name][1]
+    assert {form: make(OUTCOMES[name]).status for form, make in FORMATS.items()} == EXPECTED[name][
+        1
+    ]
 
 
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "bad input"])
@@ -82,15 +90,28 @@ def test_the_node_verdict(name: str) -> None:
 def test_the_node_verdict_names_the_component() -> None:
     document = json.loads(FORMATS["node-verdict"](outcome(*GOOD, MIXED, BUSY)).text)
     assert document["affected_components"] == [
-        {"category": "node", "max_severity": "CRITICAL", "check_ids": ["gpuenv_cudnn"], "entities": ["libraries"]},
-        {"category": "gpu", "max_severity": "WARNING", "check_ids": ["gpuenv_device"], "entities": [GOOD[1].subject]},
+        {
+            "category": "node",
+            "max_severity": "CRITICAL",
+            "check_ids": ["gpuenv_cudnn"],
+            "entities": ["libraries"],
+        },
+        {
+            "category": "gpu",
+            "max_severity": "WARNING",
+            "check_ids": ["gpuenv_device"],
+            "entities": [GOOD[1].subject],
+        },
     ]
 
 
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "bad input"])
 def test_both_parsers_of_prometheus_read_the_metrics(name: str) -> None:
     text = FORMATS["openmetrics"](OUTCOMES[name]).text + "\n"
-    for parse in (openmetrics_parser.text_string_to_metric_families, text_string_to_metric_families):
+    for parse in (
+        openmetrics_parser.text_string_to_metric_families,
+        text_string_to_metric_families,
+    ):
         families = {family.name: family for family in parse(text)}
         [success] = families["gpuenv_verify_success"].samples
         assert success.value == float(EXPECTED[name][0] in ("PASS", "WARNING"))
@@ -104,14 +125,25 @@ def test_both_parsers_of_prometheus_read_the_metrics(name: str) -> None:
 
 
 text = st.text(max_size=40)
-any_check = st.builds(check, text, text, st.sampled_from(["pass", "fail", "unknown"]), st.text(max_size=200))
+any_check = st.builds(
+    check, text, text, st.sampled_from(["pass", "fail", "unknown"]), st.text(max_size=200)
+)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(any_check, max_size=5))
 def test_any_text_is_one_valid_report(checks: list[Check]) -> None:
     reports: dict[str, Report] = {form: make(outcome(*checks)) for form, make in FORMATS.items()}
-    assert len(list(openmetrics_parser.text_string_to_metric_families(reports["openmetrics"].text + "\n"))) == 5
+    assert (
+        len(
+            list(
+                openmetrics_parser.text_string_to_metric_families(
+                    reports["openmetrics"].text + "\n"
+                )
+            )
+        )
+        == 5
+    )
     json.loads(reports["node-verdict"].text)
     plugin = reports["nagios"].text
     assert "\n" not in plugin
@@ -146,7 +178,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
     def gpuenv(*arguments: str) -> Any:
         command = [sys.executable, "-m", "gpuenv", "verify", "--no-device", *arguments]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        )
 
     return gpuenv
 
@@ -155,7 +189,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_command(run: Run, form: str) -> None:
     done = run("--format", form, "--target", "env")
     assert (done.returncode, done.stderr) == (0, "")
-    starts = {"json": "{", "node-verdict": "{", "openmetrics": "# HELP", "nagios": "GPUENV OK - ", "npd": ""}
+    starts = {
+        "json": "{",
+        "node-verdict": "{",
+        "openmetrics": "# HELP",
+        "nagios": "GPUENV OK - ",
+        "npd": "",
+    }
     assert done.stdout.startswith(starts[form])
     assert done.stdout.endswith("\n")
 

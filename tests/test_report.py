@@ -1,4 +1,4 @@
-"""`gpuenv report`: one HTML file, without any request to the outside, that shows what its documents say."""
+"""`gpuenv report`: one HTML file that shows what its documents say, and requests nothing."""
 
 import json
 import re
@@ -11,8 +11,14 @@ import pytest
 from gpuenv.cli import main
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
-HOST = {"gpus": ["NVIDIA H100"], "driver": "580.65.06", "driver_cuda": "13.0", "platform": "linux-x86_64",
-        "glibc": "2.35", "python": "3.12"}  # fmt: skip
+HOST = {
+    "gpus": ["NVIDIA H100"],
+    "driver": "580.65.06",
+    "driver_cuda": "13.0",
+    "platform": "linux-x86_64",
+    "glibc": "2.35",
+    "python": "3.12",
+}
 
 
 def check(name: str, status: str = "pass", evidence: str = "fine") -> dict[str, Any]:
@@ -20,35 +26,105 @@ def check(name: str, status: str = "pass", evidence: str = "fine") -> dict[str, 
 
 
 VERIFY = {
-    "kind": "fleet-verify", "time": "2026-11-21T10:00:00+00:00", "ok": False, "nodes": 4, "answered": 3, "passed": 2,
-    "seconds": 3.0, "unknown": [], "changes": [],
-    "failures": [{"node": "n2", "name": "files", "subject": "", "status": "fail", "evidence": "<b>changed</b>"}],
-    "outliers": [{"node": "n1", "class": 0, "what": "driver", "subject": "", "value": "550", "expected": "580", "agree": 2}],
-    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}], "silent": [{"node": "n3", "reason": "no answer in 9 s"}],
+    "kind": "fleet-verify",
+    "time": "2026-11-21T10:00:00+00:00",
+    "ok": False,
+    "nodes": 4,
+    "answered": 3,
+    "passed": 2,
+    "seconds": 3.0,
+    "unknown": [],
+    "changes": [],
+    "failures": [
+        {
+            "node": "n2",
+            "name": "files",
+            "subject": "",
+            "status": "fail",
+            "evidence": "<b>changed</b>",
+        }
+    ],
+    "outliers": [
+        {
+            "node": "n1",
+            "class": 0,
+            "what": "driver",
+            "subject": "",
+            "value": "550",
+            "expected": "580",
+            "agree": 2,
+        }
+    ],
+    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}],
+    "silent": [{"node": "n3", "reason": "no answer in 9 s"}],
     "results": [
         {"node": "n0", "ok": True, "checks": [check("files")]},
         {"node": "n1", "ok": True, "checks": [check("files")]},
         {"node": "n2", "ok": False, "checks": [check("files", "fail", "<b>changed</b>")]},
     ],
-}  # fmt: skip
-LATER = {**VERIFY, "time": "2026-11-22T10:00:00+00:00", "passed": 3, "answered": 4, "silent": [],
-         "changes": [{"node": "n1", "what": "driver", "subject": "", "was": "550", "now": "580"}]}  # fmt: skip
+}
+LATER = {
+    **VERIFY,
+    "time": "2026-11-22T10:00:00+00:00",
+    "passed": 3,
+    "answered": 4,
+    "silent": [],
+    "changes": [{"node": "n1", "what": "driver", "subject": "", "was": "550", "now": "580"}],
+}
 NEEDS = {"driver": "580.65.06"}
-GROUP = {"classes": [0], "nodes": 3, "versions": {"torch": "2.15.0"}, "needs": NEEDS, "host": HOST,
-         "older": [{"name": "torch", "newest": "2.16.0", "nodes": 3}]}  # fmt: skip
+GROUP = {
+    "classes": [0],
+    "nodes": 3,
+    "versions": {"torch": "2.15.0"},
+    "needs": NEEDS,
+    "host": HOST,
+    "older": [{"name": "torch", "newest": "2.16.0", "nodes": 3}],
+}
 SOLVE = {
-    "kind": "fleet-solve", "time": "2026-11-22T10:00:00+00:00", "nodes": 3, "locks": 1, "proved": True, "silent": [],
-    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}], "unknown": [], "solves": 1,
+    "kind": "fleet-solve",
+    "time": "2026-11-22T10:00:00+00:00",
+    "nodes": 3,
+    "locks": 1,
+    "proved": True,
+    "silent": [],
+    "classes": [{**HOST, "nodes": ["n0", "n1", "n2"]}],
+    "unknown": [],
+    "solves": 1,
     "plans": [{"locks": 1, "cost": 3, "groups": [GROUP]}],
-    "what_if": [{"driver": "590.00", "classes": [0], "nodes": 3, "locks": 1, "solved": 0,
-                 "gains": [{"name": "torch", "old": "2.15.0", "new": "2.16.0", "nodes": 3}]}],
+    "what_if": [
+        {
+            "driver": "590.00",
+            "classes": [0],
+            "nodes": 3,
+            "locks": 1,
+            "solved": 0,
+            "gains": [{"name": "torch", "old": "2.15.0", "new": "2.16.0", "nodes": 3}],
+        }
+    ],
     "unsolved": [],
-}  # fmt: skip
-DETECT = {"kind": "fleet-detect", "time": "", "nodes": 3, "answered": 3, "seconds": 1.0, "unknown": [], "silent": [],
-          "classes": SOLVE["classes"]}  # fmt: skip
-ONE_HOST = {"lock": "pylock.toml", "packages": 30, "warnings": [], "needs": {}, "host": {}, "download_bytes": 1,
-            "frameworks": {"torch": {"version": "2.15.0", "cuda": "13.2", "cudnn": None}},
-            "skipped": [{"name": "torch", "version": "2.16.0", "reasons": [{"need": "a driver", "have": "none"}]}]}  # fmt: skip
+}
+DETECT = {
+    "kind": "fleet-detect",
+    "time": "",
+    "nodes": 3,
+    "answered": 3,
+    "seconds": 1.0,
+    "unknown": [],
+    "silent": [],
+    "classes": SOLVE["classes"],
+}
+ONE_HOST = {
+    "lock": "pylock.toml",
+    "packages": 30,
+    "warnings": [],
+    "needs": {},
+    "host": {},
+    "download_bytes": 1,
+    "frameworks": {"torch": {"version": "2.15.0", "cuda": "13.2", "cudnn": None}},
+    "skipped": [
+        {"name": "torch", "version": "2.16.0", "reasons": [{"need": "a driver", "have": "none"}]}
+    ],
+}
 ONE_NODE = {"ok": True, "checks": [check("files"), check("versions")]}
 
 
@@ -82,8 +158,12 @@ def report(tmp_path: Path, **documents: dict[str, Any]) -> str:
     return output.read_text()
 
 
-def test_a_report_of_all_kinds_is_one_closed_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = report(tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST)
+def test_a_report_of_all_kinds_is_one_closed_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = report(
+        tmp_path, first=VERIFY, later=LATER, solve=SOLVE, hosts=DETECT, node=ONE_NODE, one=ONE_HOST
+    )
     tags = Tags()
     tags.feed(text)
     assert tags.open == []
@@ -112,8 +192,9 @@ def test_what_it_shows(tmp_path: Path) -> None:
     assert "with driver 590.00 on 3 nodes (n[0-2]): torch 2.16.0 instead of 2.15.0 on 3" in shown
     timeline = re.findall(r"<td>(2026\S+)</td>((?:<td class=\"number\">\d+</td>\s*)+)", text)
     assert [(time, re.findall(r">(\d+)<", cells)) for time, cells in timeline] == [
-        (VERIFY["time"], ["2", "1", "1", "1"]), (LATER["time"], ["3", "1", "0", "1"])
-    ]  # fmt: skip
+        (VERIFY["time"], ["2", "1", "1", "1"]),
+        (LATER["time"], ["3", "1", "0", "1"]),
+    ]
     # The failed nodes come first, then the outliers.
     assert re.findall(r'<details id="first.json-(n\d)"', text) == ["n2", "n1", "n0"]
 
@@ -139,7 +220,9 @@ def test_bad_input_is_one_line(
     assert not output.exists()
 
 
-def test_without_jinja2(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_jinja2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)

@@ -33,9 +33,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("tools")
     links = folder / "links"
     links.mkdir()
-    same = {"cu126": nvidia("12.6", "70_real", "90_real"), "cu128": nvidia("12.8", "90_real"), "null": {}}
+    same = {
+        "cu126": nvidia("12.6", "70_real", "90_real"),
+        "cu128": nvidia("12.8", "90_real"),
+        "null": {},
+    }
     make_release(links, "same", "1.0", same, providers=PROVIDERS)
-    make_release(links, "ptx", "1.0", {"only_ptx": nvidia("12.0", "80_virtual"), "null": {}}, providers=PROVIDERS)
+    make_release(
+        links,
+        "ptx",
+        "1.0",
+        {"only_ptx": nvidia("12.0", "80_virtual"), "null": {}},
+        providers=PROVIDERS,
+    )
     files = {"cu128": {"liar.fatbin": binary([{"sass": "80"}])}}
     make_release(links, "liar", "1.0", same, providers=PROVIDERS, files=files)
     for version in ("1.0", "2.0"):
@@ -82,7 +92,11 @@ def test_settings_of_a_tool(
 
 @pytest.mark.parametrize(
     ("gpu", "driver", "label"),
-    [("H100", "570.86.10", "cu128"), ("V100", "570.86.10", "cu126"), ("H100", "560.28.03", "cu126")],
+    [
+        ("H100", "570.86.10", "cu128"),
+        ("V100", "570.86.10", "cu126"),
+        ("H100", "560.28.03", "cu126"),
+    ],
 )
 def test_uv_takes_the_variant_that_gpuenv_takes(
     folder: Path, gpu: str, driver: str, label: str, capsys: pytest.CaptureFixture[str]
@@ -91,7 +105,16 @@ def test_uv_takes_the_variant_that_gpuenv_takes(
     assert main(["env", "--for", "uv", *flags(case), "--json"]) == 0
     variables = json.loads(capsys.readouterr().out)["variables"]
     target = folder / f"uv-{gpu}-{driver}"
-    command = [*UV, "pip", "install", "--quiet", "--no-cache", "--no-index", "--find-links", "links"]
+    command = [
+        *UV,
+        "pip",
+        "install",
+        "--quiet",
+        "--no-cache",
+        "--no-index",
+        "--find-links",
+        "links",
+    ]
     subprocess.run(
         [*command, "--python", sys.executable, "--target", str(target), "same"],
         env={**os.environ, **variables},
@@ -125,7 +148,8 @@ def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
     assert "explicit = true" in tables
     project = folder / "project"
     project.mkdir()
-    head = f'[project]\nname = "p"\nversion = "1"\nrequires-python = "=={PYTHON}.*"\ndependencies = ["app"]\n'
+    head = '[project]\nname = "p"\nversion = "1"\ndependencies = ["app"]\n'
+    head += f'requires-python = "=={PYTHON}.*"\n'
     (project / "pyproject.toml").write_text(f"{head}\n{tables}")
     environment = {**os.environ, "UV_DEFAULT_INDEX": lock, "UV_PYTHON": sys.executable}
     environment |= {"UV_NO_CACHE": "1", "UV_PYTHON_DOWNLOADS": "never"}
@@ -137,7 +161,9 @@ def test_uv_locks_what_was_exported(folder: Path, lock: str) -> None:
     assert versions == {"p": "1", "app": "1.0", "accel": "1.0+cu126", "base": "1.0"}
 
 
-def test_tables_for_other_tools(folder: Path, lock: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_for_other_tools(
+    folder: Path, lock: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tables = {}
     for tool in ("pixi", "poetry", "pdm"):
         capsys.readouterr()
@@ -149,10 +175,15 @@ def test_tables_for_other_tools(folder: Path, lock: str, capsys: pytest.CaptureF
     assert tables["pixi"]["environments"] == {"gpuenv": ["gpuenv"]}
     poetry = tables["poetry"]["tool"]["poetry"]
     (source,) = poetry["source"]
-    assert poetry["dependencies"]["accel"] == {"version": "1.0+cu126", "source": source["name"]}
-    assert source["priority"] == "explicit" and poetry["dependencies"]["base"] == "1.0"
+    packages = poetry["group"]["gpuenv"]["dependencies"]
+    assert packages["accel"] == {"version": "1.0+cu126", "source": source["name"]}
+    assert source["priority"] == "explicit" and packages["base"] == "1.0"
     pdm = tables["pdm"]["tool"]["pdm"]
-    assert pdm["resolution"]["overrides"] == {"app": "==1.0", "accel": "==1.0+cu126", "base": "==1.0"}
+    assert pdm["resolution"]["overrides"] == {
+        "app": "==1.0",
+        "accel": "==1.0+cu126",
+        "base": "==1.0",
+    }
     assert pdm["source"][0]["include_packages"] == ["accel"]
 
 
@@ -168,3 +199,15 @@ def test_no_tool_locks_a_variant_wheel(
     assert main(["export", "--to", tool, path, "-o", "none.toml"]) == 3
     assert f"{tool} locks no variant wheel, and same is one" in capsys.readouterr().err
     assert not (folder / "none.toml").exists()
+
+
+def test_the_record_of_the_real_tools() -> None:
+    """scripts/prove_exports.py writes it: each tool locks the versions of gpuenv's lock."""
+    docs = Path(__file__).parent.parent / "docs"
+    record = json.loads((docs / "records" / "exports.json").read_text())
+    text = (docs / "variants.md").read_text()
+    for tool, name in (("uv", "uv"), ("poetry", "Poetry"), ("pdm", "PDM")):
+        assert record[tool]["versions"] == record["gpuenv"]
+        assert f"{name} {record[tool]['version']}" in text
+    assert record["gpuenv"]["accel"] == "1.0+cu126 from the other index"
+    assert record["pixi"]["mistakes by its schema"] == []

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from gpuenv.errors import NoSolutionError
 from gpuenv.model import IndexOptions, Request
 from variant_grid import HOSTS, PACKAGES, describe, make_packages, right_labels
 
+DOCS = Path(__file__).parent.parent / "docs"
+CONFORMANCE = Path(__file__).parent / "data" / "variant_conformance.toml"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -43,17 +46,35 @@ def test_the_wheel_that_runs_on_all_devices(name: str, options: IndexOptions) ->
 
 
 def test_the_documentation_has_the_figures_of_the_record() -> None:
-    docs = Path(__file__).parent.parent / "docs"
-    record = json.loads((docs / "records" / "wheel-variants.json").read_text())
+    record = json.loads((DOCS / "records" / "wheel-variants.json").read_text())
     order, grid, settings = record["order"], record["grid"], record["settings"]
     assert order["releases"] == order["same order as variantlib"] == 2000
     assert order["installed by uv"] == order["same first variant as uv"]
     assert grid["choices"] == grid["gpuenv right"] == len(HOSTS) * len(PACKAGES)
     assert grid["choices"] - grid["uv right"] == len(grid["uv wrong"])
     assert settings["expressible"] == settings["same choice by uv"]
-    text = (docs / "variants.md").read_text()
+    text = (DOCS / "variants.md").read_text()
     kinds = grid["uv wrong, by kind"]
     figures = f"{kinds['does not run']} do not run, {kinds['not the best']} are not the best"
     assert f"right in {grid['uv right']}; {figures}" in text
     assert f"{settings['expressible']} of {settings['choices']} that one value expresses" in text
     assert f"uv {record['versions']['uv']}" in text
+    cpu = record["cpu"]
+    assert cpu["features"] == cpu["same values"] and cpu["same order of all"]
+    assert f"| {cpu['features']} | the same in {cpu['same values']}, in the same order |" in text
+
+
+def test_the_record_explains_each_difference_to_the_conformance_material() -> None:
+    record = json.loads((DOCS / "records" / "wheel-variants.json").read_text())["conformance"]
+    data = tomllib.loads(CONFORMANCE.read_text())
+    choice, provider = record["choice"], record["provider"]
+    assert choice["gpuenv"] == {"asked": len(data["choice"]), "agrees": len(data["choice"])}
+    assert all(row["why"] != "unexplained" for row in choice["differences"])
+    count = len(data["provider"])
+    assert provider["cases"] == provider["reference as recorded"] == count
+    assert provider["same answer"] + len(provider["differences"]) == count
+    text = (DOCS / "variants.md").read_text()
+    uv, variantlib = choice["uv"], choice["variantlib"]
+    figures = f"{variantlib['agrees']} of the {variantlib['asked']} that it can be asked"
+    assert f"| {figures} | {uv['agrees']} of {uv['asked']} |" in text
+    assert f"the same answer to {provider['same answer']}" in text

@@ -18,7 +18,13 @@ from gpuenv import api
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
 from gpuenv.compat.evaluate import is_doubt
-from gpuenv.errors import NoSolutionError, OfflineError, PackageIndexError, UnusableFileError
+from gpuenv.errors import (
+    InputError,
+    NoSolutionError,
+    OfflineError,
+    PackageIndexError,
+    UnusableFileError,
+)
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache
 from gpuenv.index.direct_url import DirectFiles
@@ -30,8 +36,17 @@ from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
-from variant_maker import make_release, make_variant, metadata
+from variant_maker import (
+    conformance_wheels,
+    make_conformance,
+    make_release,
+    make_variant,
+    metadata,
+)
 
+CONFORMANCE = tomllib.loads(
+    (Path(__file__).parent / "data" / "variant_conformance.toml").read_text()
+)
 CASES = tomllib.loads((Path(__file__).parent / "data" / "variants.toml").read_text())
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 ON_H100 = ("--gpu", "sm_90", "--driver", "570.86.10", "--python", PYTHON)
@@ -74,7 +89,9 @@ def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
         variants.parse(json.dumps(document).encode(), "demo")
 
 
-@pytest.mark.parametrize("schema", ["peps/825/v0.1.1", "peps/850/v0.2.0", "v0.2.0", "v1.0.0", "v1.3.0"])
+@pytest.mark.parametrize(
+    "schema", ["peps/825/v0.1.1", "peps/850/v0.2.0", "v0.2.0", "v1.0.0", "v1.3.0"]
+)
 def test_schemas_that_are_read(schema: str) -> None:
     """Those of the PEPs, that of variantlib, and the numbers that the PEP promises."""
     document = metadata(GPU) | {"$schema": f"https://variants-schema.wheelnext.dev/{schema}.json"}
@@ -99,8 +116,8 @@ def test_metadata_of_wheels_is_combined() -> None:
 def test_markers_about_the_variant(case: dict[str, Any]) -> None:
     rows = [tuple(text.split(" :: ")) for text in case.get("properties", ())]
 
-    def decide(variable: str, operator: str, text: str) -> bool:
-        return variants.clause_holds(variable, operator, text, case["label"], rows)
+    def decide(clause: variants.Clause) -> bool:
+        return variants.clause_holds(clause, case["label"], rows)
 
     assert variants.names_variant(case["marker"])
     if "error" in case:
@@ -132,7 +149,9 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> FindLinks:
     return FindLinks([str(folder)], cache=Cache(str(folder / "cache")))
 
 
-@pytest.mark.parametrize("number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"])
+@pytest.mark.parametrize(
+    "number", range(len(CASES["choice"])), ids=lambda number: CASES["choice"][number]["name"]
+)
 def test_the_choice_on_a_host(number: int, links: FindLinks) -> None:
     case = CASES["choice"][number]
     chooser = VariantChooser(host_of(case), compatibility_data(), links)
@@ -181,6 +200,38 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
             if judged is not None and not judged.reasons:
                 suitable.append(judged.variant.label)
         assert suitable == case["order"], number
+
+
+@pytest.mark.parametrize("case", CONFORMANCE["choice"], ids=lambda case: case["name"])
+def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
+    """Cases after the tests of uv and variantlib; scripts/compare_variants.py runs these tools."""
+    requirement = make_conformance(tmp_path, case)
+    links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    if case["chosen"] == "error":
+        with pytest.raises(PackageIndexError, match="it is not a readable wheel"):
+            links.wheels("demo")
+        return
+    chooser = VariantChooser(host_of({"gpu": ["none"]}), compatibility_data(), links)
+    wheels = [wheel for wheel in links.wheels("demo") if wheel.version == "1.0"]
+    suitable = {}
+    for wheel in chooser.sort(wheels):
+        judged = chooser.judged(wheel)
+        if judged is None or not judged.reasons:
+            suitable[split_label(wheel.filename)[1]] = True
+    assert list(suitable) == case["order"]
+    options = IndexOptions(no_index=True, find_links=(str(tmp_path),))
+    request = Request(requirements=(requirement,))
+    try:
+        plan = gpuenv.solve(request, host_of({"gpu": ["none"]}), options, changes=False)
+    except NoSolutionError:
+        assert case["chosen"] == "none"
+        return
+    pins = {pin.wheel.name: pin.wheel.filename for pin in plan.pins}
+    version, label, build = [*case["chosen"].split(" "), "", ""][:3]
+    assert (version, label, build) in conformance_wheels(case)
+    parts = [part for part in ("demo", version, build, "py3-none-any", label) if part]
+    assert pins.pop("demo") == f"{'-'.join(parts)}.whl"
+    assert sorted(pins) == case["installs"]
 
 
 # ---- indexes -------------------------------------------------------------------------------------
@@ -304,12 +355,18 @@ def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_p
 
 
 def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path: Path) -> None:
-    make_release(tmp_path, "demo", "2.0", {"cu130": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}})
+    make_release(
+        tmp_path, "demo", "2.0", {"cu130": {"nvidia": {"cuda_version_lower_bound": ["13.0"]}}}
+    )
     make_release(tmp_path, "demo", "1.0", GPU)
     plan = solve(tmp_path, "demo", **H100)
     assert plan.pins[0].wheel.version == "1.0" and chosen(plan) == {"demo": "cu128"}
     skipped = {rejection.version: rejection.reasons[0].code for rejection in plan.skipped}
-    assert skipped == {"2.0 (cu130)": "driver-cuda", "1.0 (cu126)": "variant-order", "1.0 (null)": "variant-order"}
+    assert skipped == {
+        "2.0 (cu130)": "driver-cuda",
+        "1.0 (cu126)": "variant-order",
+        "1.0 (null)": "variant-order",
+    }
     with pytest.raises(NoSolutionError) as error:
         solve(tmp_path, "demo>1", **H100)
     assert "driver-cuda" in {reason.code for reason in error.value.explanation.reasons}
@@ -345,7 +402,9 @@ def run(*arguments: str) -> int:
     return main([*arguments])
 
 
-def test_solve_and_explain_name_the_variant(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_solve_and_explain_name_the_variant(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = ("--no-index", "--find-links", "links")
     assert run("solve", "demo", *source, *ON_H100) == 0
     first = (project / "pylock.toml").read_bytes()
@@ -367,7 +426,19 @@ def test_solve_and_explain_name_the_variant(project: Path, capsys: pytest.Captur
 def test_other_tools_read_the_lock(project: Path) -> None:
     from packaging.pylock import Pylock
 
-    run("solve", "demo", "--no-index", "--find-links", "links", "--gpu", "none", "--python", PYTHON, "-o", "pylock.uv.toml")
+    run(
+        "solve",
+        "demo",
+        "--no-index",
+        "--find-links",
+        "links",
+        "--gpu",
+        "none",
+        "--python",
+        PYTHON,
+        "-o",
+        "pylock.uv.toml",
+    )
     text = (project / "pylock.uv.toml").read_text()
     document = tomllib.loads(text)
     assert document["tool"]["gpuenv"]["variants"][0]["label"] == "v1"
@@ -388,8 +459,10 @@ def test_a_variant_is_installed_and_verified(
     project: Path, installer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, target = f"pylock.{installer}2.toml", f"env-{installer}"
-    source = ("--no-index", "--find-links", "links")
-    assert run("solve", "demo", *source, "--gpu", "none", "--python", PYTHON, "-o", path) == 0
+    command = ["solve", "demo", "--no-index", "--find-links", "links"]
+    command += ["--gpu", "none", "--python", PYTHON, "-o", path]
+    command += ["--variants-json"] if installer == "pip" else []  # both installers take both
+    assert run(*command) == 0
     assert run("sync", path, "--target", target, "--installer", installer, "--no-verify") == 0
     packages = site_packages(target)
     info = packages / "demo-1.0.dist-info"
@@ -404,6 +477,63 @@ def test_a_variant_is_installed_and_verified(
     (info / "variant.json").write_text(json.dumps(metadata({"null": {}})))
     assert run("verify", path, "--target", target, "--no-device") == 1
     assert "demo is null, the lock says v1" in capsys.readouterr().out
+
+
+def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--variants-json: the names of the files, and the metadata as on the index."""
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.pep.toml"
+    solve_again = ("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name)
+    assert run(*solve_again) == 0
+    text = path.read_text()
+    assert run(*solve_again) == 0 and path.read_text() == text
+    (package,) = tomllib.loads(text)["packages"]
+    assert package["wheels"][0]["name"] == "demo-1.0-py3-none-any-cu128.whl"
+    described = json.loads((project / "links" / "demo-1.0-variants.json").read_text())
+    assert package["variants-json"] == {
+        **described,
+        "variants": {"cu128": described["variants"]["cu128"]},
+    }
+    lock = api.read_lock(path.name)
+    assert api.lock_text(lock) == text
+    capsys.readouterr()
+    assert run("lock", "--check", path.name, *ON_H100) == 0
+    assert run("lock", "--check", path.name, "--gpu", "none", "--python", PYTHON) == 1
+    assert run("download", path.name, "-d", "files") == 0
+    assert os.listdir("files") == [package["wheels"][0]["name"]]
+    path.write_text(text.replace("12.8", "12.6"))
+    capsys.readouterr()
+    assert run("sync", path.name, "--target", "nowhere") == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not Path("nowhere").exists()
+    assert run(*solve_again[:-2], "--format", "requirements") == 2
+    assert "a lock of the format requirements has no such table" in capsys.readouterr().err
+
+
+def test_a_lock_of_another_tool_with_variants(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.other.toml"
+    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
+    text, _, _ = path.read_text().partition("[tool.gpuenv]")
+    path.write_text(text.replace('created-by = "gpuenv"', 'created-by = "another tool"'))
+    capsys.readouterr()
+    assert run("lock", "--check", path.name, *ON_H100, "--json") == 0
+    (document,) = json.loads(capsys.readouterr().out)["files"]
+    assert [reason["code"] for reason in document["reasons"]] == ["variant-unknown"]
+
+
+def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
+    """Whoever writes a lock can write its digest, too."""
+    source, path = ("--no-index", "--find-links", "links"), project / "pylock.forged.toml"
+    assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
+    lock = api.read_lock(path.name)
+    ((name, text),) = lock.variant_metadata
+    for forged, message in (
+        (text.replace("90_real", "80_real"), "differs from tool.gpuenv.variants"),
+        (text.replace('"nvidia",', ""), "is not in default-priorities.namespace"),
+    ):
+        path.write_text(api.lock_text(lock.replace(variant_metadata=((name, forged),))))
+        with pytest.raises(InputError, match=f"demo: variants-json.*{message}"):
+            api.read_lock(path.name)
 
 
 def test_a_lock_of_a_profile_is_checked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,7 +567,8 @@ def test_the_libraries_count_more_than_the_properties(tmp_path: Path) -> None:
         ("variant-claim", "sm_90, as its properties say", "sm_70 compute_75 in its libraries")
     ]
     (rejection,) = plan.skipped
-    assert {reason.code for reason in rejection.reasons} == {"no-code-for-device"}
+    codes = {reason.code for reason in rejection.reasons}
+    assert codes == {"no-code-for-device", "variant-claim"}
     assert rejection.reasons[0].have == "sm_75"
     assert set(plan.needs.compute_capabilities) >= {(7, 0), (9, 0)}
     again = solve(tmp_path, "demo", gpu=["sm_70", "sm_90"], driver="535.54.03")
@@ -468,9 +599,7 @@ def test_releases_of_an_index_are_read_at_once(server: IndexServer) -> None:
     assert chosen(plan) == {"demo": "cu128"} and plan.pins[0].wheel.version == "2.0"
 
 
-def test_a_variant_wheel_at_a_url(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_variant_wheel_at_a_url(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = (project / "links").glob("demo-1.0-*-cu128.whl")
     requirement = f"demo @ {path.as_uri()}"
     assert run("solve", requirement, *ON_H100, "-o", "pylock.url.toml") == 0

@@ -21,7 +21,15 @@ PACKAGES: dict[str, dict[str, dict[str, Any]]] = GRID["packages"]
 LIBRARIES = ["mkl", "openblas"]
 NAMESPACES = ["nvidia", "blas"]
 # The PTX language of each toolkit that the data names.
-LANGUAGES = {"11.8": "7.8", "12.0": "8.0", "12.4": "8.4", "12.6": "8.5", "12.8": "8.7", "12.9": "8.8", "13.0": "9.0"}
+LANGUAGES = {
+    "11.8": "7.8",
+    "12.0": "8.0",
+    "12.4": "8.4",
+    "12.6": "8.5",
+    "12.8": "8.7",
+    "12.9": "8.8",
+    "13.0": "9.0",
+}
 
 Pair = tuple[int, int]
 
@@ -90,9 +98,7 @@ def describe(name: str, python: str) -> Host:
     gpus = [f"{major}.{minor}" for major, minor in seen] or ["none"]
     driver = row.get("driver") if seen else None
     platform = row.get("platform", "linux-x86_64")
-    host = gpuenv.describe(
-        gpus=gpus, driver=driver, python=python, platform=platform, glibc="2.35"
-    )
+    host = gpuenv.describe(gpus=gpus, driver=driver, python=python, platform=platform, glibc="2.35")
     if seen:
         assert host.driver_cuda == pair(row["cuda"]), name
     return host.replace(gpus=tuple(gpu.replace(mig=row.get("mig", False)) for gpu in host.gpus))

@@ -1,13 +1,18 @@
-"""Variant wheels (PEP 825), and the file that describes the variants of a release."""
+"""Variant wheels (PEP 825), the file that describes the variants of a release, and providers."""
 
 import base64
 import hashlib
 import io
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from native_build import build, nvml_script
 
 Properties = Mapping[str, Mapping[str, Sequence[str]]]
 
@@ -45,6 +50,7 @@ def make_variant(
     requires: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
     tag: str = "py3-none-any",
+    build_number: str = "",
 ) -> tuple[str, bytes]:
     """(file name, content) of a wheel; `label` "" is an ordinary one. Same input, same bytes."""
     info = f"{name}-{version}.dist-info"
@@ -56,7 +62,7 @@ def make_variant(
         f"{info}/METADATA": "\n".join([*lines, ""]).encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
     }
-    if label:
+    if label and document is not None:
         content[f"{info}/variant.json"] = json.dumps(document).encode()
     rows = []
     for path, data in content.items():
@@ -67,8 +73,8 @@ def make_variant(
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in content.items():
             archive.writestr(zipfile.ZipInfo(path), data)
-    suffix = f"-{label}" if label else ""
-    return f"{name}-{version}-{tag}{suffix}.whl", buffer.getvalue()
+    parts = [part for part in (name, version, build_number, tag, label) if part]
+    return f"{'-'.join(parts)}.whl", buffer.getvalue()
 
 
 def make_release(
@@ -96,3 +102,187 @@ def make_release(
     if described:
         document = metadata(labels, namespaces, providers)
         (folder / f"{name}-{version}-variants.json").write_text(json.dumps(document))
+
+
+# ---- data/variant_conformance.toml ---------------------------------------------------------------
+
+
+def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a release of a case of [[choice]]."""
+    providers: dict[str, Any] = {}
+    supported = case.get("supported", {})
+    if supported:  # variantlib wants a provider for each namespace
+        supported = {**{one: {"none": ["none"]} for one in case["namespaces"]}, **supported}
+    for namespace, features in supported.items():
+        providers[namespace] = {"static-properties": features}
+        if len(features) > 1:  # required then
+            providers[namespace]["feature-order"] = list(features)
+    labels = {label: found for label, found in case["variants"].items() if label}
+    return metadata(labels, case["namespaces"], providers or None)
+
+
+def conformance_wheels(case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(version, label, build) of the wheels of a case of [[choice]]."""
+    default = [f"1.0 {label}".strip() for label in case["variants"]]
+    wheels = []
+    for text in case.get("wheels", default):
+        version, label, number = [*text.split(" "), "", ""][:3]
+        wheels.append((version, label, number))
+    return wheels
+
+
+def make_conformance(folder: Path, case: Mapping[str, Any]) -> str:
+    """Write the wheels of a case of [[choice]]; return the requirement that the user gives."""
+    document, requires = conformance_metadata(case), case.get("requires", {})
+    requirement = "demo"
+    described = {case["metadata_only"]} if "metadata_only" in case else set()
+    for version, label, number in conformance_wheels(case):
+        own = {**document, "variants": {label: case["variants"][label]}} if label else None
+        filename, data = make_variant(
+            "demo",
+            version,
+            label,
+            None if case.get("bare") else own,
+            requires=requires.get(label, ()),
+            files={"demo_build.txt": number.encode()},
+            build_number=number,
+        )
+        wheel = f"{version} {label} {number}".strip()
+        if wheel in case.get("broken", ()):
+            data = b"no archive"
+        if case.get("direct") == wheel:
+            requirement = f"demo @ {(folder / filename).as_uri()}"
+        (folder / filename).write_bytes(data)
+        if label:
+            described.add(version)
+    for version in described if case.get("index") != "none" else ():
+        content = case.get("index", json.dumps(document))
+        (folder / f"demo-{version}-variants.json").write_text(content)
+    for name in {text.partition(";")[0] for texts in requires.values() for text in texts}:
+        if name != "missing":
+            filename, data = make_variant(name.replace("-", "_"), "1.0", "")
+            (folder / filename).write_bytes(data)
+    return requirement
+
+
+# ---- providers -----------------------------------------------------------------------------------
+
+FORCED = {
+    "force_cuda": "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION",
+    "force_sm": "NV_VARIANT_PROVIDER_FORCE_SM_ARCH",
+}
+# What an installer does: load the object that plugin-api names, and call its methods.
+# The stand-in for NVML reads its script once, so each case is a process of its own.
+_ASK = """
+import importlib, json, os, sys, warnings
+warnings.simplefilter("ignore")
+module, name = sys.argv[1].split(":")
+provider = getattr(importlib.import_module(module), name)
+
+def answer():
+    methods = (provider.get_all_configs, provider.get_supported_configs)
+    try:
+        return [{one.name: [one.values, one.multi_value] for one in method()} for method in methods]
+    except Exception as error:
+        kind = ValueError if isinstance(error, ValueError) else type(error)
+        return [{}, {"error": kind.__name__}]
+
+answers = []
+for variables in json.load(sys.stdin):
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.environ.update(variables)
+        with open(writer, "w") as file:
+            json.dump(answer(), file)
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as file:
+        answers.append(json.load(file))
+    os.wait()
+json.dump(answers, sys.stdout)
+"""
+
+
+def provider_answers(
+    provider: str, cases: Sequence[Mapping[str, Any]], folder: Path, *, pythonpath: str
+) -> dict[str, Any]:
+    """{name of a case: what the provider knows and supports}, with a stand-in for NVML.
+
+    `cases` are those of data/variant_provider.toml; a case without `gpus` has no driver.
+    """
+    nvml = build("nvml_stub.c", "libnvidia-ml.so.1", folder).parent
+    found: dict[str, Any] = {}
+    for has_driver in (True, False):
+        rows = [case for case in cases if ("gpus" in case) == has_driver]
+        variables = []
+        for number, case in enumerate(rows):
+            script = folder / f"{number}.txt"
+            script.write_text(nvml_script(_described(case)))
+            variables.append({"NVML_STUB": str(script), **case.get("env", {})})
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("CUDA_")
+        }
+        environment |= {"PYTHONPATH": pythonpath, "LD_LIBRARY_PATH": str(nvml) * has_driver}
+        process = subprocess.run(
+            [sys.executable, "-c", _ASK, provider],
+            env=environment,
+            input=json.dumps(variables),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        names = [case["name"] for case in rows]
+        found.update(zip(names, json.loads(process.stdout), strict=True))
+    return found
+
+
+def transcript(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of [[provider]] of data/variant_conformance.toml as a case of variant_provider.toml."""
+    case = {**row, "env": {FORCED[key]: row[key] for key in FORCED if key in row}}
+    if "gpus" in row:
+        case["gpus"] = [[gpu, f"GPU-{number}"] for number, gpu in enumerate(row["gpus"])]
+    return case
+
+
+def _described(case: Mapping[str, Any]) -> dict[str, Any]:
+    gpus = []
+    for capability, uuid, *instances in case.get("gpus", ()):
+        gpu: dict[str, Any] = {"name": "GPU", "cc": capability, "uuid": uuid}
+        if instances:
+            gpu["mig"] = [
+                {"name": "MIG", "uuid": one, "gi": 1, "ci": number}
+                for number, one in enumerate(instances)
+            ]
+        gpus.append(gpu)
+    host = {"cuda": case.get("cuda", 0), "gpus": gpus}
+    if "cuda_v1" in case:
+        host["cuda_v1"] = case["cuda_v1"]
+    if "fail" in case:
+        host["fail"] = [[case["fail"], 999]]
+    return host
+
+
+def summary(supported: Mapping[str, Any]) -> dict[str, Any]:
+    """What a provider supports, as [[provider]] of data/variant_conformance.toml has it."""
+    if "error" in supported:
+        return dict(supported)
+    found: dict[str, Any] = {}
+    for name, (values, _) in supported.items():
+        key = name.removeprefix("cuda_version_").removesuffix("_bound").removesuffix("_arch")
+        found[key] = {"lower": values[:1], "upper": values[-1:]}.get(key, values)
+    return found
+
+
+def with_values(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of [[provider]] in the form of `summary`: "89..88_real" is 89_real and 88_real."""
+    if "error" in answer:
+        return dict(answer)
+    found: dict[str, Any] = {key: [answer[key]] for key in ("lower", "upper") if key in answer}
+    if "sm" in answer:
+        found["sm"] = []
+    for value in answer.get("sm", ()):
+        numbers, _, kind = value.partition("_")
+        first, _, last = numbers.partition("..")
+        for number in range(int(first), int(last or first) - 1, -1):
+            found["sm"].append(f"{number}_{kind}")
+    return found

@@ -481,6 +481,7 @@ class Plan(Value):
     data: str = ""  # the version of the compatibility data and of the snapshot
     digest: str = ""  # the sha256 of the inputs: request, host facts, data
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
+    variant_metadata: tuple[tuple[str, str], ...] = ()  # (name, JSON text) of these wheels
     wheels: Plan | None = None  # of the wheels beside conda packages
 
 
@@ -505,6 +506,8 @@ class Lock(Value):
     inputs: tuple[tuple[str, Any], ...] = ()
     warnings: tuple[Any, ...] = ()
     variants: tuple[WheelVariant, ...] = ()  # those of the pins that are variant wheels
+    # (name, JSON text) of the variant wheels if the lock has [packages.variants-json] (PEP 825)
+    variant_metadata: tuple[tuple[str, str], ...] = ()
     conda: bool = False  # whether the pins are conda packages
     wheels: Lock | None = None  # of the wheels beside conda packages
 

@@ -1,7 +1,7 @@
 /* Stands in for libnvidia-ml.so.1: any host, told by the file that the environment variable NVML_STUB names.
  *
  * Lines of tab-separated cells (tests/native_build.py writes them):
- *   driver RELEASE | cuda NUMBER | nvml RELEASE
+ *   driver RELEASE | cuda NUMBER | cuda_v1 NUMBER | nvml RELEASE
  *   gpu NAME UUID BUS MAJOR MINOR TOTAL FREE ECC MODE MIG      "-": NVML_ERROR_NOT_SUPPORTED
  *   mig GPU SLOT NAME UUID GI CI TOTAL FREE
  *   fail FUNCTION CODE GPU                                     GPU "-": whichever the device
@@ -116,7 +116,8 @@ int nvmlSystemGetDriverVersion(char *out, unsigned int size) {
 
 int nvmlSystemGetCudaDriverVersion(int *out) { /* the made-up answer that must not be believed */
     ENTER(NULL);
-    *out = 99990;
+    struct row *row = find("cuda_v1", 0);
+    *out = row ? atoi(row->cell[1]) : 99990;
     return SUCCESS;
 }
 

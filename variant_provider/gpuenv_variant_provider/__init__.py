@@ -13,6 +13,7 @@ Runs on Python 3.9 and later; standard library only.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 from .devices import Capability, Driver, read_driver
@@ -23,6 +24,7 @@ FORCED_CUDA = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 FORCED_SM = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
 LOWER, UPPER, SM = "cuda_version_lower_bound", "cuda_version_upper_bound", "sm_arch"
 
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)?")
 _CUDA_MAJORS = range(11, 16)
 _CUDA_MINORS = range(21)
 _SM_MAJORS = range(5, 13)
@@ -62,20 +64,24 @@ class NvidiaProvider:
 
     @classmethod
     def get_supported_configs(cls) -> list[Feature]:
-        """Return what all visible devices can run together; [] without a device or a driver."""
+        """Return what all visible devices can run together.
+
+        The list is empty without a device, without a driver, and for a driver that supports no
+        known CUDA version. A feature without a value is left out.
+        """
         driver = _forced(read_driver())
         if driver is None or driver.cuda is None or not driver.capabilities:
             return []
         reached = [version for version in _cuda_versions() if _pair(version) <= driver.cuda]
+        if not reached:
+            return []
         newer = [version for version in _cuda_versions() if _pair(version) > driver.cuda]
         features = [
             Feature(LOWER, reached, multi_value=False),
             Feature(UPPER, newer, multi_value=False),
+            Feature(SM, _common_architectures(driver.capabilities), multi_value=True),
         ]
-        values = _common_architectures(driver.capabilities)
-        if values:
-            features.append(Feature(SM, values, multi_value=True))
-        return features
+        return [feature for feature in features if feature.values]
 
 
 def _forced(driver: Driver | None) -> Driver | None:
@@ -93,15 +99,14 @@ def _forced(driver: Driver | None) -> Driver | None:
 
 
 def _forced_pair(variable: str, text: str) -> tuple[int, int]:
-    try:
-        return _pair(text)
-    except ValueError:
-        raise ValueError(f"{variable} has {text!r}, which is not of the form X.Y") from None
+    if not _VERSION.fullmatch(text.strip()):
+        raise ValueError(f"{variable} has {text!r}, which is not of the form X.Y")
+    return _pair(text.strip())
 
 
 def _pair(text: str) -> tuple[int, int]:
     """Return "12.8" as (12, 8) and "12" as (12, 0)."""
-    major, _, minor = text.strip().partition(".")
+    major, _, minor = text.partition(".")
     return int(major), int(minor or "0")
 
 

@@ -267,10 +267,12 @@ def _with_refused(error: NoSolutionError, index: wheels_beside.Beside) -> NoSolu
 # ---- lock ----------------------------------------------------------------------------------------
 
 
-def lock(plan: Plan) -> Lock:
+def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     """See `environments.lock`."""
     from ..lock import conda_formats
 
+    if variants_json:
+        raise InputError("variants_json: only the locks of wheels have this table")
     own = conda_formats.lock(plan, _channels(plan.request))
     beside = None if plan.wheels is None else wheels.lock(plan.wheels)
     return own.replace(conda=True, wheels=beside)

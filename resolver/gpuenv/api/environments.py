@@ -114,10 +114,20 @@ def solve_again(
     return solve(request, lock.host, options)
 
 
-def lock(plan: Plan) -> Lock:
-    """Return the lock of a plan. `write_lock` writes it to a file."""
+def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
+    """Return the lock of a plan. `write_lock` writes it to a file.
+
+    Args:
+        plan: the plan.
+        variants_json: describe variant wheels as PEP 825 does, in [packages.variants-json]. pip
+            26.3 and uv 0.13 refuse such a lock.
+
+    Raises:
+        InputError: a file has no hash, or `variants_json` is given for conda packages.
+    """
     require_type(plan, Plan, "plan")
-    return _backend(conda=plan.request.conda is not None).lock(plan)
+    backend = _backend(conda=plan.request.conda is not None)
+    return backend.lock(plan, variants_json=variants_json)
 
 
 def lock_text(lock: Lock, form: str = "") -> str:

@@ -180,11 +180,11 @@ def _owned_by_conda(plan: Plan, prefix: str) -> tuple[Reason, ...]:
     return conda_prefix.beside_conda(prefix, plan.pins, Carriers(data.folder), data)
 
 
-def lock(plan: Plan) -> Lock:
+def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     """See `environments.lock`."""
     from ..lock import pylock
 
-    return pylock.lock(plan)
+    return pylock.lock(plan, variants_json=variants_json)
 
 
 def lock_text(lock: Lock, form: str) -> str:

@@ -14,7 +14,6 @@ from ..fleet import (
     documents,
     launchers,
     locks,
-    profiles,
     report,
     solve,
     verify,
@@ -187,7 +186,7 @@ def _solve(arguments: Namespace) -> int:
     written = None
     if arguments.write_profiles is not None:
         plan = _chosen_plan(solution, arguments.locks)
-        written = profiles.write(plan, request, arguments.write_profiles)
+        written = solve.write_profiles(plan, request, arguments.write_profiles)
         document["profiles"] = {"path": written.path, "names": list(written.profiles)}
     if arguments.json:
         print_json(document)

@@ -39,6 +39,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="DIR",
         help="With conda: solve for what is in an environment, and change as little as possible",
     )
+    parser.add_argument(
+        "--variants-json",
+        action="store_true",
+        help="Describe variant wheels as PEP 825 does; pip 26.3 and uv 0.13 refuse such a lock",
+    )
     parser.add_argument("--dry-run", action="store_true", help="Print the result; write nothing")
 
 
@@ -47,6 +52,8 @@ def run(arguments: Namespace) -> int:
     if arguments.repair is not None:
         arguments.backend = "conda"
     form, path = read_output(arguments)
+    if arguments.variants_json and form != "pylock":
+        raise InputError(f"--variants-json: a lock of the format {form} has no such table")
     if arguments.repair is not None:
         plan = _repair(arguments)
     else:
@@ -55,7 +62,7 @@ def run(arguments: Namespace) -> int:
         plan = api.solve(request, host, options, prefix=prefix)
     for line in plans.age_lines(api.data_dates(), date.today()):
         print(line, file=sys.stderr)
-    lock = api.lock(plan)
+    lock = api.lock(plan, variants_json=arguments.variants_json)
     if arguments.dry_run:
         path = None
     paths = api.write_lock(lock, path, form) if path is not None else ()

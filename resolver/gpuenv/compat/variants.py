@@ -16,17 +16,19 @@ LOWER, UPPER, SM = "cuda_version_lower_bound", "cuda_version_upper_bound", "sm_a
 LEVEL, VERSION, ON = "level", "version", "on"
 _REAL, _VIRTUAL = "_real", "_virtual"
 
-# The levels of x86-64 (System V ABI, AMD64 supplement, table 3.1), by the names of Linux.
+# The levels of x86-64 (System V ABI, AMD64 supplement, table 3.1), by the names of Linux. The
+# feature that counts most comes first.
 _LEVELS: dict[str, tuple[str, ...]] = {
     "v1": (),
-    "v2": ("cx16", "lahf_lm", "popcnt", "sse3", "sse4_1", "sse4_2", "ssse3"),
-    "v3": ("abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"),
+    "v2": ("sse4_2", "sse4_1", "ssse3", "sse3", "cx16", "lahf_lm", "popcnt"),
+    "v3": ("avx2", "avx", "bmi2", "bmi1", "abm", "f16c", "fma", "movbe", "xsave"),
     "v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
 }
 _BASE_VERSION = "8a"  # every aarch64 CPU
 # The features that variants name, the one that counts most first.
 _X86_64_FEATURES = (
-    "avx_vnni", "movdir64b", "movdiri", "avx512_bf16", "avx512_bitalg", "avx512_vbmi2",
+    "avx_vnni", "cppc", "ibrs_enhanced", "tsc_adjust", "flush_l1d", "movdir64b", "movdiri",
+    "avx512_bf16", "avx512_bitalg", "avx512_vbmi2",
     "avx512_vnni", "avx512_vp2intersect", "avx512_vpopcntdq", "avx512ifma", "avx512vbmi", "rdpid",
     "sha_ni", "vaes", "vpclmulqdq", "clwb", "clzero", *_LEVELS["v4"], "clflushopt", "gfni",
     "rdseed", "xsavec", "xsaveopt", "adx", *_LEVELS["v3"], "rdrand", "aes", "pclmulqdq", "sse4a",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import queue
 import subprocess
 import time
@@ -52,7 +54,9 @@ def collect_with_dask(
     begin = time.monotonic()
     with _client(scheduler, workers) as client:
         missing = _wait_for_workers(client, workers, limit / 2)
-        names = {address: name for address, name in _names(client).items() if name not in without}
+        nodes = _nodes_of_jobs(client) if scheduler in JOB_QUEUES else {}
+        names = _names(client, nodes)
+        names = {address: name for address, name in names.items() if name not in without}
         run = _Run(client, names, command, limit, on_answer)
         try:
             run.wait(begin + limit, on_progress)
@@ -106,18 +110,31 @@ def _wait_for_workers(client: Any, workers: int, limit: float) -> list[Silence]:
     return []
 
 
-def _names(client: Any) -> dict[str, str]:
+def _nodes_of_jobs(client: Any) -> dict[str, str]:
+    """Return the name of the node of each job, by the address of its worker.
+
+    dask-jobqueue numbers its workers, which tells an administrator nothing.
+    """
+    slurm = client.run(os.getenv, "SLURMD_NODENAME")
+    hosts = client.run(platform.node)
+    return {address: slurm.get(address) or host for address, host in hosts.items()}
+
+
+def _names(client: Any, nodes: Mapping[str, str]) -> dict[str, str]:
     """Return the name of the node of each worker, by its address.
 
-    The name of a worker is used if somebody gave it one; otherwise its host.
+    It is the node of its job, the name that somebody gave the worker, or its host. A further worker
+    of the same node has its own name in it.
     """
     names: dict[str, str] = {}
     workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
     for address, worker in workers.items():
-        name, host = str(worker["name"]), str(worker["host"])
+        own = str(worker["name"])
+        name = nodes.get(address, own)
         if name == address or name.isdecimal():
-            name = host if host not in names.values() else f"{host}-{name}"
-        names[address] = name.replace("/", "-")
+            name = str(worker["host"])
+        name = name.replace("/", "-")
+        names[address] = name if name not in names.values() else f"{name}-{own}"
     return names
 
 

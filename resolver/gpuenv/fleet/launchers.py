@@ -11,12 +11,11 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..errors import InputError
 from ..model import Value
 from .documents import Silence
-from .nodes import expand
 
 # The first line of a process that is labelled by its rank. Slurm's name of a node may differ from
 # the name that the node has for itself.
@@ -25,6 +24,10 @@ _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
 # Slurm's states of nodes that start no process; a "*" means that the node does not respond.
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
+_MOST_NODES = 1_000_000
+_ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_RANGE = re.compile(r"\[([^\[\]]*)\]")
+_NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 class Process(Value):
@@ -75,7 +78,7 @@ def plan_launch(
     """
     if nodes is None:
         nodes = _default_nodes(launcher, os.environ)
-    names = expand(nodes) if nodes is not None else []
+    names = expand_nodes(nodes) if nodes is not None else []
     remaining = [name for name in names if name not in without]
     if names and not remaining:
         return Launch(processes=(), nodes=())
@@ -214,3 +217,54 @@ LAUNCHERS: Mapping[str, Plan] = {
     "kubectl": _kubectl,
     "mpirun": _mpirun,
 }
+
+
+# ---- lists of nodes, as clusters write them; render/fleet.py folds them --------------------------
+
+
+def expand_nodes(text: str) -> list[str]:
+    """Return the names of a list such as "gpu[01-03],login1", each once, in their order.
+
+    Raises:
+        InputError: the text is not such a list.
+    """
+    names: dict[str, None] = {}
+    for item in _items(text):
+        names.update(dict.fromkeys(_expand_item(item, text)))
+        if len(names) > _MOST_NODES:
+            raise InputError(f"{text}: names more than {_MOST_NODES} nodes")
+    if not names:
+        raise InputError("the list of nodes is empty", hint="name some: --nodes gpu[01-16]")
+    return list(names)
+
+
+def _items(text: str) -> list[str]:
+    compact = "".join(text.split())
+    items = _ITEM.findall(compact)
+    if ",".join(items) != compact.strip(","):
+        raise InputError(f"{text}: is not a list of nodes such as gpu[01-16,20],login1")
+    return items
+
+
+def _expand_item(item: str, text: str) -> Iterator[str]:
+    """Return the names of one item, which may have several ranges."""
+    match = _RANGE.search(item)
+    if match is None:
+        yield item
+        return
+    before, after = item[: match.start()], item[match.end() :]
+    for number in _numbers(match[1], text):
+        yield from _expand_item(before + number + after, text)
+
+
+def _numbers(ranges: str, text: str) -> Iterator[str]:
+    """Return the numbers of "01-03,7" as texts of the width of their first number."""
+    for part in ranges.split(","):
+        match = _NUMBERS.fullmatch(part)
+        if match is None:
+            raise InputError(f"{text}: {part!r} is not a range of numbers such as 01-16")
+        first, last = match[1], match[2] or match[1]
+        if not int(first) <= int(last) < int(first) + _MOST_NODES:
+            raise InputError(f"{text}: {part!r} is not a range of numbers such as 01-16")
+        for number in range(int(first), int(last) + 1):
+            yield f"{number:0{len(first)}}"

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from packaging.version import Version
 
 from .. import api
-from ..errors import Reason
-from ..model import Host, Value, parse_release, reaches_release
+from ..errors import InputError, Reason
+from ..model import Host, Request, Value, parse_release, reaches_release
+from ..project import init
 from .classes import HostClass, driver_step
 from .cover import Family, Grouping, fewest_groups, members
 from .locks import (
@@ -369,3 +370,37 @@ def _gains(fleet: _Fleet, changed: _Fleet) -> Iterator[VersionGain]:
                 nodes[key] = nodes.get(key, 0) + len(fleet.classes[item].nodes)
     for (name, old, newer), count in nodes.items():
         yield VersionGain(name=name, old=old, new=newer, nodes=count)
+
+
+# ---- profiles ------------------------------------------------------------------------------------
+
+
+def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginning:
+    """Add a profile for each lock. `gpuenv lock` makes the locks then.
+
+    A profile that is there already stays as it is.
+
+    Args:
+        plan: the plan.
+        request: what the locks are solved for.
+        folder: the folder of pyproject.toml.
+
+    Raises:
+        InputError: the file asks for something else, or cannot be written; nothing was written.
+    """
+    for name in ("constraints", "hashes", "allow_sdist", "pre", "exclude_newer"):
+        if getattr(request, name):
+            flag = name.replace("_", "-")
+            raise InputError(f"--write-profiles: does not write {flag}; nothing was written")
+    versions = {group.lock.versions for group in plan.groups}
+    begun = init.begin_profiles(
+        folder,
+        [group.lock.host for group in plan.groups],
+        api.compatibility_data(),
+        frameworks=request.frameworks,
+        requirements=request.requirements,
+        separate_versions=len(versions) > 1,
+    )
+    if begun.addition:
+        init.write(begun)
+    return begun

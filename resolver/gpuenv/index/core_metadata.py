@@ -79,11 +79,14 @@ def read_wheel_metadata(
 
     Raises:
         PackageIndexError: it is no wheel, or it does not have the file once.
+        UnusableFileError: it is a variant wheel without the file that describes its variant.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
             members = [info for info in infos if _is_wheel_metadata(info.filename, member)]
+            if not members and member != "METADATA":
+                raise _missing_member(filename, member)
             if len(members) != 1:
                 raise PackageIndexError(
                     f"{filename}: it has {len(members)} {member} files; a wheel has exactly one"
@@ -95,6 +98,18 @@ def read_wheel_metadata(
             return archive.read(members[0])
     except _DAMAGED_WHEEL as error:
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def _missing_member(filename: str, member: str) -> UnusableFileError:
+    return UnusableFileError(
+        Reason(
+            code="bad-metadata",
+            subject=filename,
+            need=f"a file {member} in its .dist-info folder",
+            have="none",
+            source="PEP 825",
+        )
+    )
 
 
 def read_sdist_metadata(file: BinaryIO, filename: str) -> bytes:

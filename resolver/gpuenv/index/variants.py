@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from ..model import Value, WheelVariant
+from ..serialize import canonical_json
 
 NULL_LABEL = "null"
 INDEX_FILE_SUFFIX = "-variants.json"
@@ -37,11 +38,15 @@ class ReleaseVariants(Value):
         namespaces: the namespaces of the properties, the one that counts most first.
         variants: the variants, by label.
         static: (namespace, features) of the namespaces whose compatible values the metadata lists.
+        schema: the URL of the JSON schema.
+        providers: (namespace, JSON text) of the providers.
     """
 
     namespaces: tuple[str, ...] = ()
     variants: tuple[WheelVariant, ...] = ()
     static: tuple[tuple[str, Features], ...] = ()
+    schema: str = ""
+    providers: tuple[tuple[str, str], ...] = ()
 
     def find(self, label: str) -> WheelVariant | None:
         """Return the variant with a label; None if the metadata does not have it."""
@@ -83,8 +88,42 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
         variants.append(_variant(name, label, properties, namespaces))
     providers = _table(table.get("providers", {}), "providers")
     return ReleaseVariants(
-        namespaces=namespaces, variants=tuple(variants), static=_static(providers)
+        namespaces=namespaces,
+        variants=tuple(variants),
+        static=_static(providers),
+        schema=str(table["$schema"]),
+        providers=tuple((one, canonical_json(providers[one])) for one in sorted(providers)),
     )
+
+
+def metadata_of(release: ReleaseVariants, label: str) -> str:
+    """Return the metadata of one variant of a release, as JSON text of the same format.
+
+    Raises:
+        ValueError: the release does not have the variant.
+    """
+    variant = release.find(label)
+    if variant is None:
+        raise ValueError(f"there is no variant {label}")
+    properties: dict[str, dict[str, list[str]]] = {}
+    for namespace, feature, values in variant.properties:
+        properties.setdefault(namespace, {})[feature] = list(values)
+    document: dict[str, object] = {
+        "$schema": release.schema,
+        "default-priorities": {"namespace": list(release.namespaces)},
+        "variants": {label: properties},
+    }
+    if release.providers:
+        providers = {}
+        for namespace, text in release.providers:
+            providers[namespace] = json.loads(text, object_hook=_without_nulls)
+        document["providers"] = providers
+    return canonical_json(document)
+
+
+def _without_nulls(table: dict[str, object]) -> dict[str, object]:
+    """Leave out nulls, which TOML does not have; they mean the same as a missing key."""
+    return {key: value for key, value in table.items() if value is not None}
 
 
 def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
@@ -96,6 +135,8 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
     namespaces: tuple[str, ...] = ()
     variants: dict[str, WheelVariant] = {}
     static: dict[str, Features] = {}
+    providers: dict[str, str] = {}
+    schema = ""
     for part in parts:
         shorter, longer = sorted((namespaces, part.namespaces), key=len)
         if longer[: len(shorter)] != shorter:
@@ -105,10 +146,14 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
             if variants.setdefault(variant.label, variant) != variant:
                 raise ValueError(f"its wheels define the variant {variant.label} differently")
         static.update(part.static)
+        providers.update(part.providers)
+        schema = max(schema, part.schema)
     return ReleaseVariants(
         namespaces=namespaces,
         variants=tuple(variants[label] for label in sorted(variants)),
         static=tuple(sorted(static.items())),
+        schema=schema,
+        providers=tuple(sorted(providers.items())),
     )
 
 
@@ -208,50 +253,73 @@ def split_variant_marker(requirement: str) -> tuple[str, str | None]:
     return f"{head};{replace_clauses(marker, _always)}", marker.strip()
 
 
-def _always(variable: str, operator: str, text: str) -> bool:
-    del variable, operator, text
+class Clause(Value):
+    """A comparison of a marker with one of the four variables of PEP 825.
+
+    Attributes:
+        variable: the name of the variable.
+        operator: the operator, with single spaces.
+        text: what the variable is compared with.
+        text_first: whether the text is left of the operator, as in `"a" in variant_label`.
+    """
+
+    variable: str
+    operator: str
+    text: str
+    text_first: bool = False
+
+
+def _always(clause: Clause) -> bool:
+    del clause
     return True
 
 
-def replace_clauses(marker: str, decide: Callable[[str, str, str], bool]) -> str:
+def replace_clauses(marker: str, decide: Callable[[Clause], bool]) -> str:
     """Replace the clauses about the variant by clauses that always or never hold.
 
     Args:
         marker: a PEP 508 marker.
-        decide: whether a clause holds; it gets the variable, the operator and the text.
+        decide: whether a clause holds.
     """
 
     def replacement(match: re.Match[str]) -> str:
-        variable = match["variable"] or match["variable2"]
-        operator = " ".join((match["operator"] or match["operator2"]).split())
-        text = (match["text"] or match["text2"])[1:-1]
-        return ALWAYS if decide(variable, operator, text) else NEVER
+        clause = Clause(
+            variable=match["variable"] or match["variable2"],
+            operator=" ".join((match["operator"] or match["operator2"]).split()),
+            text=(match["text"] or match["text2"])[1:-1],
+            text_first=match["text2"] is not None,
+        )
+        return ALWAYS if decide(clause) else NEVER
 
     return _CLAUSE.sub(replacement, marker)
 
 
-def clause_holds(
-    variable: str, operator: str, text: str, label: str, properties: Iterable[tuple[str, str, str]]
-) -> bool:
+def clause_holds(clause: Clause, label: str, properties: Iterable[tuple[str, str, str]]) -> bool:
     """Return whether a clause of a marker holds for a wheel.
 
     Args:
-        variable: one of the four variables of PEP 825.
-        operator: the operator of the clause.
-        text: what the variable is compared with.
+        clause: the clause.
         label: the label of the wheel; "" for a wheel that is no variant.
         properties: the properties of the wheel that suit the host.
 
     Raises:
         ValueError: the variable does not have the operator.
     """
-    if variable == "variant_label":
-        if operator not in ("==", "!="):
-            raise ValueError(f"variant_label has no operator {operator}")
-        return (text == label) == (operator == "==")
-    if operator not in ("in", "not in"):
-        raise ValueError(f"{variable} has no operator {operator}")
-    length = {"variant_namespaces": 1, "variant_features": 2, "variant_properties": 3}[variable]
-    items = {" :: ".join(row[:length]) for row in properties}
-    wanted = " :: ".join(part.strip() for part in text.split("::"))
-    return (wanted in items) == (operator == "in")
+    if clause.variable == "variant_label":
+        return _label_clause_holds(clause, label)
+    if clause.operator not in ("in", "not in") or not clause.text_first:
+        raise ValueError(f'{clause.variable} must be compared as "..." in {clause.variable}')
+    length = {"variant_namespaces": 1, "variant_features": 2, "variant_properties": 3}
+    items = {" :: ".join(row[: length[clause.variable]]) for row in properties}
+    wanted = " :: ".join(part.strip() for part in clause.text.split("::"))
+    return (wanted in items) == (clause.operator == "in")
+
+
+def _label_clause_holds(clause: Clause, label: str) -> bool:
+    """Return whether a clause about the label holds; `in` looks for a part of a text."""
+    if clause.operator in ("==", "!="):
+        return (clause.text == label) == (clause.operator == "==")
+    if clause.operator not in ("in", "not in"):
+        raise ValueError(f"variant_label has no operator {clause.operator}")
+    part, whole = (clause.text, label) if clause.text_first else (label, clause.text)
+    return (part in whole) == (clause.operator == "in")

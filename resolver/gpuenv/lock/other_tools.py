@@ -8,8 +8,10 @@ from urllib.parse import unquote
 
 from ..errors import InputError, Reason
 from ..model import Host, Python, Value, show_pair
-from ..requirements.target import TargetEnvironment, marker_environment
+from ..requirements.target import TargetEnvironment, marker_environment, split_label
 from ..serialize import read_toml
+from .format import Document
+from .pylock import VARIANTS_JSON
 
 if TYPE_CHECKING:  # importing it takes as long as a solve
     from packaging.pylock import Package, Pylock
@@ -38,7 +40,9 @@ def read_any_lock(path: str, host: Host) -> LockContents:
     Raises:
         InputError: The file is no PEP 751 lock, or a file in it has no hash.
     """
-    lock = _read_pylock(path)
+    document = read_toml(path)
+    described = _with_ordinary_names(document)
+    lock = _read_pylock(document, path)
     variables: dict[str, str | Set[str]] = {**marker_environment(host)}
     variables["extras"] = frozenset()
     variables["dependency_groups"] = frozenset(lock.default_groups or ())
@@ -52,15 +56,43 @@ def read_any_lock(path: str, host: Host) -> LockContents:
         reasons += _file_reasons(package, environment)
         if package.version is not None:
             pins.append((str(package.name), str(package.version)))
+    if lock.created_by != "gpuenv":
+        reasons += [_unknown_variant(name) for name in described]
     return LockContents(created_by=lock.created_by, pins=tuple(pins), reasons=tuple(reasons))
 
 
-def _read_pylock(path: str) -> Pylock:
+def _with_ordinary_names(document: Document) -> list[str]:
+    """Take the labels off the names of variant wheels, which packaging refuses.
+
+    Returns:
+        The packages that have [packages.variants-json] (PEP 825).
+    """
+    packages = document.get("packages")
+    described = []
+    for package in packages if isinstance(packages, list) else ():
+        if isinstance(package, dict) and VARIANTS_JSON in package:
+            described.append(str(package.get("name")))
+            for wheel in package.get("wheels", ()):
+                filename = wheel.get("name") or wheel.get("path") or wheel.get("url", "")
+                wheel["name"] = split_label(unquote(filename.rpartition("/")[2]))[0]
+    return described
+
+
+def _unknown_variant(name: str) -> Reason:
+    return Reason(
+        code="variant-unknown",
+        subject=name,
+        need="a variant wheel that suits the host",
+        have="a lock of another tool, whose variants are not evaluated",
+        source=SOURCE,
+    )
+
+
+def _read_pylock(document: Document, path: str) -> Pylock:
     from packaging.pylock import Pylock, PylockUnsupportedVersionError, PylockValidationError
 
-    data = read_toml(path)
     try:
-        return Pylock.from_dict(data)
+        return Pylock.from_dict(document)
     except (PylockValidationError, PylockUnsupportedVersionError) as error:
         text = " ".join(str(error).split())
         raise InputError(f"{path}: is not a valid lock: {text}") from None

@@ -8,6 +8,7 @@ digest of the rest of the document, whatever its layout: it shows that a lock wa
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,18 +33,24 @@ from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
+VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
 _KEPT_WARNINGS = frozenset({"cpu-dependency", "gpu-unused"})
 
 
-def lock(plan: Plan) -> Lock:
-    """Return the lock of a plan. InputError if the index gave no sha256 for one of the files."""
+def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
+    """Return the lock of a plan. InputError if the index gave no sha256 for one of the files.
+
+    Args:
+        plan: the plan.
+        variants_json: variant wheels keep their file names, and the lock has their metadata.
+    """
     refuse_missing_hashes(plan, "index")
     pins = []
     for pin in plan.pins:
         kept = {field: getattr(pin.wheel, field) for field in _KEPT_OF_WHEEL}
-        if pin.wheel.index != DIRECT:
+        if pin.wheel.index != DIRECT and not variants_json:
             # Tools that do not know variant wheels take one under the ordinary name of its file.
             kept["filename"] = split_label(pin.wheel.filename)[0]
         pins.append(Pin(wheel=Wheel(**kept), dependencies=pin.dependencies))
@@ -51,6 +58,7 @@ def lock(plan: Plan) -> Lock:
         pins=tuple(pins),
         host=host_to_lock(plan.host),
         warnings=tuple(one for one in plan.warnings if one.code in _KEPT_WARNINGS),
+        variant_metadata=plan.variant_metadata if variants_json else (),
         **plan_fields(plan, FIELDS),
     )
 
@@ -80,12 +88,13 @@ def dumps(lock: Lock) -> str:
     """Return the text of pylock.toml."""
     import tomli_w  # `gpuenv lock --check` reads locks and does not need it
 
+    metadata = {name: json.loads(text) for name, text in lock.variant_metadata}
     document: Document = {
         "lock-version": "1.0",
         "environments": [environment_marker(lock.needs)],
         "requires-python": f"=={show_pair(lock.needs.python)}.*",
         "created-by": "gpuenv",
-        "packages": [_package(pin) for pin in lock.pins],
+        "packages": [_package(pin, metadata.get(pin.wheel.name)) for pin in lock.pins],
         "tool": {"gpuenv": _tool_table(lock)},
     }
     document["tool"]["gpuenv"]["content"] = content(document)
@@ -145,14 +154,17 @@ def _toml_form(value: object) -> object:
     return value
 
 
-def _package(pin: Pin) -> dict[str, object]:
+def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, object]:
     wheel = pin.wheel
     package: dict[str, object] = {"name": wheel.name, "version": wheel.version}
     if pin.dependencies:
         package["dependencies"] = [{"name": name} for name in pin.dependencies]
     if wheel.index and wheel.index != DIRECT:
         package["index"] = wheel.index
-    return package | _file_of_package(wheel)
+    package |= _file_of_package(wheel)
+    if variant_metadata is not None:
+        package[VARIANTS_JSON] = variant_metadata
+    return package
 
 
 def _file_of_package(wheel: Wheel) -> dict[str, object]:
@@ -299,6 +311,8 @@ def _visible_edit(document: Document, path: str) -> str:
 
     An example is a package whose file is not of its version.
     """
+    if any(VARIANTS_JSON in package for package in document.get("packages", ())):
+        return ""  # packaging does not know these file names
     try:
         _validate(document, path)
         _parse(document, path)
@@ -322,11 +336,33 @@ def _lock_of(document: Document) -> Lock:
     unknown = sorted(set(table) - _KEYS)
     if unknown:
         raise ValueError(f"tool.gpuenv has an unknown field {unknown[0]!r}")
-    pins = []
+    pins, metadata = [], []
     for package in document["packages"]:
+        if VARIANTS_JSON in package:
+            metadata.append((package["name"], canonical_json(package[VARIANTS_JSON])))
         names = tuple(dependency["name"] for dependency in package.get("dependencies", ()))
         pins.append(Pin(wheel=_wheel(package), dependencies=names))
-    return Lock(pins=tuple(pins), **read_fields(table, "tool.gpuenv.", FIELDS, toml_pair))
+    fields = read_fields(table, "tool.gpuenv.", FIELDS, toml_pair)
+    lock = Lock(pins=tuple(pins), variant_metadata=tuple(metadata), **fields)
+    for name, text in metadata:
+        _check_metadata(lock, name, text)
+    return lock
+
+
+def _check_metadata(lock: Lock, name: str, text: str) -> None:
+    """Raise ValueError if [packages.variants-json] is not about the variant of the lock."""
+    from ..index.variants import parse  # most locks have no such table
+
+    where = f"package {name}: {VARIANTS_JSON}"
+    try:
+        release = parse(text.encode(), name)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    for variant in lock.variants:
+        described = release.find(variant.label) if variant.name == name else None
+        if described is not None and described.properties == variant.properties:
+            return
+    raise ValueError(f"{where} differs from tool.gpuenv.variants")
 
 
 def _wheel(package: dict[str, Any]) -> Wheel:

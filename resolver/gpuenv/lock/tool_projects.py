@@ -95,9 +95,12 @@ def _pixi(lock: Lock) -> Table:
 
 
 def _poetry(lock: Lock) -> Table:
-    """Return [tool.poetry]: every package as a dependency, because poetry has no constraints."""
+    """Return [tool.poetry]: a group with every package, because poetry has no constraints.
+
+    Poetry ignores dependencies of [tool.poetry.dependencies] that [project] does not have.
+    """
     names = _index_names(lock)
-    dependencies: Table = {"python": f"~{show_pair(lock.needs.python)}"}
+    dependencies: Table = {}
     for pin in lock.pins:
         wheel = pin.wheel
         if wheel.index in names:
@@ -107,7 +110,10 @@ def _poetry(lock: Lock) -> Table:
         else:
             entry = wheel.version
         dependencies[wheel.name] = entry
-    table: Table = {"dependencies": dependencies}
+    table: Table = {
+        "dependencies": {"python": f"~{show_pair(lock.needs.python)}"},
+        "group": {"gpuenv": {"dependencies": dependencies}},
+    }
     if names:
         table["source"] = [
             {"name": name, "url": url, "priority": "explicit"} for url, name in names.items()

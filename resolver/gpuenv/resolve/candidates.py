@@ -224,6 +224,10 @@ class CandidateStore:
             return None
         return self._variant_chooser().judged(candidate.wheel)
 
+    def variant_metadata(self, candidate: Candidate) -> str:
+        """Return the metadata of the variant of a candidate that was chosen, as JSON text."""
+        return self._variant_chooser().metadata(candidate.wheel)
+
     def variant_order_reason(self, candidate: Candidate, better: Candidate) -> Reason:
         """Return why another variant of a release comes before a candidate."""
         return self._variant_chooser().order_reason(candidate.wheel, better.wheel)

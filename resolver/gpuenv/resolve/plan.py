@@ -94,6 +94,7 @@ def build_plan(solution: Solution, data_version: str) -> Plan:
         warnings=(*_warnings(solution), *_cpu_warnings(solution, pins)),
         data=data_version,
         variants=_variants(solution),
+        variant_metadata=_variant_metadata(solution),
     )
     return plan.replace(digest=digest(plan))
 
@@ -159,6 +160,14 @@ def _pins(solution: Solution) -> tuple[Pin, ...]:
 def _variants(solution: Solution) -> tuple[WheelVariant, ...]:
     variants = (candidate.variant for candidate in solution.pinned.values())
     return tuple(variant for variant in variants if variant is not None)
+
+
+def _variant_metadata(solution: Solution) -> tuple[tuple[str, str], ...]:
+    metadata = []
+    for name, candidate in solution.pinned.items():
+        if candidate.variant is not None:
+            metadata.append((name, solution.store.variant_metadata(candidate)))
+    return tuple(metadata)
 
 
 # ---- choices ------------------------------------------------------------------------------------

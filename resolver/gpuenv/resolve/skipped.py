@@ -129,7 +129,9 @@ class Skipped:
                 continue
             reasons = self._facts.reasons(candidate)
             if not reasons:
+                judged = self._store.judged_variant(candidate)
                 reasons = [self._store.variant_order_reason(candidate, chosen)]
+                reasons += judged.warnings if judged is not None else ()
             yield Rejection(
                 name=chosen.name, version=candidate.local_version, reasons=tuple(reasons)
             )

@@ -87,6 +87,11 @@ class VariantChooser:
             keys[wheel.url] = (_group(judged), order.key(judged.variant), label)
         return sorted(wheels, key=lambda wheel: keys[wheel.url])
 
+    def metadata(self, wheel: Wheel) -> str:
+        """Return the metadata of the variant of a wheel that was judged, as JSON text."""
+        release, _ = self._read([wheel])
+        return variants.metadata_of(release, split_label(wheel.filename)[1])
+
     def read_ahead(self, releases: Iterable[Sequence[Wheel]]) -> None:
         """Read the metadata of several releases at once, if an index has them."""
         remote = []
@@ -166,11 +171,14 @@ class VariantChooser:
             variant = variant.replace(code=self._scanned_code(wheel))
             claims = claims.replace(code=variant.code or claims.code)
         reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
+        contradicted = evaluate.claim_reasons(subject, variant)
+        if not all(map(evaluate.is_doubt, reasons)):
+            reasons = (*reasons, *contradicted)
         return JudgedVariant(
             variant=variant,
             reasons=reasons,
             claims=claims,
-            warnings=evaluate.claim_reasons(subject, variant),
+            warnings=contradicted,
             supported=tuple(_supported(variant, listed, self._host)),
             ranked=order.best_properties(variant),
         )
@@ -213,8 +221,8 @@ class VariantChooser:
         if judged is not None:
             label, supported = judged.variant.label, judged.supported
 
-        def decide(variable: str, operator: str, text: str) -> bool:
-            return variants.clause_holds(variable, operator, text, label, supported)
+        def decide(clause: variants.Clause) -> bool:
+            return variants.clause_holds(clause, label, supported)
 
         applicable = []
         for dependency in dependencies:
