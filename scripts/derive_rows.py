@@ -86,7 +86,9 @@ def library_file(
     )
     return {
         "distribution": name,
-        "cuda_major": cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major"),
+        "cuda_major": cuda_major(name, records[-1]["version"])
+        if records
+        else old.get("cuda_major"),
         "path": on_path,
         "releases": ordered,
     }
@@ -112,7 +114,9 @@ def companion_fields(
     """
     majors = linked_majors(record)
     torch = [
-        text for text in record["requires"] if re.match(r"torch\b(?!-)", text) and "extra" not in text
+        text
+        for text in record["requires"]
+        if re.match(r"torch\b(?!-)", text) and "extra" not in text
     ]
     built = [f"links CUDA {major}" for major in sorted(majors)] if "by_cuda" not in row else []
     built += [f"requires {text}" for text in torch[:1]]

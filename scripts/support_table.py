@@ -126,10 +126,11 @@ def companion_cell(
     """The newest scanned release of a companion whose own code runs on the GPU with the driver."""
     host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python="3.12", platform=platform)
     for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
-        facts = evaluate.library_reasons(name, library, host, data)
-        if not any(reasons for reasons in facts.values()):
-            cuda = f" cu{library.cuda_major}" if library.cuda_major else ""
-            return f"{library.version.partition('+')[0]}{cuda}"
+        for choice in [*library.choices()] or [library]:
+            facts = evaluate.library_reasons(name, choice, host, data)
+            if not any(facts.values()):
+                cuda = f" cu{choice.cuda_major}" if choice.cuda_major else ""
+                return f"{library.version.partition('+')[0]}{cuda}"
     return "-"
 
 

@@ -244,7 +244,7 @@ class Catalog:
             cuda=show_pair(library.cuda) if library.cuda else major,
             cudnn=library.version if is_cudnn else library.cudnn,
             code=library.code,
-            indexes=("default",),
+            indexes=("url",) if library.url else ("default",),
             requires_python=self._requires_python(
                 library.name, library.version, library.platform
             ),
