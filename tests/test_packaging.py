@@ -77,9 +77,10 @@ def test_newer_data_of_the_same_schema_is_used(
     tables = (ROOT / "matrix_data" / "tables.json").read_text()
     (folder / "tables.json").write_text(re.sub(r"\d{4}-\d\d-\d\d", day, tables, count=1))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "gpuenv_matrix", raising=False)
-    chosen, lines = data.data_folder(), plans.package_lines(data.unread_package())
-    monkeypatch.delitem(sys.modules, "gpuenv_matrix")
+    try:
+        chosen, lines = data.data_folder(), plans.package_lines(data.unread_package())
+    finally:
+        sys.modules.pop("gpuenv_matrix", None)
     assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
     assert len(lines) == (1 if said else 0)
     assert said in "".join(lines)
