@@ -4,7 +4,8 @@
 
 A PATH is a lock file, a folder, or a git directory, of which every version of every lock file is read. uv.lock,
 pylock.toml, requirements and hash tables of Nix name the URL of a wheel and its sha256. Each file of torch,
-torchvision and torchaudio becomes a row of matrix_data/pytorch_index.json, with the lock files that name it. A file
+torchvision and torchaudio becomes a row of matrix_data/pytorch_index.json, with the lock files that name it. Wheels of
+companions that only a release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A file
 that two projects name with one hash is surer than a file that one project names. A file with two hashes is a
 contradiction: nothing is written.
 
@@ -38,6 +39,10 @@ LOCK = re.compile(
 WHEEL = re.compile(
     r"https://download(?:-r2)?\.pytorch\.org/whl/((?:cu\d+|cpu)/(?:torch|torchvision|torchaudio)-[^\"'\s#]+\.whl)"
 )
+COMPANION = re.compile(
+    r"https://(github\.com/(?:vllm-project/vllm|Dao-AILab/flash-attention|flashinfer-ai/flashinfer"
+    r"|mjun0812/flash-attention-prebuild-wheels)/releases/download/[^\"'\s#]+\.whl)"
+)
 # What follows the URL: a fragment, hash = "sha256:...", hashes = {sha256 = "..."}, --hash=sha256:..., or a hash of Nix.
 SHA256 = re.compile(
     r"""(?:\#sha256=|["',;\s]*\\?\s*(?:"?hash(?:es)?"?\s*[=:]\s*\{?\s*(?:sha256\s*=\s*)?"(?:sha256:)?|--hash=sha256:))([0-9a-f]{64})"""
@@ -45,9 +50,9 @@ SHA256 = re.compile(
 NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
 
 
-def wheels(text: str) -> Iterator[tuple[str, str]]:
+def wheels(text: str, pattern: re.Pattern[str] = WHEEL) -> Iterator[tuple[str, str]]:
     """(file below the index, sha256) of each wheel that a lock file names with a hash."""
-    for found in WHEEL.finditer(text):
+    for found in pattern.finditer(text):
         file = urllib.parse.unquote(found[1])
         rest = text[found.end() : found.end() + 200]
         if sha256 := SHA256.match(rest):
@@ -112,18 +117,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--name", default="", help="the project (default: the name of the folder)")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args(arguments)
-    content: dict[str, Any] = {"wheels": [], "pins": []}
+    content: dict[str, Any] = {"wheels": [], "companions": [], "pins": []}
     if options.output.exists():
-        content = json.loads(options.output.read_text(encoding="ascii"))
-    found = (
-        (file, sha256, f"{options.name or path.resolve().name}:{name}")
-        for path in options.paths
-        for name, text in locks(path)
-        for file, sha256 in wheels(text)
-    )
+        content |= json.loads(options.output.read_text(encoding="ascii"))
+    found: dict[str, list[tuple[str, str, str]]] = {"wheels": [], "companions": []}
+    for path in options.paths:
+        for name, text in locks(path):
+            source = f"{options.name or path.resolve().name}:{name}"
+            for table, pattern in (("wheels", WHEEL), ("companions", COMPANION)):
+                found[table] += [(file, sha256, source) for file, sha256 in wheels(text, pattern)]
     before = len(content["wheels"])
     try:
-        content["wheels"] = merged(content["wheels"], found)
+        for table, files in found.items():
+            content[table] = merged(content[table], iter(files))
     except ValueError as error:
         print(f"contradiction: {error}", file=sys.stderr)
         return 1

@@ -26,7 +26,7 @@ OTHER_TABLES = ("slot", "bad", "bad_pair")  # of libraries.toml, compiled to ano
 sys.path.insert(0, str(ROOT / "resolver"))
 
 from gpuenv.compat.architectures import parse_target  # noqa: E402
-from gpuenv.compat.data import framework_fields, gpu_key  # noqa: E402
+from gpuenv.compat.data import SCHEMA, framework_fields, gpu_key  # noqa: E402
 from gpuenv.compat.known_bad import clauses  # noqa: E402
 from gpuenv.errors import DataError  # noqa: E402  - the path must be set first
 from gpuenv.model import parse_pair, parse_release, show_pair  # noqa: E402
@@ -72,6 +72,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
     frameworks = sorted((folder / "frameworks").glob("*.toml"))
     return {
         "version": f"{_toml(folder / 'matrix.toml')['date']}.{_digest(folder)}",
+        "schema": SCHEMA,
         "floors": [
             [row["cuda"], row.get("linux"), row.get("windows"), _sourced(row)]
             for row in drivers["floor"]

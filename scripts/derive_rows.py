@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,7 +32,8 @@ from gpuenv.model import parse_pair, show_pair  # noqa: E402
 from registry import write  # noqa: E402
 from scan_releases import Scans, platform_of, scopes  # noqa: E402
 
-PLATFORMS = ("linux-x86_64", "linux-aarch64", "win-amd64")
+LINUX = ("linux-x86_64", "linux-aarch64")  # the platforms that a wheel for any platform stands for
+PLATFORMS = (*LINUX, "win-amd64")
 
 
 @cache
@@ -56,9 +58,9 @@ def library_file(
     carriers = {one for scope in everything for one in scope["carriers"]}
     on_path = name in carriers
     for record in records:
-        scope = scope_of(name, platform_of(record["file"]), everything)
-        on_path = on_path or scope.get("path", False)
         platform = platform_of(record["file"])
+        scope = scope_of(name, platform, everything)
+        on_path = on_path or scope.get("path", False)
         row = {
             "version": record["version"],
             "platform": platform,
@@ -75,13 +77,18 @@ def library_file(
             row |= with_what
         if scope.get("extension"):
             row |= companion_fields(record, row, toolkits, compilers(folder))
-        rows[record["version"], platform] = row
+        for one in [platform] if platform else LINUX:
+            rows[record["version"], one] = {**row, "platform": one}
+    for row in elsewhere(name, folder):
+        rows[row["version"], row["platform"]] = row
     ordered = sorted(
         rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"]))
     )
     return {
         "distribution": name,
-        "cuda_major": cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major"),
+        "cuda_major": cuda_major(name, records[-1]["version"])
+        if records
+        else old.get("cuda_major"),
         "path": on_path,
         "releases": ordered,
     }
@@ -105,27 +112,96 @@ def companion_fields(
 
     The toolkit is that of its PTX, else the oldest of the major that it links which compiles its targets.
     """
-    majors = {
-        found[1]
-        for row in record["libraries"]
-        for name in (*row["needs"], *row["opens"])
-        if (found := re.fullmatch(r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?", name))
-    }
+    majors = linked_majors(record)
     torch = [
-        text for text in record["requires"] if re.match(r"torch\b(?!-)", text) and "extra" not in text
+        text
+        for text in record["requires"]
+        if re.match(r"torch\b(?!-)", text) and "extra" not in text
     ]
-    built = [f"links CUDA {major}" for major in sorted(majors)]
+    built = [f"links CUDA {major}" for major in sorted(majors)] if "by_cuda" not in row else []
     built += [f"requires {text}" for text in torch[:1]]
     source = "; ".join([row["source"], *built])
+    if "by_cuda" in row or len(majors) > 1:
+        return {"cuda": None, "source": source}
+    known = [
+        parse_pair(toolkits[language])
+        for library in record["libraries"]
+        for _, language, _ in library["ptx"]
+        if language in toolkits
+    ]
+    if not majors:  # the CUDA runtime is in the libraries themselves
+        named = cuda_major(record["name"], record["version"])
+        majors = {named} if named else {pair[0] for pair in known}
     if len(majors) != 1:
         return {"cuda": None, "source": source}
-    major = int(majors.pop())
+    major = majors.pop()
     targets = {target for library in record["libraries"] for target in library["sass"]}
-    known = {toolkits[language] for library in record["libraries"] for _, language, _ in library["ptx"] if language in toolkits}  # fmt: skip
-    of_ptx = [pair for pair in map(parse_pair, known) if pair[0] == major]
+    of_ptx = [pair for pair in known if pair[0] == major]
     of_targets = [pair for pair, has in lines if pair[0] == major and targets <= has]
     toolkit = max(of_ptx + of_targets[:1], default=(major, 0))
     return {"cuda": show_pair(toolkit), "source": source}
+
+
+def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of builds that are on no index: public lock files name the wheel and its hash.
+
+    An [[elsewhere]] row of scans.toml documents the device code; otherwise it is unknown.
+    """
+    documents = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8"))
+    known = {one: row for row in documents.get("elsewhere", []) for one in row["distributions"]}
+    for wheel in companion_wheels(folder):
+        file = wheel["file"].rpartition("/")[2]
+        distribution, version, _, _ = parse_wheel_filename(file)
+        if distribution != name:
+            continue
+        document = known.get(name, {})
+        cuda = toolkit_of(version.local or "", document.get("toolkits", []))
+        compiled = dict(compilers(folder)).get(parse_pair(cuda or "0.0"))
+        sass = document.get("sass")
+        if sass is not None and compiled is not None:
+            sass = [target for target in sass if target in compiled]
+        source = f"{file} in {' and '.join(wheel['sources'][:2])}"
+        yield {
+            "version": str(version),
+            "platform": platform_of(file),
+            "sass": sass,
+            "ptx": [] if document else None,
+            "made_by": None,
+            "evidence": "documented",
+            "source": f"{document['source']}; {source}" if document else source,
+            "cuda": cuda,
+            "url": f"https://{wheel['file'].replace('+', '%2B')}#sha256={wheel['sha256']}",
+        }
+
+
+def toolkit_of(local: str, toolkits: list[str]) -> str | None:
+    """The toolkit that a local version names: 12.9 for cu129; for cu12 the one of `toolkits`, else 12.0."""
+    found = re.search(r"cu(\d\d)(\d*)", local)
+    if not found:
+        return None
+    same_major = [toolkit for toolkit in toolkits if toolkit.startswith(f"{found[1]}.")]
+    return f"{found[1]}.{found[2]}" if found[2] else [*same_major, f"{found[1]}.0"][0]
+
+
+def companion_wheels(folder: Path) -> list[dict[str, Any]]:
+    """The wheels of companions that public lock files name."""
+    path = folder / "pytorch_index.json"
+    if not path.exists():
+        return []
+    content: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    found: list[dict[str, Any]] = content.get("companions", [])
+    return found
+
+
+def linked_majors(record: dict[str, Any]) -> set[int]:
+    """The CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
+    pattern = r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?|(?:cudart64|cublas64)_(\d\d)\d*\.dll"
+    return {
+        int(found[1] or found[2])
+        for row in record["libraries"]
+        for name in (*row["needs"], *row["opens"])
+        if (found := re.fullmatch(pattern, name))
+    }
 
 
 def framework_file(
@@ -185,7 +261,8 @@ def derived(folder: Path) -> Iterator[tuple[Path, str]]:
                   for path in sorted(folder.glob("frameworks/*.json"))}  # fmt: skip
     for path in frameworks.values():
         yield path, dump(framework_file(path, scans, folder, toolkits))
-    for name in scans.names():
+    files = [wheel["file"].rpartition("/")[2] for wheel in companion_wheels(folder)]
+    for name in sorted({*scans.names(), *(parse_wheel_filename(file)[0] for file in files)}):
         if name not in frameworks:
             yield (
                 folder / "libraries" / f"{name}.json",

@@ -20,9 +20,12 @@ from elftools.elf.elffile import ELFFile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "resolver"))
 
-from gpuenv.binaries.fat_binaries import (  # noqa: E402  - the path must be set first
+from gpuenv.binaries import pe  # noqa: E402  - the path must be set first
+from gpuenv.binaries.device_code import read_stream  # noqa: E402
+from gpuenv.binaries.fat_binaries import (  # noqa: E402
     SECTIONS,
     DamagedFileError,
+    Images,
     Splitter,
     check_section,
     summary,
@@ -46,7 +49,7 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
     {"machine", "soname", "needs", "runpath", "opens", "binaries", "sass", "ptx", "elsewhere"}: names as they stand;
     `binaries` is the number of fat binaries; `sass` says for each target, spelt as the compiler does and ascending, how
     many of them carry it; `ptx` has [target, PTX language version, how many]; `elsewhere` is the number of images
-    outside the sections where fat binaries belong. DamagedFileError for what is no ELF file, is cut off, or has a fat
+    outside the sections where fat binaries belong. DamagedFileError for what is neither an ELF file nor a PE file, is cut off, or has a fat
     binary that cannot be read.
     """
     with tempfile.TemporaryFile() as file:
@@ -55,8 +58,11 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
             splitter.feed(chunk)
         splitter.close()
         file.seek(0)
-        if file.read(len(ELF)) != ELF:
-            raise DamagedFileError("it is no ELF file")
+        head = file.read(len(ELF))
+        if head.startswith(pe.MAGIC):
+            return _describe_pe(file, splitter)
+        if head != ELF:
+            raise DamagedFileError("it is neither an ELF file nor a PE file")
         try:
             return _describe(ELFFile(file), splitter)
         except (DamagedFileError, MemoryError):
@@ -64,6 +70,14 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
         except Exception as error:  # the parser stumbles over damaged files in every way
             text = " ".join(str(error).split()) or type(error).__name__
             raise DamagedFileError(f"its ELF structure is damaged ({text})") from error
+
+
+def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
+    """The device code of a cubin or a fat binary. DamagedFileError for anything else."""
+    images = read_stream(chunks, size)
+    if images is None:
+        raise DamagedFileError("it is neither a cubin nor a fat binary")
+    return images
 
 
 def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
@@ -102,6 +116,27 @@ def _describe(elf: ELFFile, splitter: Splitter) -> dict[str, Any]:
         "needs": needs,
         "runpath": runpath,
         "opens": sorted(opens),
+        **_summary(splitter, where),
+    }
+
+
+def _describe_pe(file: IO[bytes], splitter: Splitter) -> dict[str, Any]:
+    try:
+        content = pe.read(file)
+    except pe.NotPeError as error:
+        raise DamagedFileError(str(error)) from error
+    where = []
+    for section in content.sections:
+        start, end = section.offset, section.offset + section.length
+        if section.name in pe.FAT_SECTIONS:
+            check_section(file, section.name, start, end, splitter)
+            where.append((start, end))
+    return {
+        "machine": content.machine,
+        "soname": "",
+        "needs": list(content.imports),
+        "runpath": "",
+        "opens": [],
         **_summary(splitter, where),
     }
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -114,6 +115,11 @@ def refresh(options: argparse.Namespace) -> int:
     if options.date:
         head, _, _ = (folder / "matrix.toml").read_text(encoding="utf-8").rpartition("date =")
         write(str(folder / "matrix.toml"), f"{head}date = {options.date}\n")
+        package = folder / "__init__.py"  # of the distribution gpuenv-matrix
+        if package.exists():
+            version = f'__version__ = "{options.date.replace("-", ".")}"'
+            text = package.read_text(encoding="utf-8")
+            write(str(package), re.sub("__version__ = .*", version, text, count=1))
     compile_matrix.write(folder / "tables.json", compile_matrix.render(folder))
     for line in vanished(scans, registry):
         print(line)

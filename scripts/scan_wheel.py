@@ -44,19 +44,21 @@ from packaging.version import InvalidVersion
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from device_code import DamagedFileError, read_library
+from device_code import DamagedFileError, read_kernel, read_library
 from registry import simple_url, write
 from wheel_source import CHUNK, LocalWheel, RangesIgnoredError, RemoteWheel, download
 
 LOCAL_HEADER = 30
 INSTALLED_DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
-LIBRARY = re.compile(r"[^/]\.so(\.\d[\w.]*)?$")
+LIBRARY = re.compile(r"[^/]\.(so(\.\d[\w.]*)?|dll|pyd)$")
 # Where frameworks say what they were built with.
 TEXTS = (
     "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py", "cupy/.data/_wheel.json",
     "*/version.py",
 )  # fmt: skip
 LARGEST_TEXT = 64 * 1024
+KERNELS = (".cubin", ".fatbin")
+MANY = 100  # a wheel with more kernels is downloaded: a request for each takes longer
 
 
 class Progress:
@@ -146,7 +148,7 @@ def inflate(
 
 
 def is_library(member: zipfile.ZipInfo) -> bool:
-    """Whether a member's name says that it is a shared library of Linux."""
+    """Whether a member's name says that it is a shared library of Linux or Windows."""
     return LIBRARY.search(member.filename) is not None and member.file_size > 0
 
 
@@ -164,6 +166,10 @@ def scan(
 ) -> dict[str, Any]:
     """The record of a wheel. DamagedFileError names the member and what is wrong with it."""
     members = directory(wheel)
+    kernels = [member for member in members if member.filename.endswith(KERNELS)]
+    if len(kernels) > MANY and isinstance(wheel, RemoteWheel):
+        with closing(download(wheel.session, wheel.url, sha256)) as whole:
+            return scan(whole, file, sha256, cache)
     progress = Progress(file, sum(member.compress_size for member in members if is_library(member)))
     started = time.monotonic()
     name, version, _, _ = parse_wheel_filename(file)
@@ -195,8 +201,28 @@ def scan(
         "requires": head.get_all("Requires-Dist") or [],
         "texts": texts,
         "owns": owned([member.filename for member in members]),
-        "libraries": grouped(libraries),
+        "libraries": grouped(libraries) + counted(wheel, kernels),
     }
+
+
+def counted(
+    wheel: RemoteWheel | LocalWheel, kernels: list[zipfile.ZipInfo]
+) -> list[dict[str, Any]]:
+    """The cubins and fat binaries of each folder at the top, counted under one row."""
+    rows: dict[str, dict[str, Any]] = {}
+    for member in kernels:
+        path = f"{member.filename.partition('/')[0]}/*{os.path.splitext(member.filename)[1]}"
+        row = rows.setdefault(path, {"paths": [path], "needs": [], "opens": [], "binaries": 0})
+        sass, ptx = row.setdefault("sass", Counter()), row.setdefault("ptx", Counter())
+        with named(member.filename):
+            images = read_kernel(inflate(wheel, member), member.file_size)
+        row["binaries"] += images.binaries
+        sass.update(dict(images.sass))
+        ptx.update({image[:2]: image[2] for image in images.ptx})
+    for row in rows.values():
+        row["sass"] = dict(sorted(row["sass"].items(), key=lambda pair: (len(pair[0]), pair[0])))
+        row["ptx"] = [[*image, count] for image, count in sorted(row["ptx"].items())]
+    return list(rows.values())
 
 
 def read_text(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> str:

@@ -39,7 +39,7 @@ DESCRIPTIONS = sorted((ROOT / "matrix_data" / "frameworks").glob("*.toml"))
 # Those in the index snapshot: they have a field `since`.
 FRAMEWORKS = [path.stem for path in DESCRIPTIONS if "since" in tomllib.loads(path.read_text())]
 # Companions of torch whose wheels were scanned.
-COMPANIONS = ("vllm", "xformers", "bitsandbytes", "ctranslate2")
+COMPANIONS = ("vllm", "xformers", "bitsandbytes", "flash-attn", "ctranslate2")
 PYTHONS = ("3.12", "3.11", "3.10", "3.9")
 # By compute capability, oldest first; those of Grace, Spark and Jetson sit on aarch64 boards.
 GPUS = (
@@ -66,8 +66,9 @@ CPython 3.12 with glibc 2.39, the frameworks' own indexes included. "3.11:" says
 A branch is listed from the first to the last that drives the GPU. Beside a version stands
 the variant. `*`: with a warning (`gpuenv solve` tells which). A dash: no release; `gpuenv solve` says why.
 
-The second table of a GPU has companions of torch: the newest scanned release whose own code runs on the GPU with the
-driver (rules R1 and R2). Which torch goes with it, `gpuenv solve` decides. flash-attn has no wheel on the default index.
+The second table of a GPU has companions of torch: the newest release whose own code runs on the GPU with the driver
+(rules R1 and R2). Which torch goes with it, `gpuenv solve` decides. flash-attn has no wheel on the default index: its
+column has the builds of release pages that public lock files name, with the code that their build script names.
 
 Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
 """
@@ -125,10 +126,11 @@ def companion_cell(
     """The newest scanned release of a companion whose own code runs on the GPU with the driver."""
     host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python="3.12", platform=platform)
     for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
-        facts = evaluate.library_reasons(name, library, host, data)
-        if not any(reasons for reasons in facts.values()):
-            cuda = f" cu{library.cuda_major}" if library.cuda_major else ""
-            return f"{library.version}{cuda}"
+        for choice in [*library.choices()] or [library]:
+            facts = evaluate.library_reasons(name, choice, host, data)
+            if not any(facts.values()):
+                cuda = f" cu{choice.cuda_major}" if choice.cuda_major else ""
+                return f"{library.version.partition('+')[0]}{cuda}"
     return "-"
 
 

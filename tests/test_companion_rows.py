@@ -22,7 +22,8 @@ def host(gpu: str, driver: str = "580.65.06") -> Host:
 
 
 def newest(name: str) -> str:
-    return compatibility_data().releases(name, PLATFORM)[-1].version
+    releases = compatibility_data().releases(name, PLATFORM)
+    return [release.version for release in releases if not release.url][-1]
 
 
 @pytest.mark.parametrize("name", COMPANIONS)
@@ -32,6 +33,8 @@ def test_every_row_is_scanned_and_has_code(name: str) -> None:
     releases = data.releases(name, PLATFORM)
     assert releases
     for release in releases:
+        if release.url:  # a build that is on no index
+            continue
         assert release.code.evidence == "scanned" and release.code.sass, release.version
         assert "sha256" in release.code.source
 
@@ -73,8 +76,81 @@ def test_no_plan_has_an_extension_without_code_for_the_device(tmp_path: Path) ->
     assert (reason.code, reason.subject) == ("no-code-for-device", f"xformers {newest('xformers')}")
 
 
+# bitsandbytes: GPU, driver, version, torch -> the codes of the reasons against it
+BY_CUDA = [
+    ("H100", "580.65.06", "0.50.2", "2.15.0", ()),
+    ("P100", "535.104.05", "0.50.2", "2.13.0+cu126", ()),
+    ("P100", "535.104.05", "0.50.2", "2.8.0+cu128", ("no-code-for-device",)),
+    ("B200", "570.86.10", "0.45.5", "2.9.1+cu129", ()),
+    ("H100", "580.65.06", "0.45.5", "2.15.0", ("extension-cuda",)),
+]
+
+
+@pytest.mark.parametrize(("gpu", "driver", "version", "torch", "codes"), BY_CUDA)
+def test_the_library_for_the_cuda_of_torch_counts(
+    gpu: str, driver: str, version: str, torch: str, codes: tuple[str, ...]
+) -> None:
+    pins = [("bitsandbytes", version), ("torch", torch)]
+    reasons = pin_reasons(pins, host(gpu, driver), compatibility_data())
+    found = [one.code for one in reasons if one.subject.startswith("bitsandbytes")]
+    assert tuple(found) == codes
+
+
+def test_bitsandbytes_needs_the_driver_of_one_of_its_libraries() -> None:
+    reasons = pin_reasons(
+        [("bitsandbytes", "0.50.2")], host("P100", "440.33.01"), compatibility_data()
+    )
+    assert "driver-floor" in {reason.code for reason in reasons}
+
+
+def test_an_extension_takes_torch_for_its_cuda(tmp_path: Path) -> None:
+    for name, version in (("torch", "2.15.0"), ("torch", "2.9.1+cu126"), ("bitsandbytes", "0.45.5")):
+        filename, content = make_wheel(name, version)
+        (tmp_path / filename).write_bytes(content)
+    options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
+    request = Request(requirements=("torch", "bitsandbytes"))
+    plan = gpuenv.solve(request, host("H100"), options)
+    versions = {pin.wheel.name: pin.wheel.version for pin in plan.pins}
+    assert versions == {"torch": "2.9.1+cu126", "bitsandbytes": "0.45.5"}
+    assert plan.needs.cuda == (12, 6)
+
+
+def test_a_dependency_without_a_release_is_told_as_such(tmp_path: Path) -> None:
+    """One that no release fits is no conflict with the others that need the same package."""
+    wheels = [("app", "2.0", ("base>=9", "tool")), ("app", "1.0", ("tool",)),
+              ("tool", "1.0", ("base",)), ("base", "1.0", ())]  # fmt: skip
+    for name, version, requires in wheels:
+        filename, content = make_wheel(name, version, requires)
+        (tmp_path / filename).write_bytes(content)
+    options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
+    plan = gpuenv.solve(Request(requirements=("app",)), host("H100"), options)
+    (skipped,) = plan.skipped
+    (reason,) = skipped.reasons
+    assert (reason.code, reason.need) == ("no-candidate", "base>=9")
+
+
 def test_show_says_what_a_companion_was_built_for() -> None:
     release = matrix_catalog().release("vllm", newest("vllm"), PLATFORM)
     (variant,) = release.variants
     assert "links CUDA 1" in variant.code.source and "requires torch==" in variant.code.source
     assert variant.cuda is not None and variant.code.sass
+
+
+def test_a_build_on_no_index_is_told_with_its_url(tmp_path: Path) -> None:
+    filename, content = make_wheel("flash-attn", "1.0")
+    (tmp_path / filename).write_bytes(content)
+    options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
+    request = Request(requirements=("flash-attn==2.8.3+cu12torch2.8cxx11abiTRUE",))
+    with pytest.raises(NoSolutionError) as refused:
+        gpuenv.solve(request, host("A100"), options, changes=False)
+    (reason,) = refused.value.explanation.reasons
+    assert reason.code == "no-offline-file"
+    assert "flash-attn @ https://" in reason.have and "#sha256=" in reason.have
+
+
+def test_documents_say_which_code_a_build_on_no_index_has() -> None:
+    pins = [("flash-attn", "2.8.3+cu12torch2.8cxx11abiTRUE"), ("torch", "2.8.0")]
+    data = compatibility_data()
+    assert [one for one in pin_reasons(pins, host("RTX 5090"), data) if "flash" in one.subject] == []
+    refused = pin_reasons(pins, host("T4"), data)
+    assert [one.code for one in refused if "flash" in one.subject] == ["no-code-for-device"]

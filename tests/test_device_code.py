@@ -16,7 +16,7 @@ import pytest
 
 import gpuenv
 from fatbin_maker import binary, library
-from gpuenv.binaries import environment
+from gpuenv.binaries import environment, pe
 from gpuenv.binaries.device_code import read_file, read_stream
 from gpuenv.binaries.fat_binaries import DamagedFileError
 from gpuenv.cli import main
@@ -107,6 +107,35 @@ def test_a_file_and_a_stream_say_the_same(
     assert found is not None
     expect = [target for target in name.split() if target.isdigit()]
     assert [target for target, _ in found.sass] == expect
+
+
+def dll(content: bytes, *, bits: int = 0x20B) -> bytes:
+    """Return a library of Windows with a section .nv_fatb and an import of cudart64_12.dll."""
+    imports = struct.pack("<5I", 0, 0, 0, 0x2000 + 40, 0) + bytes(20) + b"cudart64_12.dll\0"
+    optional = struct.pack("<H106xI", bits, 16) + struct.pack("<QQ", 0, 0x2000) + bytes(112)
+    head = b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 64) + b"PE\0\0"
+    head += struct.pack("<HH12xHH", 0x8664, 2, len(optional), 0x2022) + optional
+    for name, address, offset, size in (
+        (b".idata", 0x2000, 512, len(imports)),
+        (b".nv_fatb", 0x4000, 1024, len(content)),
+    ):
+        head += struct.pack("<8sIIII16x", name, size, address, size, offset)
+    return head.ljust(512, b"\0") + imports.ljust(512, b"\0") + content
+
+
+def test_a_library_of_windows(tmp_path: Path) -> None:
+    images = binary([{"sass": "61"}, {"ptx": "90", "language": "8.0"}])
+    path = put(tmp_path / "x.dll", dll(images))
+    found = read_file(str(path))
+    assert found is not None
+    assert (found.sass, found.ptx) == ((("61", 1),), (("90", "8.0", 1),))
+    assert read_stream([path.read_bytes()], path.stat().st_size) == found
+    with path.open("rb") as file:
+        content = pe.read(file)
+    assert (content.machine, content.imports) == ("x86_64", ("cudart64_12.dll",))
+    for damaged in (dll(images, bits=0x10B), b"MZ", b"MZ".ljust(300, b"x"), dll(images)[:400]):
+        with pytest.raises(DamagedFileError):
+            read_file(str(put(tmp_path / "damaged.dll", damaged)))
 
 
 def test_a_fat_binary_and_ptx_are_files_of_their_own(tmp_path: Path) -> None:

@@ -325,6 +325,7 @@ def test_whether_a_cudnn_exists(
 CUDA_BUILDS = known_builds([("torch", "2.13.0")], HOST.platform, load())
 CUDNN = [("nvidia-cudnn-cu12", "9.10.2.21")]
 FAILS = {
+    "driver-cuda": "driver-runtime",
     "driver-floor": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",
     "no-code-for-device": "architecture",

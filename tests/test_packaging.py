@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import runpy
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,6 +14,9 @@ import pytest
 import yaml
 
 from gpuenv.cli import COMMANDS, command_parser
+from gpuenv.compat import data
+from gpuenv.errors import DataError
+from gpuenv.render import plans
 from gpuenv.version import __version__
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +39,58 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
         ".".join(["gpuenv.matrix_data", *path.parts]) for path in found if "scans" not in path.parts
     }
     assert names == {name for name in PACKAGES if name.startswith("gpuenv.matrix_data")}
+
+
+# ---- gpuenv-matrix: the data as a distribution of its own ------------------------------------------
+
+
+def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
+    project = tomllib.loads((ROOT / "matrix_package" / "pyproject.toml").read_text())
+    tool = project["tool"]["setuptools"]
+    own = {name.replace("gpuenv.matrix_data", "gpuenv_matrix") for name in PACKAGES if "matrix_data" in name}
+    assert set(tool["packages"]) == own
+    assert (ROOT / "matrix_package" / tool["package-dir"]["gpuenv_matrix"]).resolve() == ROOT / "matrix_data"
+    day = tomllib.loads((ROOT / "matrix_data" / "matrix.toml").read_text())["date"]
+    package = runpy.run_path(str(ROOT / "matrix_data" / "__init__.py"))
+    assert package["__version__"] == day.strftime("%Y.%m.%d")
+    assert package["SCHEMA"] == data.SCHEMA
+
+
+# schema, date of the data, is it used?, what is said
+SKEWS = [
+    (data.SCHEMA, "2099-01-02", True, ""),
+    (data.SCHEMA, "2020-01-02", False, ""),
+    (data.SCHEMA + 1, "2099-01-02", False, "needs a newer gpuenv"),
+    (data.SCHEMA - 1, "2099-01-02", False, "is for an older gpuenv"),
+]
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_newer_data_of_the_same_schema_is_used(
+    skew: tuple[int, str, bool, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, day, used, said = skew
+    folder = tmp_path / "gpuenv_matrix"
+    folder.mkdir()
+    version = day.replace("-", ".")
+    (folder / "__init__.py").write_text(f'__version__ = "{version}"\nSCHEMA = {schema}\n')
+    tables = (ROOT / "matrix_data" / "tables.json").read_text()
+    (folder / "tables.json").write_text(re.sub(r"\d{4}-\d\d-\d\d", day, tables, count=1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        chosen, lines = data.data_folder(), plans.package_lines(data.unread_package())
+    finally:
+        sys.modules.pop("gpuenv_matrix", None)
+    assert chosen == (str(folder) if used else str(ROOT / "matrix_data"))
+    assert len(lines) == (1 if said else 0)
+    assert said in "".join(lines)
+
+
+def test_a_schema_that_is_not_read_is_an_error(tmp_path: Path) -> None:
+    tables = json.loads((ROOT / "matrix_data" / "tables.json").read_text())
+    (tmp_path / "tables.json").write_text(json.dumps({**tables, "schema": data.SCHEMA + 1}))
+    with pytest.raises(DataError, match=f"its schema is {data.SCHEMA + 1}"):
+        data.load(str(tmp_path))
 
 
 def test_the_version_is_defined_once() -> None:

@@ -680,7 +680,7 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
         ("truncated", "it is no complete wheel (File is not a zip file)"),
         ("page", "it is no complete wheel (File is not a zip file)"),
         ("no metadata", "it has 0 files *.dist-info/METADATA"),
-        ("text", "made/libtwo.so: it is no ELF file"),
+        ("text", "made/libtwo.so: it is neither an ELF file nor a PE file"),
         ("cut library", "made/libtwo.so: its ELF structure is damaged ("),
         (
             "nonsense entry",

@@ -7,7 +7,7 @@ supports. Sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 if TYPE_CHECKING:
@@ -325,6 +325,10 @@ class Library(Value):
     `code` is what all of its member libraries carry (R3). `bad` is the verdict on a release that is
     known to be bad: severity ("broken": never select, "avoid": select if nothing else fits), text,
     source. `cuda` and `cudnn` are what a framework's own library was built with.
+
+    `by_cuda` is (CUDA version, code), in ascending order, for a distribution with one library for
+    each CUDA version of its framework (bitsandbytes). One of them is loaded. `url` is the wheel,
+    with its hash, of a build that is on no index.
     """
 
     name: str
@@ -335,6 +339,32 @@ class Library(Value):
     bad: tuple[str, str, str] | None = None
     cuda: CudaVersion | None = None
     cudnn: str | None = None
+    by_cuda: tuple[tuple[CudaVersion, Code], ...] = ()
+    url: str = ""
+
+    def of_cuda(self, cuda: CudaVersion) -> Library | None:
+        """Return what is loaded beside a framework for a CUDA version.
+
+        That is the library for this version, otherwise for the next older one of the major,
+        otherwise for the oldest one of the major. None if there is none of the major.
+        """
+        same_major = [pair for pair in self.by_cuda if pair[0][0] == cuda[0]]
+        if not same_major:
+            return None
+        older = [pair for pair in same_major if pair[0] <= cuda]
+        own_cuda, code = older[-1] if older else same_major[0]
+        return self.replace(cuda=own_cuda, cuda_major=own_cuda[0], code=code, by_cuda=())
+
+    def cuda_majors(self) -> tuple[int, ...]:
+        """Return the CUDA majors that the distribution fits; () if it fits any."""
+        if self.by_cuda:
+            return tuple(sorted({cuda[0] for cuda, _ in self.by_cuda}))
+        return (self.cuda_major,) if self.cuda_major else ()
+
+    def choices(self) -> Iterator[Library]:
+        """Yield the libraries of which one is loaded, for the newest CUDA version first."""
+        for cuda, code in reversed(self.by_cuda):
+            yield self.replace(cuda=cuda, cuda_major=cuda[0], code=code, by_cuda=())
 
 
 class Way(Value):

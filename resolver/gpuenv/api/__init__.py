@@ -22,7 +22,14 @@ imports nothing of conda.
 """
 
 from .caches import cache_folder, cache_size, clean_cache
-from .data import compatibility_data, data_dates, data_version, matrix_catalog, matrix_check
+from .data import (
+    compatibility_data,
+    data_dates,
+    data_version,
+    matrix_catalog,
+    matrix_check,
+    unread_package,
+)
 from .environments import (
     WAIT,
     active_conda_prefix,
@@ -145,6 +152,7 @@ __all__ = [
     "split_frameworks",
     "sync",
     "tool_settings",
+    "unread_package",
     "update_matrix",
     "verify",
     "with_local_files",

@@ -51,6 +51,13 @@ def data_dates() -> tuple[str, str]:
     return data.version, data.user_rows.date
 
 
+def unread_package() -> tuple[str, int] | None:
+    """Return (version, schema) of an installed gpuenv-matrix that this gpuenv cannot read."""
+    from ..compat import data
+
+    return data.unread_package()
+
+
 def matrix_catalog() -> Catalog:
     """Return the known releases of frameworks and libraries, with their device code."""
     from ..compat.catalog import Catalog

@@ -9,7 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import HostMismatchError, InputError, Reason
+from ..errors import (
+    HostMismatchError,
+    InputError,
+    NoSolutionError,
+    PackageIndexError,
+    Reason,
+)
 from ..model import (
     Check,
     EnvironmentChanges,
@@ -81,15 +87,20 @@ def solve_from(
 
     data = compatibility_data()
     snapshot, index = open_indexes(
-        options, data.folder, _own_packages(options, data), live=data.user_rows.rows
+        options,
+        data.folder,
+        _own_packages(options, data),
+        live=data.user_rows.rows,
+        own=_live_builds(request, host, options, data),
     )
     if wrap is None:
         target = snapshot.environment(host)
         constraints = [parse_requirement(text) for text in request.constraints]
         requirements = read_request(request, data, target)[1]
         index.start_prefetch(requirements, constraints, target, data.covers)
-    try:
-        plan = solver.solve(
+
+    def resolve() -> Plan:
+        return solver.solve(
             request,
             host,
             data,
@@ -99,9 +110,73 @@ def solve_from(
             changes=changes,
             data_version=data_version(snapshot.version),
         )
+
+    try:
+        try:
+            plan = resolve()
+        except NoSolutionError as error:
+            own = _missing_builds(error, request, host, options, data)
+            if not _read_own(index, own):
+                raise
+            plan = resolve()
     finally:
         index.stop_prefetch()
     return _with_sizes(plan, index)
+
+
+def _live_builds(
+    request: Request, host: Host, options: IndexOptions, data: CompatibilityData
+) -> dict[str, list[str]]:
+    """Return the own indexes of frameworks that --refresh reads: {package: URLs}."""
+    own: dict[str, list[str]] = {}
+    if not options.refresh or not _uses_own_indexes(request, options):
+        return own
+    for framework in data.all_frameworks():
+        if framework.indexes:
+            builds = data.builds(framework.distribution, host.platform)
+            urls = dict.fromkeys(build.index for build in builds if build.index != "default")
+            for name in (framework.distribution, *framework.companions):
+                own[name] = list(urls)
+    return own
+
+
+def _missing_builds(
+    error: NoSolutionError,
+    request: Request,
+    host: Host,
+    options: IndexOptions,
+    data: CompatibilityData,
+) -> dict[str, list[str]]:
+    """Return where the builds are of which only the file is missing: {package: URLs}."""
+    own: dict[str, list[str]] = {}
+    if options.offline or not _uses_own_indexes(request, options):
+        return own
+    for reason in error.explanation.reasons:
+        if reason.code != "no-offline-file":
+            continue
+        name, _, version = reason.subject.partition(" ")
+        build = data.build(name, version, host.platform)
+        for framework in data.all_frameworks():
+            names = (framework.distribution, *framework.companions)
+            if build is not None and name in names:
+                for package in names:
+                    own.setdefault(package, []).append(build.index)
+    return own
+
+
+def _uses_own_indexes(request: Request, options: IndexOptions) -> bool:
+    """Return whether the own indexes of frameworks may be asked: --index-url replaces them."""
+    is_excluded = request.default_index_only or options.no_index
+    return options.index_url is None and not is_excluded
+
+
+def _read_own(index: MultiIndex, own: dict[str, list[str]]) -> bool:
+    """Read own indexes of frameworks. Return whether they could be read."""
+    try:
+        index.read_own(own)
+    except PackageIndexError:
+        return False
+    return bool(own)
 
 
 def labels_of_uv(plan: Plan, options: IndexOptions) -> tuple[str, ...]:

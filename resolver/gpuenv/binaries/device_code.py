@@ -1,5 +1,7 @@
 """Read the device code of one file: a shared library, a cubin, a fat binary, or PTX.
 
+Shared libraries are ELF files, or PE files (.dll and .pyd of Windows).
+
 The flags of a cubin (machine EM_CUDA) were found by compiling a kernel for each target with ptxas
 12.9 and 13.0. Version 7 of the ABI has the target in the lowest byte and bit 0x800 for an
 architecture-specific target. Version 8 has the target in the second byte; bit 0x8 or attribute 9 of
@@ -16,7 +18,7 @@ from typing import IO
 
 from ..compat.architectures import parse_target
 from ..model import Code, parse_pair
-from . import elf
+from . import elf, pe
 from .fat_binaries import (
     MAGIC,
     PTX,
@@ -56,6 +58,8 @@ def read_file(path: str) -> Images | None:
         head = os.pread(file.fileno(), _PTX_HEAD, 0)
         if head.startswith(b"\x7fELF"):
             return _read_elf(file)
+        if head.startswith(pe.MAGIC):
+            return _read_library(file, _fat_ranges_of_pe(file))
         if head.startswith(MAGIC):
             return _read_ranges(file, [(0, os.fstat(file.fileno()).st_size)])
         return _read_ptx(head)
@@ -80,6 +84,8 @@ def read_stream(chunks: Iterable[bytes], size: int) -> Images | None:
             if content.machine == _CUDA_MACHINE:
                 return _read_cubin(file, content)
             return _count(file, splitter, _fat_ranges(content))
+        if head.startswith(pe.MAGIC):
+            return _count(file, splitter, _fat_ranges_of_pe(file))
         if splitter.binaries.keys() & {0}:
             return summary(splitter.images, [(0, size)])
         return _read_ptx(head)
@@ -117,7 +123,7 @@ def code_of(
     )
 
 
-# ---- ELF -----------------------------------------------------------------------------------------
+# ---- libraries -----------------------------------------------------------------------------------
 
 
 def _elf(file: IO[bytes]) -> elf.File:
@@ -131,7 +137,10 @@ def _read_elf(file: IO[bytes]) -> Images | None:
     content = _elf(file)
     if content.machine == _CUDA_MACHINE:
         return _read_cubin(file, content)
-    ranges = _fat_ranges(content)
+    return _read_library(file, _fat_ranges(content))
+
+
+def _read_library(file: IO[bytes], ranges: list[tuple[int, int]]) -> Images:
     size = os.fstat(file.fileno()).st_size
     for _, end in ranges:
         if end > size:
@@ -142,6 +151,18 @@ def _read_elf(file: IO[bytes]) -> Images | None:
 def _fat_ranges(content: elf.File) -> list[tuple[int, int]]:
     found = [section for section in content.sections if section.name in SECTIONS]
     return [(section.offset, section.offset + section.length) for section in found]
+
+
+def _fat_ranges_of_pe(file: IO[bytes]) -> list[tuple[int, int]]:
+    try:
+        content = pe.read(file)
+    except pe.NotPeError as error:
+        raise DamagedFileError(str(error)) from error
+    return [
+        (section.offset, section.offset + section.length)
+        for section in content.sections
+        if section.name in pe.FAT_SECTIONS
+    ]
 
 
 def _read_ranges(file: IO[bytes], ranges: list[tuple[int, int]]) -> Images:

@@ -23,7 +23,7 @@ from ..requirements.target import normalize_name
 from .device_code import read_file
 from .fat_binaries import DamagedFileError, Images
 
-_FILE = re.compile(r"\.(so(\.\d+)*|cubin|fatbin)$")
+_FILE = re.compile(r"\.(so(\.\d+)*|dll|pyd|cubin|fatbin)$")
 # Tests of a distribution carry code for devices that they only pretend to have. The folder build of
 # a project has copies.
 _SKIPPED = frozenset({"test", "tests", "__pycache__"})

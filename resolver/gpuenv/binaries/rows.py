@@ -16,7 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from ..compat.architectures import common_code, parse_target
-from ..model import Code, ComputeCapability, show_pair
+from ..model import Code, ComputeCapability, parse_pair, show_pair
 from .device_code import code_of
 from .fat_binaries import Images
 
@@ -37,6 +37,8 @@ def code_fields(
         devices: the compute capabilities for which the row must be exact.
         toolkits: the first toolkit that writes each version of the PTX language.
     """
+    if "by_cuda" in scope:
+        return _fields_by_cuda(record, scope["by_cuda"], toolkits)
     members = _codes(record, scope, toolkits)
     code = Code(sass=(), ptx=())
     if members:
@@ -57,6 +59,40 @@ def code_fields(
     return fields | {
         "evidence": "scanned",
         "source": f"fat binaries: {_described(members)}",
+        "file": record["file"],
+        "sha256": record["sha256"],
+    }
+
+
+def _fields_by_cuda(
+    record: Document, pattern: str, toolkits: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields of a row with one library for each CUDA version.
+
+    `sass` and `ptx` have what any of them carries.
+    """
+    expression = re.escape(pattern).replace(re.escape("{cuda}"), r"(\d\d)(\d+)")
+    rows: list[dict[str, Any]] = []
+    members = _codes(record, {"files": [pattern.replace("{cuda}", "*")]}, toolkits)
+    for path, code in members:
+        found = re.fullmatch(expression, path)
+        if found:
+            rows.append({
+                "cuda": f"{found[1]}.{found[2]}",
+                "sass": list(code.sass or ()),
+                "ptx": list(code.ptx or ()),
+                "made_by": show_pair(code.made_by) if code.made_by else None,
+            })
+    rows.sort(key=lambda row: parse_pair(row["cuda"]))
+    sass = {target for row in rows for target in row["sass"]}
+    ptx = {target for row in rows for target in row["ptx"]}
+    return {
+        "sass": sorted(sass, key=parse_target),
+        "ptx": sorted(ptx, key=parse_target),
+        "made_by": None,
+        "by_cuda": rows,
+        "evidence": "scanned",
+        "source": f"fat binaries: {len(rows)} libraries, one for each CUDA version",
         "file": record["file"],
         "sha256": record["sha256"],
     }

@@ -8,6 +8,7 @@ from argparse import Namespace
 from .. import api
 from ..model import IndexOptions
 from ..render import matrix as render
+from ..render.plans import package_lines
 from .host_args import add_host_flags, read_host_flags
 from .output import print_json, print_lines
 from .parser import Parser, add_common_flags
@@ -81,6 +82,8 @@ def _add_platform_flag(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run a command of `gpuenv matrix`. Return 1 if a check fails or code is missing."""
+    for line in package_lines(api.unread_package()):
+        print(line, file=sys.stderr)
     if arguments.subcommand == "list":
         return _list(arguments)
     if arguments.subcommand == "show":

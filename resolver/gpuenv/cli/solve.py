@@ -60,7 +60,8 @@ def run(arguments: Namespace) -> int:
         request, options, host = read_solve_request(arguments)
         prefix = api.active_conda_prefix(os.environ)
         plan = api.solve(request, host, options, prefix=prefix)
-    for line in plans.age_lines(api.data_dates(), date.today()):
+    notes = plans.package_lines(api.unread_package())
+    for line in [*notes, *plans.age_lines(api.data_dates(), date.today())]:
         print(line, file=sys.stderr)
     lock = api.lock(plan, variants_json=arguments.variants_json)
     if arguments.dry_run:

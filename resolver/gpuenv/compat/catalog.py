@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..errors import InputError
 from ..model import Build, Code, Framework, Library, Value, Wheel, show_pair
@@ -220,20 +220,31 @@ class Catalog:
                 variants.append(variant)
             else:  # the code was read from the file, not derived from the framework
                 variants.append(variant.replace(code=library.code, bad=library.bad))
-        return variants + [self._variant_of_library(library) for library in by_version.values()]
+        for library in by_version.values():
+            if library.by_cuda:
+                variants += self._variants_by_cuda(library)
+            else:
+                variants.append(self._variant_of_library(library))
+        return variants
+
+    def _variants_by_cuda(self, library: Library) -> Iterator[Variant]:
+        for choice in library.choices():
+            tag = "cu" + show_pair(choice.cuda or (0, 0)).replace(".", "")
+            yield self._variant_of_library(choice).replace(variant=tag)
 
     def _variant_of_library(self, library: Library) -> Variant:
         major = str(library.cuda_major) if library.cuda_major else None
+        local = library.version.partition("+")[2]
         is_cudnn = short_name(library.name) == "cudnn"
         return Variant(
             distribution=library.name,
             version=library.version,
-            variant=f"cu{major}" if major else "any",
+            variant=local or (f"cu{major}" if major else "any"),
             platform=library.platform,
             cuda=show_pair(library.cuda) if library.cuda else major,
             cudnn=library.version if is_cudnn else library.cudnn,
             code=library.code,
-            indexes=("default",),
+            indexes=("url",) if library.url else ("default",),
             requires_python=self._requires_python(
                 library.name, library.version, library.platform
             ),

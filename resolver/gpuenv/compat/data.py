@@ -47,7 +47,43 @@ _LIST_FIELDS = ("companions", "indexes", "packages")
 _WAY_LIST_FIELDS = ("requires", "carriers", "platforms")
 
 
+SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
+
+
 def data_folder() -> str:
+    """Return the folder of the data: that of gpuenv-matrix if it is newer, else gpuenv's own."""
+    own = _own_folder()
+    try:
+        import gpuenv_matrix
+    except ImportError:
+        return own
+    folder = os.path.dirname(os.path.abspath(gpuenv_matrix.__file__))
+    is_newer = gpuenv_matrix.SCHEMA == SCHEMA and _date(folder) > _date(own)
+    return folder if is_newer else own
+
+
+def unread_package() -> tuple[str, int] | None:
+    """Return (version, schema) of an installed gpuenv-matrix that this gpuenv cannot read."""
+    try:
+        import gpuenv_matrix
+    except ImportError:
+        return None
+    if gpuenv_matrix.SCHEMA == SCHEMA:
+        return None
+    return gpuenv_matrix.__version__, gpuenv_matrix.SCHEMA
+
+
+def _date(folder: str) -> str:
+    """Return the date of the data in a folder, "" if it is unknown; tables.json begins with it."""
+    try:
+        with open(os.path.join(folder, "tables.json"), "rb") as file:
+            head = file.read(100).decode(errors="replace")
+    except OSError:
+        return ""
+    return head.partition('"version":"')[2].partition(".")[0]
+
+
+def _own_folder() -> str:
     """Return the folder of the data that came with gpuenv: in the package, or in a checkout."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     installed = os.path.join(package, "matrix_data")
@@ -181,6 +217,8 @@ class CompatibilityData:
         self._capabilities: tuple[ComputeCapability, ...] = ()
 
     def _set_tables(self, tables: Mapping[str, Any]) -> None:
+        if tables["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {tables['schema']}, this gpuenv reads {SCHEMA}")
         self.version: str = tables["version"]
         self.branches: dict[int, CudaVersion] = {}
         for branch, cuda in tables["branches"]:
@@ -350,12 +388,12 @@ class CompatibilityData:
         If only the newest release of each line is scanned, its row stands for the whole line
         (0.27.1 for 0.27.0), as documented.
         """
-        row = self.library(distribution, version, platform)
+        row = self.library(distribution, version.lower(), platform)
         if row is not None or not self._extension_libraries[distribution]:
             return row
         line = version.split(".")[:2]
         for release in self.releases(distribution, platform):
-            if release.version.split(".")[:2] == line:
+            if release.version.split(".")[:2] == line and "+" not in release.version:
                 source = f"as {release.version} of its line; {release.code.source}"
                 code = release.code.replace(evidence="documented", source=source)
                 return release.replace(version=version, code=code)

@@ -97,10 +97,21 @@ def library_reasons(
         return _not_in_data("library-unknown", subject)
     if not host.gpus:
         return {}
+    if library.by_cuda:
+        return _best_facts(subject, library, host, data)
     facts = {"__sm": rules.device_reasons(subject, library.code, host.gpus, host.driver_cuda)}
     if library.cuda is not None:
         facts["__driver"] = driver_reasons(subject, library.cuda, host, data)
     return facts
+
+
+def _best_facts(subject: str, library: Library, host: Host, data: CompatibilityData) -> Facts:
+    """R1 and R2 for a distribution with a library for each CUDA version: one of them must run."""
+    every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
+    for facts in every:
+        if not any(facts.values()):
+            return facts
+    return every[0]
 
 
 def _not_in_data(code: str, subject: str) -> Facts:
@@ -390,10 +401,24 @@ def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Itera
         yield from _library_floors(parts, host, data)
     for library in parts.libraries:
         package = library.package
-        facts = library_reasons(package.subject, library.library, host, data)
+        facts = library_reasons(package.subject, _loaded(library.library, parts), host, data)
         for reasons in facts.values():
             yield from _about((package.name,), reasons)
     yield from _about((), _unknown_driver(parts, host, data))
+
+
+def _loaded(library: Library | None, parts: Parts) -> Library | None:
+    """Return what is loaded of a distribution with a library for each CUDA version of torch."""
+    if library is None or not library.by_cuda:
+        return library
+    for cuda in _torch_toolkits(parts):
+        return library.of_cuda(cuda) or library
+    return library
+
+
+def _torch_toolkits(parts: Parts) -> list[CudaVersion]:
+    own = (part.build for part in parts.builds if part.framework == FRAMEWORK and part.on_path)
+    return [build.cuda for build in own if build is not None and build.cuda is not None]
 
 
 def _may_need_driver(part: FrameworkBuild) -> bool:
@@ -558,6 +583,14 @@ def _extensions(parts: Parts, data: CompatibilityData) -> Iterator[Finding]:
                     package.subject, package.built_for, torch, actual
                 )
                 yield from _about((package.name, part.package), reasons)
+        for one in parts.libraries:
+            majors = one.library.cuda_majors() if one.library is not None else ()
+            if not data.is_extension(one.package.distribution) or not majors:
+                continue
+            if actual.cuda_major and actual.cuda_major not in majors:
+                built_for = BuiltFor(cuda_major=max(majors))
+                reasons = rules.extension_reasons(one.package.subject, built_for, torch, actual)
+                yield from _about((one.package.name, part.package), reasons)
 
 
 def _actual_torch(version: str, build: Build | None, data: CompatibilityData) -> BuiltFor:

@@ -193,7 +193,18 @@ class Releases:
             bad=self._bad.of(self._distribution, version),
             cuda=cuda,
             cudnn=row.get("cudnn"),
+            by_cuda=self._by_cuda(row),
+            url=row.get("url", ""),
         )
+
+    def _by_cuda(self, row: Row) -> tuple[tuple[CudaVersion, Code], ...]:
+        """Return the libraries of a row that has one for each CUDA version."""
+        libraries = []
+        for library in row.get("by_cuda", ()):
+            cuda = _pair_or_none(library, "cuda", self._path)
+            if cuda is not None:
+                libraries.append((cuda, _code({**row, **library}, self._path)))
+        return tuple(libraries)
 
     def reaches(self, version: str) -> bool:
         """Return whether there is a release of that version or an older one, on any platform."""
@@ -363,6 +374,8 @@ def _code(row: Row, path: str) -> Code:
         raise DataError(f"{path}: evidence in {name} is neither scanned nor documented")
     if evidence == "scanned":
         source += f" of {_text(row, 'file', path)} (sha256 {_text(row, 'sha256', path)})"
+    if "url" in row:
+        source += f"; {_text(row, 'url', path)}"
     return Code(
         sass=sass,
         ptx=ptx,

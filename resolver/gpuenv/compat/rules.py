@@ -177,7 +177,9 @@ def driver_reasons(
     """R1: the driver is not older than the floor of the toolkit's family.
 
     Where only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA), its major decides. A driver
-    of which nothing is known gives no reason: the floor becomes a need of the lock.
+    of which nothing is known gives no reason: the floor becomes a need of the lock. If the floor is
+    unknown, a driver for an older CUDA major is refused, and one for the toolkit's CUDA or a newer
+    one is accepted.
     Source: CUDA Compatibility, Minor Version Compatibility.
 
     Args:
@@ -193,6 +195,9 @@ def driver_reasons(
         return _driver_cuda_reasons(subject, cuda, host.driver_cuda, floor)
     have = f"driver {host.driver}"
     if floor is None:
+        older_major = _driver_cuda_reasons(subject, cuda, host.driver_cuda, floor)
+        if older_major or (host.driver_cuda is not None and host.driver_cuda >= cuda):
+            return older_major
         need = f"a driver for CUDA {show_pair(cuda)}, whose oldest driver is not known"
         return (Reason(code="driver-floor-unknown", subject=subject, need=need, have=have),)
     release, source = floor

@@ -16,6 +16,7 @@ from .data import CompatibilityData
 from .rows import read, read_toml
 
 DEFAULT = "default"  # the index whose wheels are scanned
+ANY_PLATFORM = "linux-x86_64"  # has a row of each wheel for any platform
 _RECORD_FIELDS = frozenset({"version", "file", "sha256", "libraries"})
 
 Document = Mapping[str, Any]  # a row or a record of a JSON or TOML file
@@ -127,7 +128,8 @@ class Scans:
             if row.get("index", DEFAULT) == DEFAULT:
                 evidence[row["version"], row["platform"]] = row["evidence"]
         for record in records:
-            kind = evidence.get((record["version"], platform_of(record["file"])))
+            platform = platform_of(record["file"]) or ANY_PLATFORM
+            kind = evidence.get((record["version"], platform))
             if kind != "scanned" and any(self._targets(name, record)):
                 what = "has no row" if kind is None else "has a documented row"
                 yield f"{record['file']} was scanned and {what}: run scripts/derive_rows.py"

@@ -82,6 +82,7 @@ _FACTS_OF_PROBLEM: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 # Code of a reason against what is installed -> the test that fails.
 _TEST_OF_REASON = {
+    "driver-cuda": "driver-runtime",
     "driver-floor": "driver-runtime",
     "gpu-needs-newer-driver": "driver-runtime",
     "ptx-needs-newer-driver": "driver-runtime",

@@ -6,7 +6,7 @@ Network code is imported when an index is first asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ def open_indexes(
     data: str,
     own_packages: Mapping[str, Collection[str]] | None = None,
     live: Collection[str] = (),
+    own: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Snapshot, MultiIndex]:
     """Open the indexes of a solve.
 
@@ -39,6 +40,7 @@ def open_indexes(
         data: the folder of the compatibility data, which contains the snapshot.
         own_packages: {URL of an index: the only packages that it may supply}.
         live: packages of which the user's rows know releases that the snapshot lacks.
+        own: {package: URLs of its framework's own indexes}, read besides the default index.
 
     Returns:
         The snapshot, whose compiled answers serve every solve, and the index to solve with.
@@ -67,6 +69,8 @@ def open_indexes(
         direct=LazyIndex(DIRECT_URL, opener.direct_files),
         offline=options.offline,
         live=live,
+        own=own,
+        open_url=opener.lazy,
     )
     return snapshot, index
 

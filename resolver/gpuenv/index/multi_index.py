@@ -8,7 +8,7 @@ with a framework's own builds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,72 @@ class LazyIndex(Source):
         return self._open().size(wheel)
 
 
+class WithOwnBuilds(Source):
+    """A package of a framework: its files on one index, and its builds on the framework's own.
+
+    An own index supplies only builds that the other index lacks: files with a local version such as
+    2.14.1+cu126. Nightly builds are left out.
+
+    Args:
+        main: the index or the snapshot that has the package; None if none has.
+        own: the framework's own indexes.
+    """
+
+    def __init__(self, main: Index | None, own: Sequence[Source]) -> None:
+        self.label = own[0].label
+        self._main, self._own = main, own
+        self._owners: dict[tuple[str, str], Index] = {}  # (index, file name) of a build
+
+    def has(self, name: str) -> bool:
+        """Implement Index.has."""
+        return self._main is not None or any(source.has(name) for source in self._own)
+
+    def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
+        """Implement Index.wheels."""
+        from ..requirements.target import is_prerelease, version_key
+
+        files = list(self._main.wheels(name, environment)) if self._main is not None else []
+        known = {file.filename for file in files}
+        for source in self._own:
+            for file in source.wheels(name, environment):
+                is_build = "+" in file.version and not is_prerelease(file.version)
+                if is_build and file.filename not in known:
+                    self._owners[file.index, file.filename] = source
+                    files.append(file)
+        files.sort(key=lambda file: version_key(file.version), reverse=True)
+        return files
+
+    def _of(self, wheel: Wheel) -> Index:
+        owner = self._owners.get((wheel.index, wheel.filename), self._main)
+        if owner is None:
+            raise InputError(f"{wheel.filename} is on none of the indexes of {wheel.name}")
+        return owner
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        """Implement Index.dependencies."""
+        return self._of(wheel).dependencies(wheel)
+
+    def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
+        """Implement Index.variants."""
+        return self._of(wheels[0]).variants(wheels)
+
+    def sdists(self, name: str) -> Sequence[Wheel]:
+        """Implement Index.sdists."""
+        return self._main.sdists(name) if self._main is not None else ()
+
+    def left_out(self, name: str) -> Sequence[str]:
+        """Implement Index.left_out."""
+        return self._main.left_out(name) if self._main is not None else ()
+
+    def requires_python(self, wheel: Wheel) -> str | None:
+        """Implement Index.requires_python."""
+        return self._of(wheel).requires_python(wheel)
+
+    def size(self, wheel: Wheel) -> int | None:
+        """Implement Index.size."""
+        return self._of(wheel).size(wheel)
+
+
 def _never(name: str) -> bool:
     del name
     return False
@@ -113,6 +179,8 @@ class MultiIndex(Index):
         direct: reads the files that requirements name by URL.
         offline: nothing is requested in the background.
         live: names that the snapshot does not supply unless `offline`.
+        own: {package: URLs of its framework's own indexes, which have further builds of it}.
+        open_url: opens an index by its URL.
     """
 
     def __init__(
@@ -125,7 +193,12 @@ class MultiIndex(Index):
         direct: Index | None = None,
         offline: bool = False,
         live: Collection[str] = (),
+        own: Mapping[str, Sequence[str]] | None = None,
+        open_url: Callable[[str], Source] | None = None,
     ) -> None:
+        self._own = dict(own or {})
+        self._open_url = open_url
+        self._opened: dict[str, Source] = {}  # own indexes
         self._default, self._direct, self._offline = default, direct, offline
         self._snapshot = snapshot
         self._shipped: dict[str, dict[str | None, Wheel]] = {}  # {name: {sha256: the file}}
@@ -174,8 +247,36 @@ class MultiIndex(Index):
     def _bind(self, name: str) -> tuple[str, Index | None]:
         binding = self._bindings.get(name)
         if binding is None:
-            binding = self._bindings[name] = self._find(name)
+            binding = self._bindings[name] = self._with_own(name, self._find(name))
         return binding
+
+    def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
+        """Read the builds of packages on the own indexes of their framework.
+
+        Args:
+            own: {package: URLs}.
+
+        Raises:
+            PackageIndexError: an index failed.
+        """
+        for name, urls in own.items():
+            self._own[name] = urls
+            self._bindings.pop(name, None)
+            self.wheels(name)
+
+    def _with_own(
+        self, name: str, binding: tuple[str, Index | None]
+    ) -> tuple[str, Index | None]:
+        """Add the own indexes of a package's framework to the snapshot or the default index."""
+        urls, index = self._own.get(name, ()), binding[1]
+        is_users = index is not None and index in (self._find_links, *self._extra)
+        if not urls or self._open_url is None or is_users:
+            return binding
+        for url in urls:
+            if url not in self._opened:
+                self._opened[url] = self._open_url(url)
+        combined = WithOwnBuilds(index, [self._opened[url] for url in urls])
+        return combined.label, combined
 
     def _find(self, name: str) -> tuple[str, Index | None]:
         local = self._bind_locally(name)

@@ -107,7 +107,8 @@ def release_lines(name: str, release: Release, platform: str) -> list[str]:
     """Return a line for each variant, and then notes: partial targets, faults, the source."""
     header = ["variant", "wheel", "CUDA", "cuDNN", "SASS", "PTX", "Python", "evidence"]
     rows: list[Row] = [header]
-    notes = []
+    notes: list[str] = []
+    sources: dict[str, list[str]] = {}  # the variants of each source
     for variant in release.variants:
         wheel = f"{variant.distribution} {variant.version}"
         versions = [variant.cuda or "", variant.cudnn or ""]
@@ -115,6 +116,8 @@ def release_lines(name: str, release: Release, platform: str) -> list[str]:
         targets = _targets(variant)
         rows.append([variant.variant, wheel, *versions, *targets, python, variant.code.evidence])
         notes += _notes(variant)
+        sources.setdefault(variant.code.source, []).append(variant.variant)
+    notes += [f"{', '.join(names)} source: {source}" for source, names in sources.items()]
     return [f"{name} {release.version} on {platform}", *columns(rows), *notes]
 
 
@@ -126,7 +129,6 @@ def _notes(variant: Variant) -> list[str]:
     if variant.bad:
         severity, text, source = variant.bad
         notes.append(f"{name}: known bad ({severity}): {text} ({source})")
-    notes.append(f"{name} source: {code.source}")
     return notes
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
+from ..compat.data import SCHEMA
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, Reason
 from ..model import (
     EnvironmentChanges,
@@ -375,6 +376,22 @@ def error_json(error: GpuEnvError) -> dict[str, Any]:
     elif isinstance(error, HostMismatchError):
         document["reasons"] = reasons_json(error.reasons)
     return document
+
+
+def package_lines(package: tuple[str, int] | None) -> list[str]:
+    """Return one line if the installed gpuenv-matrix cannot be read.
+
+    Args:
+        package: its version and its schema; None if there is nothing to say.
+    """
+    if package is None:
+        return []
+    version, schema = package
+    if schema > SCHEMA:
+        text = f"needs a newer gpuenv (schema {schema}, this one reads {SCHEMA}): upgrade gpuenv"
+    else:
+        text = f"is for an older gpuenv (schema {schema}): upgrade gpuenv-matrix"
+    return [f"gpuenv-matrix {version} is not used, it {text}"]
 
 
 _OLD = 90  # days

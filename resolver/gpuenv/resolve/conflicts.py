@@ -174,8 +174,8 @@ class _Member:
                     indirect.append(reason)
         yield from direct or indirect
         for node in shared:
-            if isinstance(node, AgreementId) and self._values(node) != other._values(node):
-                yield self._disagreement(node, other)
+            if isinstance(node, AgreementId):
+                yield from self._disagreements(node, other)
 
     def further_conflicts_with(self, other: _Member) -> Iterator[Reason]:
         """Yield what the further releases of this member say about the topics of the other.
@@ -202,19 +202,29 @@ class _Member:
                 agreements.append((who, requirement))
         return agreements
 
-    def _values(self, node: AgreementId) -> set[str]:
-        return {agreement.value for _, agreement in self._agreements(node)}
-
     def _opposite(self, agreement: AgreementRequirement) -> tuple[str, AgreementRequirement] | None:
         """Return who requires another value of the same topic first, and the requirement."""
         for who, own in self._agreements(agreement.identifier):
-            if own.value != agreement.value:
+            if not own.agrees_with(agreement):
                 return who, own
         return None
 
-    def _disagreement(self, node: AgreementId, other: _Member) -> Reason:
-        who, mine = self._agreements(node)[0]
-        whose, theirs = other._agreements(node)[0]
+    def _disagreements(self, node: AgreementId, other: _Member) -> Iterator[Reason]:
+        """Yield the first two requirements of a topic that no value fits."""
+        for who, mine in self._agreements(node):
+            opposite = other._opposite(mine)
+            if opposite is not None:
+                yield self._disagreement(who, mine, other, *opposite)
+                return
+
+    def _disagreement(
+        self,
+        who: str,
+        mine: AgreementRequirement,
+        other: _Member,
+        whose: str,
+        theirs: AgreementRequirement,
+    ) -> Reason:
         code = _code(mine)
         if code == "two-owners":
             folder = mine.topic.removeprefix(OWNER)

@@ -185,15 +185,23 @@ class HostRequirement(NodeRequirement):
 
 
 class AgreementRequirement(NodeRequirement):
-    """The value of a topic that all packages must share, such as the owner of a folder (R5)."""
+    """The value of a topic that all packages must share, such as the owner of a folder (R5).
 
-    __slots__ = ("topic", "value")
+    A package that fits several values names all of them.
+    """
+
+    __slots__ = ("topic", "value", "values")
     identifier: AgreementId
 
-    def __init__(self, topic: str, value: str) -> None:
+    def __init__(self, topic: str, *values: str) -> None:
         self.identifier = AgreementId.of(topic)
         self.topic = topic
-        self.value = value
+        self.values = values
+        self.value = " or ".join(values)  # as a text
+
+    def agrees_with(self, other: AgreementRequirement) -> bool:
+        """Return whether one value fits both."""
+        return not set(self.values).isdisjoint(other.values)
 
     def __str__(self) -> str:
         return f"{self.topic} {self.value}"

@@ -99,6 +99,16 @@ def _no_version_reason(
     for build in builds:
         if f"=={build.local}" == specifier and not constraints:
             return no_file_reason(build, f"{name}{specifier}")
+    exact = specifier.removeprefix("==").lower()  # local versions are lower case
+    library = store.data.library(name, exact, store.host.platform)
+    if library is not None and library.url and not constraints:
+        return Reason(
+            code="no-offline-file",
+            subject=f"{name} {library.version}",
+            need=f"{name}{specifier}",
+            have=f"this build exists, but on no index: request it as '{name} @ {library.url}'",
+            source=library.code.source,
+        )
     listed = [f"{one.local} ({one.variant})" for one in builds if one.local in versions]
     if listed:
         have = ", ".join(listed)

@@ -273,7 +273,8 @@ def _needs(solution: Solution) -> Needs:
     toolkits = _toolkits(solution)
     if not host.gpus or not toolkits:
         return needs
-    return needs_of_gpus(needs, toolkits, _codes(solution), host, store.data)
+    codes = _codes(solution, toolkits)
+    return needs_of_gpus(needs, toolkits, codes, host, store.data)
 
 
 def _toolkits(solution: Solution) -> list[CudaVersion]:
@@ -292,14 +293,17 @@ def _toolkits(solution: Solution) -> list[CudaVersion]:
     return toolkits or majors
 
 
-def _codes(solution: Solution) -> list[Code]:
+def _codes(solution: Solution, toolkits: Sequence[CudaVersion]) -> list[Code]:
     """Return the device code of the frameworks and of the CUDA libraries."""
     codes = []
     for candidate in solution.pinned.values():
         if candidate.build is not None and solution.store.on_path(candidate.name):
             codes.append(candidate.build.code)
-        if candidate.library is not None:
-            codes.append(candidate.library.code)
+        library = candidate.library
+        if library is not None and library.by_cuda:
+            library = next(filter(None, map(library.of_cuda, toolkits)), None)
+        if library is not None:
+            codes.append(library.code)
     codes += [claims.code for claims in _variant_claims(solution) if claims.code is not None]
     return codes
 

@@ -407,7 +407,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if isinstance(requirement, HostRequirement):
             return not self.is_blocked(requirement)
         if isinstance(requirement, AgreementRequirement):
-            return isinstance(candidate, Token) and candidate.value == requirement.value
+            return isinstance(candidate, Token) and candidate.value in requirement.values
         if isinstance(requirement, FrameworkRequirement):
             return isinstance(candidate, Variant) and self._is_in(requirement.specifier, candidate)
         if isinstance(requirement, SameFileRequirement):
@@ -589,14 +589,13 @@ def _has_bound(specifier: str) -> bool:
 def _find_agreement(
     identifier: AgreementId, requirements: Sequence[NodeRequirement]
 ) -> Sequence[Token]:
-    """Return the token of the one value that all requirements name; () if they differ."""
-    values = set()
+    """Return a token for each value that all requirements name, the greatest first."""
+    common: set[str] | None = None
     for requirement in requirements:
         if isinstance(requirement, AgreementRequirement):
-            values.add(requirement.value)
-    if len(values) != 1:
-        return ()
-    return (Token(identifier, values.pop()),)
+            values = set(requirement.values)
+            common = values if common is None else common & values
+    return [Token(identifier, value) for value in sorted(common or (), reverse=True)]
 
 
 def _with_cudnn_range(candidate: Candidate, dependency: Requirement) -> str:

@@ -219,8 +219,10 @@ class ReleaseFacts:
     def _cuda_agreements(self, candidate: Candidate) -> Iterator[AgreementRequirement]:
         build = candidate.build
         if build is None:
-            if candidate.library is not None and candidate.library.cuda_major:
-                yield AgreementRequirement(CUDA_MAJOR, str(candidate.library.cuda_major))
+            if candidate.library is not None:
+                majors = candidate.library.cuda_majors()
+                if majors:
+                    yield AgreementRequirement(CUDA_MAJOR, *map(str, majors))
             return
         framework = self._store.framework_of(candidate.name)
         # A companion of several framework releases links the CUDA runtime only.

@@ -197,7 +197,7 @@ class Skipped:
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
         if isinstance(needed, AgreementRequirement) and isinstance(other, AgreementRequirement):
-            return needed.value != other.value
+            return not needed.agrees_with(other)
         if isinstance(needed, PackageRequirement) and isinstance(other, PackageRequirement):
             return not self._provider.admitted(needed, other)
         return False

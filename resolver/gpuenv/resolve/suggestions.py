@@ -26,8 +26,8 @@ MAX_EDITS = 3  # of the request in one change
 # Reasons that only a change of the request can remove.
 _REQUEST_CODES = frozenset({"no-version", "no-offline-file", "not-in-index", "yanked", "hash"})
 _DRIVER_CODES = frozenset({
-    "driver-floor", "driver-floor-unknown", "gpu-dropped-by-driver", "gpu-needs-newer-driver",
-    "ptx-needs-newer-driver",
+    "driver-cuda", "driver-floor", "driver-floor-unknown", "gpu-dropped-by-driver",
+    "gpu-needs-newer-driver", "ptx-needs-newer-driver",
 })  # fmt: skip
 _DEVICE_CODES = _DRIVER_CODES | {
     "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken",
