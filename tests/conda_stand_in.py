@@ -240,7 +240,9 @@ class Conda:
             timeout=300,
         )
 
-    def python_runs(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def python_runs(
+        self, code: str, *arguments: str, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         """Code in conda's interpreter, with gpuenv."""
         command = [self.python, "-c", code, *arguments]
         return subprocess.run(
@@ -250,7 +252,7 @@ class Conda:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=timeout,
         )
 
     def break_torch(self, prefix: Path) -> None:

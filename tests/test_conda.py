@@ -57,10 +57,7 @@ CODE: list[dict[str, Any]] = json.loads(
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +109,7 @@ def lock(solver: solvers.Solver, channel: str) -> Lock:
     return conda_formats.lock(planned(case, solver), (channel,))
 
 
-# ---- solves ---------------------------------------------------------------------------------------------------------
+# ---- solves --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
@@ -218,7 +215,7 @@ def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str)
     assert len(texts) == 1
 
 
-# ---- locks ----------------------------------------------------------------------------------------------------------
+# ---- locks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
@@ -252,7 +249,7 @@ def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
     )
 
 
-# ---- installation ---------------------------------------------------------------------------------------------------
+# ---- installation --------------------------------------------------------------------------------
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -412,7 +409,7 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
     assert "nvidia-cudnn-cu12 9.5.1.17 of a wheel" in owners.evidence
 
 
-# ---- the command line -----------------------------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------------------
 
 
 def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
@@ -436,7 +433,9 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_bounds_of_py_rattler_are_those_of_the_extra() -> None:
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
+        "project"
+    ]
     (requirement,) = map(Requirement, project["optional-dependencies"]["conda"])
     first, following = rattler_child.FIRST_RELEASE, rattler_child.NEXT_RELEASE
     assert requirement.name == "py-rattler"
@@ -504,7 +503,7 @@ def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# ---- facts ----------------------------------------------------------------------------------------------------------
+# ---- facts ---------------------------------------------------------------------------------------
 
 
 def test_virtual_packages_are_those_of_conda() -> None:
@@ -687,7 +686,12 @@ def test_a_closure_is_compared_with_the_virtual_packages() -> None:
 )
 def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool) -> None:
     """The name of the build decides only where the channel is not one of the data."""
-    record = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64"}
+    record = {
+        "name": "pytorch",
+        "version": "2.0.0",
+        "build": "py3.9_cuda11.7_cudnn8.5.0_0",
+        "subdir": "linux-64",
+    }
     record["channel"] = f"https://example.org/{channel}".removesuffix("/")
     assert (CARRIERS.code(record, (11, 7)).sass is not None) is known
 
@@ -717,7 +721,7 @@ def test_virtual_packages_are_compared_with_those_of_the_host(
     assert found == ([("virtual-package", "pytorch 2.10.0", *expected)] if expected else [])
 
 
-# ---- architectures by recipe ----------------------------------------------------------------------------------------
+# ---- architectures by recipe ---------------------------------------------------------------------
 
 TARGET = re.compile(r"[1-9][0-9]{1,2}[af]?")
 RECIPE = re.compile(

@@ -1,16 +1,13 @@
 """One answer about conda packages everywhere: explain, sync, verify, and the reasons that they print."""
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
 import conda_prefixes
-from conda_prefixes import DATA, HOST
+from conda_prefixes import HOST
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.conda_plugin import _with_channels, health_check
@@ -19,20 +16,24 @@ from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
 from gpuenv.verify import rule_checks
 
-H100_580 = ("--gpu", "H100", "--driver", "580.65.06", "--glibc", "2.35", "--platform", "linux-x86_64")
-Rows = dict[str, dict[str, Any]]
+H100_580 = (
+    "--gpu",
+    "H100",
+    "--driver",
+    "580.65.06",
+    "--glibc",
+    "2.35",
+    "--platform",
+    "linux-x86_64",
+)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
-def folder(made_once: Callable[..., Path]) -> Path:
-    rows = [conda_prefixes.row_of(package) for package in DATA["packages"]]
-    return made_once("environments-packages", partial(conda_channel.make, rows=rows))
+def folder(environment_channels: list[Path]) -> Path:
+    return environment_channels[0]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -173,7 +174,9 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
         solver.install(str(tmp_path / "env"), [rows[package] for package in packages], "linux-64")
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    status, output = run(capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json")
+    status, output = run(
+        capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json"
+    )
     checks = json.loads(output)["checks"]
     failed = {check["subject"] for check in checks if check["status"] == "fail"}
     assert (status, failed) == (1 if failing else 0, failing), output
@@ -199,7 +202,7 @@ def test_conda_gpuenv_explain_is_about_conda(name: str, monkeypatch: pytest.Monk
     assert _with_channels(arguments) == expected
 
 
-# ---- two cuDNNs -----------------------------------------------------------------------------------
+# ---- two cuDNNs ----------------------------------------------------------------------------------
 
 # the wheels of pip with their requirements -> what is said; "" where the cuDNN is uninstalled
 CUDNN_WHEEL = "nvidia-cudnn-cu12 9.5.1.17"

@@ -65,7 +65,7 @@ json.dump({"about": about, "cases": found}, sys.stdout)
 """
 
 
-# ---- with a real libmamba -------------------------------------------------------------------------------------------
+# ---- with a real libmamba ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_an_error_of_condas_is_one_line(
     assert line.startswith(f"gpuenv: {says}")
 
 
-# ---- everywhere -----------------------------------------------------------------------------------------------------
+# ---- everywhere ----------------------------------------------------------------------------------
 
 # The classes of an error of conda's, the last first; its text; what it is to gpuenv, and in which words.
 KINDS = [

@@ -3,13 +3,11 @@
 import json
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
@@ -75,10 +73,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture
@@ -109,7 +104,7 @@ def packages(path: Path) -> dict[str, str]:
     return {one["name"]: one["version"] for one in document["packages"]}
 
 
-# ---- what is solved -------------------------------------------------------------------------------------------------
+# ---- what is solved ------------------------------------------------------------------------------
 
 GOOD = {
     "what conda brings is not installed again": (
@@ -221,7 +216,7 @@ def test_what_a_closure_supplies() -> None:
                        "nvidia-cuda-runtime-cu13": "two-libraries", "odd": "conda-version"}  # fmt: skip
 
 
-# ---- the two locks --------------------------------------------------------------------------------------------------
+# ---- the two locks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))

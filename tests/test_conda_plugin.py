@@ -23,7 +23,7 @@ CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_t
 STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
 
 
-# ---- with a real conda --------------------------------------------------------------------------------------------
+# ---- with a real conda ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -303,7 +303,7 @@ def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: P
     assert conda.run("list", "--name", f"broken-{kind}", **env).returncode == 0
 
 
-# ---- everywhere ---------------------------------------------------------------------------------------------------
+# ---- everywhere ----------------------------------------------------------------------------------
 
 TYPES = """
 class Row:

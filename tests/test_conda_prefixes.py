@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
@@ -27,10 +26,7 @@ DATA = api.compatibility_data()
 CARRIERS = conda_records.Carriers(DATA.folder)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **mo
     (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
 
 
-# ---- --backend auto -------------------------------------------------------------------------------------------------
+# ---- --backend auto ------------------------------------------------------------------------------
 
 PLACES: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing is active": ((), "pip"),
@@ -111,7 +107,7 @@ def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
     assert (tmp_path / "pylock.toml").exists() and not (tmp_path / "conda-explicit.txt").exists()
 
 
-# ---- two owners -----------------------------------------------------------------------------------------------------
+# ---- two owners ----------------------------------------------------------------------------------
 
 
 def warnings(document: str) -> dict[str, dict[str, str]]:
@@ -208,7 +204,7 @@ def test_a_pip_solve_in_a_venv_says_nothing_of_conda(
     assert warnings(solved("--json")) == {}
 
 
-# ---- a lock against its prefix --------------------------------------------------------------------------------------
+# ---- a lock against its prefix -------------------------------------------------------------------
 
 
 def run(*words: str) -> tuple[int, dict[str, Any], str]:
@@ -381,7 +377,7 @@ def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
     assert api.verify(read, str(prefix), newer)[0].status == "pass"
 
 
-# ---- the wheels' lock alone -----------------------------------------------------------------------------------------
+# ---- the wheels' lock alone ----------------------------------------------------------------------
 
 
 def test_the_lock_of_the_wheels_alone_is_refused(
@@ -431,7 +427,7 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     )
 
 
-# ---- names ----------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 def test_distributions_of_another_name_are_named_with_their_recipe() -> None:

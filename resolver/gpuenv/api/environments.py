@@ -307,12 +307,20 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
 
 
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
-    """Return to the environment of wheels before the last `sync`; a second call undoes the first.
+    """Return to the environment before the last `sync`; a second call undoes the first.
+
+    Of a conda environment, only the conda packages that the sync changed change again.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or another tool changed the conda packages since then.
+        InstallError: a conda package cannot be installed again.
         TargetBusyError: another run changed the target all the time.
     """
+    if is_conda(target):
+        from . import conda
+
+        conda.rollback(target, progress=progress)
+        return
     from ..install import wheels
 
     wheels.rollback(target, wait=wait, progress=progress)
