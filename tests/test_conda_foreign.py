@@ -1,4 +1,4 @@
-"""Locks of conda environments by other tools: conda-lock, pixi, and `conda list --explicit --md5`."""
+"""Locks of conda environments by other tools, and those of profiles in a repository."""
 
 import json
 import tomllib
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -275,3 +276,63 @@ def test_explain_says_whether_a_conda_lock_works(
     newer = [*HOST[:2], "--driver", "580.65.06", *HOST[4:]]
     assert main(["explain", str(path), *newer]) == 0
     assert "another tool" in capsys.readouterr().out
+
+
+# ---- profiles ------------------------------------------------------------------------------------
+
+PROJECT = """\
+[project]
+name = "demo"
+version = "1"
+
+[tool.gpuenv]
+frameworks = []
+python = "3.12"
+find-links = ["FILES"]
+no-index = true
+
+[tool.gpuenv.profiles.wheels]
+requirements = ["leaf-kit"]
+gpu = "none"
+
+[tool.gpuenv.profiles.packages]
+backend = "conda"
+channels = ["CHANNEL"]
+requirements = ["requests", "numpy>=2"]
+wheels = ["leaf-kit"]
+gpu = "none"
+"""
+
+
+def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
+    conda_rows: Rows,
+    wheel: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project, own = tmp_path / "pyproject.toml", tmp_path / "packages.conda-lock.yml"
+    text = PROJECT.replace("CHANNEL", conda_rows["openssl 3.0.7"]["channel"])
+    files = str(Path(urlsplit(wheel["url"]).path).parent)
+    project.write_text(text.replace("FILES", files))
+    assert main(["lock"]) == 0, capsys.readouterr().err
+    lock = api.read_lock(str(own))
+    assert {"requests", "numpy", "python"} <= {pin.wheel.name for pin in lock.pins}
+    assert lock.wheels is not None
+    assert [pin.wheel.name for pin in lock.wheels.pins] == ["leaf-kit"]
+    before = own.read_bytes()
+    assert main(["lock", "--check"]) == 0
+    assert main(["lock"]) == 0 and own.read_bytes() == before
+    project.write_text(project.read_text().replace("numpy>=2", "numpy<2"))
+    assert main(["lock", "--check"]) == 1
+    assert "packages.conda-lock.yml is stale: requirements were" in capsys.readouterr().out
+    assert main(["lock", "packages"]) == 0
+    # An environment of conda packages takes the lock of the conda profile.
+    target = tmp_path / "env"
+    (target / "conda-meta").mkdir(parents=True)
+    (target / "conda-meta" / "history").touch()
+    assert main(["sync", "--target", str(target), "--no-verify", "--gpu", "none"]) == 0
+    assert "numpy 1.26.4" in packages_in(target)
+    (installed,) = conda_prefix.wheels_in(str(target))
+    assert installed.name == "leaf-kit"

@@ -288,25 +288,23 @@ def lock_text(lock: Lock, form: str) -> str:
     return conda_formats.dumps(lock, form or "conda-explicit")
 
 
-def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
-    """See `environments.write_lock`.
+def lock_texts(lock: Lock, path: str, form: str) -> dict[str, str]:
+    """See `environments.lock_texts`.
 
     The lock of the wheels names the file of the conda lock, which names the file and the sha256 of
     the other.
     """
-    from ..lock import conda_formats, pylock
+    from ..lock import conda_formats
 
     if lock.wheels is None:
-        pylock.write(path, lock_text(lock, form))
-        return (path,)
+        return {path: lock_text(lock, form)}
     file = conda_formats.wheel_lock_name(path)
     path_beside = os.path.join(os.path.dirname(path), file)
     beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
     text_beside = wheels.lock_text(beside, "pylock")
     digest = hashlib.sha256(text_beside.encode()).hexdigest()
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
-    pylock.write_texts({path_beside: text_beside, path: lock_text(lock, form)})
-    return path, path_beside
+    return {path: lock_text(lock, form), path_beside: text_beside}
 
 
 def read_lock(path: str) -> Lock:

@@ -145,7 +145,16 @@ def write_lock(lock: Lock, path: str, form: str = "") -> tuple[str, ...]:
     Raises:
         InputError: a file cannot be written.
     """
-    return _backend(conda=lock.conda).write_lock(lock, path, form)
+    from ..lock import pylock
+
+    texts = lock_texts(lock, path, form)
+    pylock.write_texts(texts)
+    return tuple(texts)
+
+
+def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
+    """Return {path: text} of the files of a lock: `path`, then that of the wheels beside it."""
+    return _backend(conda=lock.conda).lock_texts(lock, path, form)
 
 
 def read_lock(path: str) -> Lock:
