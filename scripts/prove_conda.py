@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -30,8 +31,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
-sys.path[:0] = [str(ROOT / "resolver"), str(TESTS)]
+sys.path[:0] = [str(ROOT / "resolver"), str(TESTS), str(ROOT / "scripts")]
 
+import bench_conda  # noqa: E402  of scripts/
 import conda_channel  # noqa: E402  of tests/
 import conda_prefixes  # noqa: E402
 import conda_stand_in  # noqa: E402
@@ -98,6 +100,9 @@ SETS: tuple[tuple[str, ...], ...] = (
 )
 CARRIERS = {"pytorch": "pytorch", "cupy": "cupy", "onnxruntime": "onnxruntime"}
 CARRIERS |= {"tensorflow": "tensorflow-base", "jax": "jaxlib", "jaxlib": "jaxlib"}
+
+
+EACH = 7  # of the solves one is timed: 7 and 20 have no common factor, so each set is
 
 
 class Oracle:
@@ -309,10 +314,38 @@ def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             print(gpus, driver, {name: dict(count) for name, count in counts.items()}, flush=True)
     return {
         "records": len(rows),
+        "times": times_beside_rattler(channel, folder),
         "solves": len(HOSTS) * len(SETS),
         "answers": {name: dict(count) for name, count in counts.items()},
         "codes of refusals": dict(codes),
         "lost": wrong,
+    }
+
+
+def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
+    """Return the medians of the ratios of whole processes, gpuenv over rattler alone."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
+    begin = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", "--channel", channel]
+    begin += ["-o", str(folder / "lock.txt"), "--glibc", "2.35", "--platform", "linux-x86_64"]
+    ratios = []
+    for index in range(0, len(HOSTS) * len(SETS), EACH):
+        (gpus, driver), specs = HOSTS[index // len(SETS)], SETS[index % len(SETS)]
+        flags = ["--gpu", ",".join(gpus), *(["--driver", driver] if driver else [])]
+        virtual = ["=".join(row) for row in virtual_packages.of_host(host_of(gpus, driver))]
+        alone = [sys.executable, "-c", bench_conda.ALONE, channel, "|".join(specs), *virtual]
+        try:
+            pair = [
+                bench_conda.spent(command, env) for command in (alone, [*begin, *specs, *flags])
+            ]
+        except SystemExit:
+            continue  # one of them refuses
+        (wall, work), (own_wall, own_work) = pair
+        ratios.append((own_wall / wall, own_work / work))
+    wall_ratio, work_ratio = (statistics.median(row[at] for row in ratios) for at in (0, 1))
+    return {
+        "pairs": len(ratios),
+        "wall": round(wall_ratio, 2),
+        "processor": round(work_ratio, 2),
     }
 
 

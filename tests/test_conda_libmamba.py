@@ -260,6 +260,7 @@ KINDS = [
         "HTTP 000 for <y>",
     ),
     ("MambaNativeException", "cannot read y", PackageIndexError, "cannot read y"),
+    ("SyntaxError", "unterminated string", InputError, "conda-meta/history"),
     ("RecursionError", "too deep", RecursionError, "too deep"),
 ]
 

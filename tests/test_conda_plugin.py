@@ -437,12 +437,15 @@ def test_a_gpuenv_that_cannot_be_imported_is_one_line(
         "plugin.IMPORT_SECONDS = 0.3\n"
         "print(plugin.conda_post_transaction_actions(), plugin.conda_error_hints(ValueError()))\n"
         "print(len(plugin.conda_subcommands() + plugin.conda_settings()))\n"
+        "print(plugin.conda_subcommands()[0].action(['solve']), plugin._fix('', None, None),\n"
+        "      plugin._report_health('', False))\n"
     )
     env = {"GPUENV_CACHE_DIR": str(tmp_path / "cache")}
     for number in range(2):
         done = child(code, stand_in, tmp_path / "broken", **env)
-        assert (done.returncode, done.stdout) == (0, "[] []\n2\n")
-        first, second = done.stderr.splitlines()
+        assert (done.returncode, done.stdout) == (0, "[] []\n2\n1 1 None\n")
+        first, second, *commands = done.stderr.splitlines()
+        assert len(commands) == 3 and all(line.startswith("gpuenv: ") for line in commands)
         if "sleep" in text and number == 0:
             assert f"gpuenv: left out: {UNUSABLE[text]}" == first and "import hung" in second
         elif "sleep" in text:  # the verdict is kept
