@@ -266,7 +266,8 @@ def make_repodata(folder: Path, path: Path) -> list[Record]:
         if row["subdir"] in ("linux-64", "noarch"):
             file = f"{row['name']}-{row['version']}-{row['build']}.conda"
             blank = {"md5": None, "sha256": "0" * 64, "size": 1, "build_number": 0}
-            by_file[row["subdir"], file] = {**blank, **row}
+            features = " ".join(row.get("track_features") or ())
+            by_file[row["subdir"], file] = {**blank, **row, "track_features": features}
     for subdir in ("linux-64", "noarch"):
         packages = {file: row for (where, file), row in by_file.items() if where == subdir}
         about = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": packages}

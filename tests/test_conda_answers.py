@@ -182,24 +182,43 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
     assert (status, failed) == (1 if failing else 0, failing), output
 
 
-EXPLAINED = {
-    "a framework": (["explain", "torch"], True),
-    "another command": (["solve", "torch"], False),
-    "a backend": (["explain", "--backend", "pip", "torch"], False),
-    "a backend in one word": (["explain", "torch", "--backend=pip"], False),
-    "a channel": (["explain", "--channel", "mine", "torch"], True),
+OF_CONDA = ["--channel", "of-conda"]
+# what is typed after `conda gpuenv` -> what gpuenv gets
+TYPED: dict[str, tuple[list[str], list[str]]] = {
+    "a framework": (
+        ["explain", "torch"],
+        ["explain", *OF_CONDA, "--backend", "conda", "torch"],
+    ),
+    "a channel": (
+        ["explain", "--channel", "mine", "torch"],
+        ["explain", "--backend", "conda", "--channel", "mine", "torch"],
+    ),
+    "a solve": (
+        ["solve", "--backend", "conda", "torch"],
+        ["solve", *OF_CONDA, "--backend", "conda", "torch"],
+    ),
+    "an installation": (
+        ["install", "--backend=conda", "torch"],
+        ["install", *OF_CONDA, "--backend=conda", "torch"],
+    ),
 }
+AS_TYPED = (
+    ["solve", "torch"],
+    ["explain", "--backend", "pip", "torch"],
+    ["explain", "torch", "--backend=pip"],
+    ["solve", "--backend", "conda", "--channel=mine", "torch"],
+    ["solve", "--backend", "conda", "-r", "environment.yml"],
+    ["lock"],
+)
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
-def test_conda_gpuenv_explain_is_about_conda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, is_conda = EXPLAINED[name]
-    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: ["--channel", "of-conda"])
-    flags = ["--backend", "conda"]
-    if "--channel" not in arguments:
-        flags += ["--channel", "of-conda"]
-    expected = ["explain", *flags, *arguments[1:]] if is_conda else arguments
-    assert _with_channels(arguments) == expected
+@pytest.mark.parametrize("name", [*TYPED, *AS_TYPED], ids=str)
+def test_conda_gpuenv_asks_the_channels_of_conda(
+    name: str | list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: OF_CONDA)
+    typed, expected = TYPED[name] if isinstance(name, str) else (name, name)
+    assert _with_channels(typed) == expected
 
 
 # ---- two cuDNNs ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import conda_prefixes
+import conda_users
 from conda_prefixes import (
     CASES,
     DATA,
@@ -407,3 +408,99 @@ def test_a_token_of_an_installed_package_does_not_reach_a_lock(
     text = path.read_text() + (target / "conda-meta" / "history").read_text()
     assert "https://conda.example/mine/linux-64" in text and "my-secret" not in text
     assert {pin.wheel.name for pin in api.read_lock(str(path)).pins} == {"openssl", "libcudnn"}
+
+
+# ---- back to the state before --------------------------------------------------------------------
+
+
+def test_a_rollback_returns_to_the_packages_before(
+    conda_rows: Rows, prepare: Prepare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["openssl=3.0"]})
+    lock, back = target.with_name("lock.txt"), ["rollback", "--target", str(target)]
+    assert main(back) == 2 and "keeps no earlier state" in capsys.readouterr().err
+    command = ["install", "--backend", "conda", "--channel", conda_rows["openssl 3.0.7"]["channel"]]
+    command += ["openssl>=3.5", "libcudnn", "-o", str(lock), "--target", str(target)]
+    assert main([*command, *HOST, "--no-verify"]) == 0
+    before, after = {"openssl 3.0.7", "curl 8.9.0"}, packages_in(target)
+    for packages, openssl in ((before, "openssl=3.0"), (after, "openssl >=3.5")):
+        assert main(back) == 0
+        assert packages_in(target) == packages
+        assert requests_in(target)["openssl"] == openssl
+    assert ("libcudnn" in requests_in(target)) is True
+    (target / "conda-meta" / "curl-8.9.0-h0_0.json").unlink()
+    assert main(back) == 2
+    assert "changed since the last gpuenv sync: curl-8.9.0-h0_0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("record", [{"url": None}, {"sha256": None}])
+def test_a_rollback_needs_the_file_of_each_package(
+    record: dict[str, None],
+    conda_rows: Rows,
+    prepare: Prepare,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = prepare({"installed": ["openssl 3.0.7"]})
+    change_record(target / "conda-meta", "openssl", **record)
+    before = conda_history.read_state(str(target))
+    (target / "conda-meta" / "openssl-3.0.7-h0_0.json").unlink()
+    conda_history.remember_state(str(target), before)
+    assert main(["rollback", "--target", str(target)]) == 2
+    assert "openssl cannot be installed again" in capsys.readouterr().err
+
+
+# ---- environments as users make them -------------------------------------------------------------
+
+# A part of what scripts/prove_conda.py runs; the record has all.
+TRIED = (
+    "a build for CUDA 13 beside wheels and files",
+    "a history that ends in the middle of a line",
+)
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_no_step_loses_what_it_does_not_name(
+    name: str, conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
+) -> None:
+    (case,) = [case for case in conda_users.USERS if case["name"] == name]
+    job = {"rows": conda_rows, "channel": conda_rows["openssl 3.0.7"]["channel"]}
+    trial = conda_users.Trial(case, job, tmp_path)
+    trial.prepare(lambda target, _: make_prefix(Path(target), {"installed": case["installed"]}))
+    steps = trial.steps()
+    assert [step["lost"] for step in steps.values()] == [[], [], [], []]
+    assert (steps["install"]["status"], steps["rollback"]["status"]) == (0, 0)
+
+
+def test_losses_are_noticed(prepare: Prepare) -> None:
+    target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["curl"]})
+    (target / "mine").write_text("a")
+    before = conda_users.State(target)
+    (target / "mine").unlink()
+    (target / "conda-meta" / "openssl-3.0.7-h0_0.json").unlink()
+    (target / "conda-meta" / "history").write_text("==> x <==\n")
+    after = conda_users.State(target)
+    assert conda_users.lost(before, after, 0, "", set()) == [
+        "openssl 3.0.7 h0_0",
+        "request curl",
+        "lines of the history",
+        "mine",
+    ]
+    said = "change openssl 3.0.7 h0_0 -> 3.5.0 h0_0"
+    assert "openssl 3.0.7 h0_0" not in conda_users.lost(before, after, 0, said, set())
+    assert "mine changed" in conda_users.lost(before, after, 2, "", set())
+
+
+def test_the_record_has_every_environment_and_solve() -> None:
+    folder = Path(__file__).parent.parent / "docs" / "records"
+    record = json.loads((folder / "conda-environments.json").read_text())
+    names = {case["name"] for case in conda_users.USERS}
+    assert len(record["engines"]) >= 3 and len(names) >= 30
+    for environments in record["engines"].values():
+        assert environments.keys() == names
+        assert all(steps.keys() >= set(conda_users.STEPS) for steps in environments.values())
+    assert record["lost"] == []
+    solves = json.loads((folder / "conda-solves.json").read_text())
+    answers = solves["answers"]["gpuenv"]
+    assert answers.keys() == {"solved, right", "refused, right"}
+    assert sum(answers.values()) == solves["solves"] == 400
+    assert solves["lost"] == [] and solves["times"]["processor"] <= 1.5

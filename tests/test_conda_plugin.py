@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -259,6 +261,42 @@ def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
     assert "conda gpuenv explain torch" in done.stdout + done.stderr
     done = conda.run("create", "--yes", "--name", "none", "cowsay=99")
     assert "gpuenv" not in done.stdout + done.stderr
+
+
+# Commands of docs/conda-plugin.md that need the network.
+NOT_RUN = ("conda run -n base python -m pip install gpuenv",)
+
+
+def documented_commands() -> list[str]:
+    """Return the commands of conda in the blocks of the page, without comments."""
+    text = (ROOT / "docs" / "conda-plugin.md").read_text()
+    lines = [line[4:].partition("#")[0].strip() for line in text.splitlines() if line[:4] == "    "]
+    commands = [line for line in lines if re.match(r"([A-Z_]+=\w+ )?conda ", line)]
+    return [line.replace("...", "cudnn") for line in commands]
+
+
+def test_the_commands_of_the_documentation(conda: Conda, tmp_path: Path) -> None:
+    condarc = tmp_path / "condarc"
+    text = (conda.folder / "condarc").read_text()
+    condarc.write_text(text.replace("/channel'", "/solvable'"))
+    env = {
+        "CONDARC": str(condarc),
+        "HOME": str(tmp_path),  # conda config writes there
+        "CONDA_OVERRIDE_CUDA": "12.8",
+        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
+    }
+    made = conda.run("create", "--yes", "--name", "documented", "pytorch=2.7.1", **env)
+    assert made.returncode == 0, made.stderr
+    commands = [line for line in documented_commands() if line not in NOT_RUN]
+    assert len(commands) >= 6
+    for line in commands:
+        words = shlex.split(line)
+        variables = dict(word.split("=", 1) for word in words[: words.index("conda")])
+        words = words[words.index("conda") + 1 :]
+        if words[0] in ("install", "doctor"):
+            words[1:1] = ["--name", "documented", *(["--yes"] if words[0] == "install" else [])]
+        done = conda.run(*words, typed="y\n", **env, **variables)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
 
 
 @pytest.fixture
