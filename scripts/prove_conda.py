@@ -3,8 +3,8 @@
     python scripts/prove_conda.py environments [--conda EXE ...] [--record FILE]
     python scripts/prove_conda.py solves --records FILE [--conda EXE] [--record FILE]
 
-`environments` runs the environments of tests/data/conda_users.toml through install, sync, repair and
-rollback, by py-rattler and by each conda, and in a conda also through `conda doctor --fix` and
+`environments` runs the environments of tests/data/conda_users.toml through install, sync, repair
+and rollback, by py-rattler and by each conda, and in a conda also through `conda doctor --fix` and
 through a transaction that the strict check refuses. No step may lose what it did not name.
 
 `solves` solves 20 sets for 20 hosts beside rattler and conda alone, on a channel of recorded
@@ -102,7 +102,7 @@ CARRIERS = {"pytorch": "pytorch", "cupy": "cupy", "onnxruntime": "onnxruntime"}
 CARRIERS |= {"tensorflow": "tensorflow-base", "jax": "jaxlib", "jaxlib": "jaxlib"}
 
 
-EACH = 7  # of the solves one is timed: 7 and 20 have no common factor, so each set is
+EACH = 21  # of the solves one is timed: each set once, on each host
 
 
 class Oracle:

@@ -1,4 +1,4 @@
-"""Prefixes of the cases of data/conda_environments.toml; used in the interpreter of a conda, too."""
+"""Prefixes of the cases of data/conda_environments.toml, also in the interpreter of a conda."""
 
 import json
 import tomllib

@@ -28,7 +28,7 @@ Make = Callable[[str, list[dict[str, Any]]], None]
 
 
 class State:
-    """What is in an environment: packages, files, pins that hold, requests, lines of the history."""
+    """What an environment has: packages, files, pins that hold, requests, and the history."""
 
     def __init__(self, target: Path) -> None:
         self.records = conda_prefix.read_packages(str(target))

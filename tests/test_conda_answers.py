@@ -1,4 +1,4 @@
-"""One answer about conda packages everywhere: explain, sync, verify, and the reasons that they print."""
+"""One answer about conda packages: explain, sync, verify, and the reasons that they print."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,11 @@ def test_explain_asks_the_channels(folder: Path, capsys: pytest.CaptureFixture[s
 
 # name -> (variables, exit status, a text of the output)
 OVERRIDES: dict[str, tuple[dict[str, str], int, str]] = {
-    "a driver for CUDA 12": ({"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, 0, ""),
+    "a driver for CUDA 12": (
+        {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        0,
+        "",
+    ),
     "a driver for CUDA 11": (
         {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
         1,
@@ -67,7 +71,7 @@ OVERRIDES: dict[str, tuple[dict[str, str], int, str]] = {
         "compute capability 3.5",
     ),
     "no GPU": ({"CONDA_OVERRIDE_CUDA": ""}, 1, "GPU"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OVERRIDES)
@@ -145,7 +149,10 @@ def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
 # Variables -> what fails in an environment for CUDA 13
 HOSTS: dict[str, tuple[dict[str, str], set[str]]] = {
     "without a GPU": ({}, set()),
-    "a driver for CUDA 13": ({"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, set()),
+    "a driver for CUDA 13": (
+        {"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        set(),
+    ),
     "a driver for CUDA 12": (
         {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
         {"pytorch 2.12.0 (cuda130)", "cuda-version 13.0"},
@@ -154,7 +161,7 @@ HOSTS: dict[str, tuple[dict[str, str], set[str]]] = {
         {"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "7.0"},
         {"pytorch 2.12.0 (cuda130)", "cudnn 9.14.0.64"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTS)

