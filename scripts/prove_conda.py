@@ -326,6 +326,8 @@ def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
     """Return the medians of the ratios of whole processes, gpuenv over rattler alone."""
     env = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
+    env |= {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}  # as an installed package has it
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     begin = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", "--channel", channel]
     begin += ["-o", str(folder / "lock.txt"), "--glibc", "2.35", "--platform", "linux-x86_64"]
     ratios = []
@@ -335,6 +337,7 @@ def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
         virtual = ["=".join(row) for row in virtual_packages.of_host(host_of(gpus, driver))]
         alone = [sys.executable, "-c", bench_conda.ALONE, channel, "|".join(specs), *virtual]
         try:
+            bench_conda.spent([*begin, *specs, *flags], env)  # compiles, and fills the caches
             pair = [
                 bench_conda.spent(command, env) for command in (alone, [*begin, *specs, *flags])
             ]
