@@ -129,17 +129,27 @@ def _offer(make: Callable[[ModuleType], list[object]]) -> list[object]:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    status: int = load("").run_command(arguments)
-    return status
+    return _status_of(lambda: load("").run_command(arguments))
 
 
 def _report_health(prefix: str, verbose: bool) -> None:
-    load("health_check").report_health(prefix, verbose)
+    try:
+        load("health_check").report_health(prefix, verbose)
+    except RuntimeError as error:
+        warn(f"not checked: {one_line(error)}")
 
 
 def _fix(prefix: str, arguments: object, confirm: Callable[[str], None]) -> int:
-    status: int = load("health_check").fix(prefix, arguments, confirm)
-    return status
+    return _status_of(lambda: load("health_check").fix(prefix, arguments, confirm))
+
+
+def _status_of(run: Callable[[], int]) -> int:
+    """Return the exit status of a command; 1, and a line on stderr, where gpuenv cannot run."""
+    try:
+        return run()
+    except RuntimeError as error:
+        warn(one_line(error))
+        return 1
 
 
 # ---- the import of gpuenv -----------------------------------------------------------------------

@@ -1,10 +1,13 @@
-"""The time of a conda solve by gpuenv over that of rattler alone (a maintainers' tool): bench_conda.py [--runs N].
+"""Measure the time of a conda solve by gpuenv over that of rattler alone.
 
-Both are whole processes, started in turn: `gpuenv solve --backend conda`, and a Python that imports py-rattler, solves
-for the same package with the same virtual packages from the same channel, and ends without writing anything. The
-channel is the tests' one of real records, or the one given by --channel. A line says the median wall times of a host
-in ms, the median of the ratios of its pairs, and the same ratio of the processor time (user and system, of all
-processes). The exit status is 1 if the ratio of all is above --most, or that of one host above --most-of-one.
+    python scripts/bench_conda.py [--channel URL] [--runs N]
+
+Both are whole processes, started in turn: `gpuenv solve --backend conda`, and a Python that imports
+py-rattler, solves for the same package with the same virtual packages from the same channel, and
+ends without writing anything. The channel is that of real records of the tests, or --channel. Each
+host has a line with the median wall times in ms, the median of the ratios of its pairs, and the
+same ratio of the processor time (user and system, of all processes). The exit status is 1 if the
+ratio of all is above --most, or that of one host above --most-of-one.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ def virtual(text):
     return rattler.GenericVirtualPackage(
         rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build))
 found = asyncio.run(rattler.solve(
-    sources=[sys.argv[1]], specs=["pytorch"], platforms=["linux-64", "noarch"],
-    virtual_packages=[virtual(text) for text in sys.argv[2:]], channel_relations="disabled"))
-assert any(str(one.name.normalized) == "pytorch" for one in found)
+    sources=[sys.argv[1]], specs=sys.argv[2].split("|"), platforms=["linux-64", "noarch"],
+    virtual_packages=[virtual(text) for text in sys.argv[3:]], channel_relations="disabled"))
+assert found
 sys.stdout.flush()
 os._exit(0)
 """
@@ -45,7 +48,7 @@ HOSTS = (
 
 
 def spent(command: list[str], env: dict[str, str]) -> tuple[float, float]:
-    """(wall time, processor time) of a process that must succeed, in s; of what it waited for, too."""
+    """Return (wall time, processor time) in s of a process that must succeed, and its children."""
     nothing = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     begun = time.perf_counter()
     pid = os.posix_spawn(command[0], command, env, file_actions=nothing)
@@ -57,7 +60,7 @@ def spent(command: list[str], env: dict[str, str]) -> tuple[float, float]:
 
 
 def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[float]]:
-    """The ratios of wall time, of each host; each host's line is printed."""
+    """Return the ratios of wall time of each host, and print a line for each."""
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "resolver"),
@@ -75,6 +78,7 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
             "-c",
             ALONE,
             url,
+            "pytorch",
             *("=".join(one) for one in virtual_packages.of_host(host)),
         ]
         flags = ["--gpu", gpu, *(["--driver", driver] if driver else []), "--glibc", "2.35"]
@@ -106,7 +110,7 @@ def ratios(arguments: argparse.Namespace, folder: str, url: str) -> list[list[fl
 
 
 def main() -> int:
-    """Prints a line a host and the median of all."""
+    """Print a line for each host and the median of all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--channel", help="default: the channel of the tests, made anew")
     parser.add_argument("--runs", type=int, default=7)

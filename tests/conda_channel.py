@@ -1,4 +1,4 @@
-"""A local channel made of real records: its packages are small stand-ins with the metadata of the real ones."""
+"""A local channel of real records: its packages are small stand-ins with the real metadata."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Prefixes of the cases of data/conda_environments.toml; used in the interpreter of a conda, too."""
+"""Prefixes of the cases of data/conda_environments.toml, also in the interpreter of a conda."""
 
 import json
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,18 @@ def row_of(package: str) -> dict[str, Any]:
     if name in DATA["noarch-python"]["names"]:
         row |= {"subdir": "noarch", "noarch": "python"}
     return row
+
+
+def make_channels(made_once: Callable[[str, Callable[[Path], object]], Path]) -> list[Path]:
+    """Make the channels of the cases: that of the packages, and the one elsewhere."""
+    import conda_channel
+
+    channels = []
+    for table in ("packages", "elsewhere"):
+        packages = [row_of(package) for package in DATA[table]]
+        make = partial(conda_channel.make, rows=packages)
+        channels.append(made_once(f"environments-{table}", make))
+    return channels
 
 
 def rows_of(channels: list[Path]) -> Rows:

@@ -1,4 +1,4 @@
-"""A conda that is really there, and a file:// channel of packages made by hand: no network is needed."""
+"""A real conda, and a file:// channel of packages made by hand: no network is needed."""
 
 import bz2
 import hashlib
@@ -20,7 +20,8 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = f"lib/python{HERE}/site-packages"
 BASE = os.path.dirname(os.path.realpath(sys.executable))
 FAKES = ("fake_arrays", "numpy", "torch")
-BROKEN = 'raise ImportError("libcudnn.so.9: cannot open shared object file: No such file or directory")\n'
+_MISSING = "libcudnn.so.9: cannot open shared object file: No such file or directory"
+BROKEN = f'raise ImportError("{_MISSING}")\n'
 
 Files = Mapping[str, str]  # path in the prefix -> text, or "-> target" of a link
 Package = tuple[str, str, str, list[str], Files]  # name, version, build, depends
@@ -66,7 +67,7 @@ def packages() -> list[Package]:
 
 
 def solvable() -> list[Package]:
-    """Builds as conda-forge's are called, for CUDA 12 and for CUDA 13, of which the second does not load."""
+    """Builds for CUDA 12 and CUDA 13, named as those of conda-forge; the second does not load."""
     tag = HERE.replace(".", "")
     python = f"python >={HERE},<{sys.version_info[0]}.{sys.version_info[1] + 1}.0a0"
     old = ["__cuda", python, "cuda-version >=12.9,<13", "cudnn >=9.10.1.4,<10.0a0"]
@@ -130,7 +131,7 @@ def make_channel(folder: Path, rows: Sequence[Package]) -> None:
 
 
 def archive(row: Mapping[str, Any], files: Files) -> bytes:
-    """A package of conda's first format: info/index.json, info/files, info/paths.json and the files."""
+    """A package of conda's first format: the JSON documents below info, and the files."""
     paths = []
     for path, text in sorted(files.items()):
         link = text.startswith("-> ")
@@ -172,7 +173,7 @@ def contents(prefix: Path) -> dict[str, tuple[str, int, bytes]]:
 
 
 class Conda:
-    """A real conda with this gpuenv as its plugin, its settings and caches in a folder of the test's."""
+    """A real conda with this gpuenv as its plugin; settings and caches are in a folder."""
 
     def __init__(self, executable: str, folder: Path) -> None:
         self.executable, self.folder = executable, folder
@@ -221,7 +222,10 @@ class Conda:
 
     def lacks(self, *modules: str) -> list[str]:
         """Those of the modules that conda's Python does not have."""
-        code = "import importlib.util, sys; print(*[n for n in sys.argv[1:] if not importlib.util.find_spec(n)])"
+        code = (
+            "import importlib.util, sys\n"
+            "print(*[name for name in sys.argv[1:] if not importlib.util.find_spec(name)])"
+        )
         done = subprocess.run(
             [self.python, "-c", code, *modules], capture_output=True, text=True, check=True
         )
@@ -240,7 +244,9 @@ class Conda:
             timeout=300,
         )
 
-    def python_runs(self, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def python_runs(
+        self, code: str, *arguments: str, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
         """Code in conda's interpreter, with gpuenv."""
         command = [self.python, "-c", code, *arguments]
         return subprocess.run(
@@ -250,11 +256,11 @@ class Conda:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=timeout,
         )
 
     def break_torch(self, prefix: Path) -> None:
-        """Writes over torch in one environment: not through the link, which the cache of packages shares."""
+        """Replace torch in one environment: the cache of packages shares the linked file."""
         path = prefix / SITE / "torch" / "__init__.py"
         path.unlink()
         path.write_text(BROKEN)
@@ -273,7 +279,7 @@ def _not_shipped(folder: str, names: list[str]) -> list[str]:
 
 
 def real_conda(folder: Path) -> Conda:
-    """The conda of GPUENV_TEST_CONDA, else that of PATH; the test is skipped where there is none to use."""
+    """Return the conda of GPUENV_TEST_CONDA, else that of PATH; without one the test is skipped."""
     executable = os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")
     if executable is None:
         pytest.skip("no conda: GPUENV_TEST_CONDA names none and none is on PATH")

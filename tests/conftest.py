@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -160,3 +161,28 @@ def channel(made_once: MadeOnce) -> str:
     import conda_channel
 
     return made_once("channel", conda_channel.make).as_uri()
+
+
+@pytest.fixture(scope="module")
+def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches of their own for rattler and gpuenv, and no environment that is active."""
+    import conda_channel
+
+    with conda_channel.own_caches(tmp_path_factory):
+        yield
+
+
+@pytest.fixture(scope="session")
+def environment_channels(made_once: MadeOnce) -> list[Path]:
+    """The channels of conda_environments.toml: that of its packages, and the one elsewhere."""
+    import conda_prefixes
+
+    return conda_prefixes.make_channels(made_once)
+
+
+@pytest.fixture(scope="session")
+def conda_rows(environment_channels: list[Path]) -> dict[str, dict[str, Any]]:
+    """{"NAME VERSION": the record of repodata, with its URL} of these channels."""
+    import conda_prefixes
+
+    return conda_prefixes.rows_of(environment_channels)

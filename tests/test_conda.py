@@ -1,4 +1,4 @@
-"""conda environments against a local channel of real records: solves, locks, installation, virtual packages."""
+"""conda environments from a local channel of real records: solves, locks, installation."""
 
 import hashlib
 import json
@@ -57,10 +57,7 @@ CODE: list[dict[str, Any]] = json.loads(
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +109,7 @@ def lock(solver: solvers.Solver, channel: str) -> Lock:
     return conda_formats.lock(planned(case, solver), (channel,))
 
 
-# ---- solves ---------------------------------------------------------------------------------------------------------
+# ---- solves --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", GOOD, ids=[case["name"] for case in GOOD])
@@ -171,7 +168,7 @@ def test_what_is_no_spec_is_bad_input(solver: solvers.Solver) -> None:
 
 
 class Careless:
-    """A solver that overlooks `constrains: __cuda`, as libmamba and classic do where nothing depends on __cuda."""
+    """A solver that overlooks `constrains: __cuda`, as libmamba and classic may do."""
 
     name = "careless"
 
@@ -218,7 +215,7 @@ def test_the_same_solve_has_the_same_bytes(solver: solvers.Solver, channel: str)
     assert len(texts) == 1
 
 
-# ---- locks ----------------------------------------------------------------------------------------------------------
+# ---- locks ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))
@@ -252,7 +249,7 @@ def test_a_yaml_library_reads_the_same_conda_lock(lock: Lock) -> None:
     )
 
 
-# ---- installation ---------------------------------------------------------------------------------------------------
+# ---- installation --------------------------------------------------------------------------------
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -412,7 +409,7 @@ def test_a_verification_knows_the_libraries_of_conda_and_names_two_cudnn(tmp_pat
     assert "nvidia-cudnn-cu12 9.5.1.17 of a wheel" in owners.evidence
 
 
-# ---- the command line -----------------------------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------------------
 
 
 def test_auto_is_conda_where_a_conda_environment_is_active(tmp_path: Path) -> None:
@@ -436,7 +433,9 @@ def test_without_py_rattler_it_is_said_what_to_install(tmp_path: Path) -> None:
 
 
 def test_the_bounds_of_py_rattler_are_those_of_the_extra() -> None:
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())[
+        "project"
+    ]
     (requirement,) = map(Requirement, project["optional-dependencies"]["conda"])
     first, following = rattler_child.FIRST_RELEASE, rattler_child.NEXT_RELEASE
     assert requirement.name == "py-rattler"
@@ -472,7 +471,13 @@ def test_another_release_of_py_rattler_is_named(tmp_path: Path) -> None:
     assert "py-rattler 0.21.0 is installed, and gpuenv works with >=0.22" in caught.value.message
 
 
-@pytest.mark.parametrize("flags", [("--format", "requirements", "--backend", "conda"), ("--backend", "pip", "--format", "conda-lock")])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--format", "requirements", "--backend", "conda"),
+        ("--backend", "pip", "--format", "conda-lock"),
+    ],
+)
 def test_a_format_of_the_other_backend_is_bad_usage(
     flags: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -504,7 +509,7 @@ def test_nothing_of_conda_is_imported_for_pip(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-# ---- facts ----------------------------------------------------------------------------------------------------------
+# ---- facts ---------------------------------------------------------------------------------------
 
 
 def test_virtual_packages_are_those_of_conda() -> None:
@@ -556,11 +561,20 @@ ORDER = [
     "1!0.1",
 ]
 RANGES = [
-    (">=12.9,<13", "12.9", True), (">=12.9,<13.0a0", "13.0", False), ("10.1|10.1.*", "10.1.243", True),
-    ("3.13.*", "3.13.1", True), ("3.1.*", "3.13.1", False), ("=13.0", "13.0.1", True), ("==13.0", "13.0.1", False),
-    ("3.4.0", "3.4", True), ("!=1.2.*", "1.2.3", False), ("~=1.4.2", "1.4.9", True), ("~=1.4.2", "1.5", False),
-    ("*", "7", True), (">=1.13.1,!=1.13.2", "1.13.2", False),
-]  # fmt: skip
+    (">=12.9,<13", "12.9", True),
+    (">=12.9,<13.0a0", "13.0", False),
+    ("10.1|10.1.*", "10.1.243", True),
+    ("3.13.*", "3.13.1", True),
+    ("3.1.*", "3.13.1", False),
+    ("=13.0", "13.0.1", True),
+    ("==13.0", "13.0.1", False),
+    ("3.4.0", "3.4", True),
+    ("!=1.2.*", "1.2.3", False),
+    ("~=1.4.2", "1.4.9", True),
+    ("~=1.4.2", "1.5", False),
+    ("*", "7", True),
+    (">=1.13.1,!=1.13.2", "1.13.2", False),
+]
 
 
 def test_versions_are_in_the_order_of_conda() -> None:
@@ -589,7 +603,12 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in data:
         by_name.setdefault(row["name"], []).append(row)
-    made = {row["file"]: PackageRecord(row["name"], row["version"], Build(row["build"]), row["build_number"], row["subdir"]) for row in data}  # fmt: skip
+    made = {
+        row["file"]: PackageRecord(
+            row["name"], row["version"], Build(row["build"]), row["build_number"], row["subdir"]
+        )
+        for row in data
+    }
     asked = {one for row in data for one in (*row["depends"], *row.get("constrains", ()))}
     compared = 0
     for dependency in sorted(asked):
@@ -605,7 +624,7 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
 
 @pytest.mark.parametrize(("package", "many", "coded"), [("pytorch", 250, 50), ("jaxlib", 5, 3)])
 def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, coded: int) -> None:
-    """A row as the data has it says the same as its record read anew; no row has code that carriers.json lacks."""
+    """A row of the data says the same as its record; no row has code that carriers.json lacks."""
     table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())[
         "rows"
     ]
@@ -623,15 +642,25 @@ def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, cod
 
 def test_records_of_carriers_name_their_cuda() -> None:
     carriers = conda_records.Carriers(DATA.folder)
-    found = {row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch") for row in conda_channel.records() if row["name"] == "pytorch"}  # fmt: skip
+    found = {
+        row["build"]: carriers.row({**row, "channel": "conda-forge"}, "torch")
+        for row in conda_channel.records()
+        if row["name"] == "pytorch"
+    }
     assert {conda_parts.variant_name(row) for row in found.values()} == {
         "cpu",
         "cuda126",
         "cuda129",
         "cuda130",
     }
-    dotted = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64",
-              "channel": "https://conda.anaconda.org/pytorch", "depends": ["python >=3.9,<3.10.0a0"]}  # fmt: skip
+    dotted = {
+        "name": "pytorch",
+        "version": "2.0.0",
+        "build": "py3.9_cuda11.7_cudnn8.5.0_0",
+        "subdir": "linux-64",
+        "channel": "https://conda.anaconda.org/pytorch",
+        "depends": ["python >=3.9,<3.10.0a0"],
+    }
     row = carriers.row(dotted, "torch")
     assert (row.cuda, row.cudnn, row.bundled, row.python) == ((11, 7), "8.5.0", True, (3, 9))
     assert row.code.sass is not None and "37" in row.code.sass and row.glob == "*cuda11.7_*"
@@ -668,8 +697,15 @@ def test_the_oldest_cuda_of_a_record(record: dict[str, list[str]], expected: str
 
 
 def test_a_closure_is_compared_with_the_virtual_packages() -> None:
-    record = {"name": "demo", "version": "1.0", "build": "0", "build_number": 0, "subdir": "linux-64",
-              "channel": "conda-forge", "depends": ["__cuda >=13", "python"]}  # fmt: skip
+    record = {
+        "name": "demo",
+        "version": "1.0",
+        "build": "0",
+        "build_number": 0,
+        "subdir": "linux-64",
+        "channel": "conda-forge",
+        "depends": ["__cuda >=13", "python"],
+    }
     host = host_of({"gpu": ["H100"], "driver": "550.54.14"})
 
     def codes(*virtual: tuple[str, str, str]) -> dict[str, list[str]]:
@@ -687,7 +723,12 @@ def test_a_closure_is_compared_with_the_virtual_packages() -> None:
 )
 def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool) -> None:
     """The name of the build decides only where the channel is not one of the data."""
-    record = {"name": "pytorch", "version": "2.0.0", "build": "py3.9_cuda11.7_cudnn8.5.0_0", "subdir": "linux-64"}
+    record = {
+        "name": "pytorch",
+        "version": "2.0.0",
+        "build": "py3.9_cuda11.7_cudnn8.5.0_0",
+        "subdir": "linux-64",
+    }
     record["channel"] = f"https://example.org/{channel}".removesuffix("/")
     assert (CARRIERS.code(record, (11, 7)).sass is not None) is known
 
@@ -698,14 +739,19 @@ def test_code_is_that_of_the_channel_or_of_its_mirror(channel: str, known: bool)
         ("depends", "__cuda >=13", {}, ("__cuda >=13", "not there")),
         ("depends", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9 0")),
         ("depends", "__cuda >=13", {"__cuda": ("13.0", "0")}, None),
-        ("depends", "__archspec * x86_64_v4", {"__archspec": ("1", "x86_64_v3")}, ("__archspec x86_64_v4", "1 x86_64_v3")),
+        (
+            "depends",
+            "__archspec * x86_64_v4",
+            {"__archspec": ("1", "x86_64_v3")},
+            ("__archspec x86_64_v4", "1 x86_64_v3"),
+        ),
         ("depends", "__unix", {}, ("__unix", "not there")),
         ("depends", "__archspec * x86_64_v4", {"__archspec": ("1", "x86_64_v4")}, None),
         ("constrains", "__cuda >=13", {}, None),
         ("constrains", "__cuda >=13", {"__cuda": ("12.9", "0")}, ("__cuda >=13", "12.9")),
         ("depends", "cudnn >=9", {}, None),
     ],
-)  # fmt: skip
+)
 def test_virtual_packages_are_compared_with_those_of_the_host(
     field: str, spec: str, virtual: dict[str, tuple[str, str]], expected: tuple[str, str] | None
 ) -> None:
@@ -717,7 +763,7 @@ def test_virtual_packages_are_compared_with_those_of_the_host(
     assert found == ([("virtual-package", "pytorch 2.10.0", *expected)] if expected else [])
 
 
-# ---- architectures by recipe ----------------------------------------------------------------------------------------
+# ---- architectures by recipe ---------------------------------------------------------------------
 
 TARGET = re.compile(r"[1-9][0-9]{1,2}[af]?")
 RECIPE = re.compile(
@@ -742,7 +788,7 @@ def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
 
 
 def test_no_build_has_two_rows() -> None:
-    """Bounds of all rows, crossed: whatever a build's version, CUDA and number are, at most one row is about it."""
+    """Bounds of all rows, crossed: at most one row is about a build."""
     bounds: dict[str, set[str]] = {"versions": set(), "cuda": set(), "builds": {"0", "4"}}
     for row in CODE:
         for key, found in bounds.items():
@@ -763,8 +809,12 @@ def test_no_build_has_two_rows() -> None:
             for cuda, number in (
                 (cuda, number) for cuda in bounds["cuda"] for number in builds if these
             ):
-                about = [index for index, row in these if conda_versions.contains(row["cuda"], cuda)
-                         and conda_versions.contains(row.get("builds", "*"), number)]  # fmt: skip
+                about = [
+                    index
+                    for index, row in these
+                    if conda_versions.contains(row["cuda"], cuda)
+                    and conda_versions.contains(row.get("builds", "*"), number)
+                ]
                 assert len(about) <= 1, (carrier, version, cuda, number)
                 met |= {*about}
     assert met == set(range(len(CODE)))
@@ -822,24 +872,36 @@ def test_a_number_of_a_build_chooses_its_row() -> None:
     """tensorflow 2.19.1 for CUDA 12.8 was made with one list and then with another."""
     found = {}
     for number in (200, 201, 203, 250, 253, 204):
-        record = {"name": "tensorflow-base", "version": "2.19.1", "build": f"cuda128py312h0_{number}",
-                  "build_number": number, "subdir": "linux-64", "channel": "conda-forge"}  # fmt: skip
+        record = {
+            "name": "tensorflow-base",
+            "version": "2.19.1",
+            "build": f"cuda128py312h0_{number}",
+            "build_number": number,
+            "subdir": "linux-64",
+            "channel": "conda-forge",
+        }
         sass = CARRIERS.row(record, "tensorflow").code.sass
         found[number] = None if sass is None else sass[-1]
     assert found == {200: "90", 250: "90", 201: "120", 203: "120", 253: "120", 204: None}
 
 
 def test_cupy_was_made_for_what_its_wheels_were_made_for() -> None:
-    """Feedstock and wheels leave the targets to cupy: where both have one CUDA, the wheels hold what the rows say."""
+    """Feedstock and wheels leave the targets to cupy: with one CUDA, both have the same."""
     compared = 0
     for major in (12, 13):
         scans = json.loads((Path(DATA.folder) / "scans" / f"cupy-cuda{major}x.json").read_text())[
             "scans"
         ]
         for scan in [one for one in scans if "x86_64" in one["file"]]:
-            record = {"name": "cupy", "version": scan["version"], "build": "py312h0_2", "build_number": 2,
-                      "subdir": "linux-64", "channel": "conda-forge",
-                      "depends": [f"cuda-version >={major}.0,<{major + 1}.0a0"]}  # fmt: skip
+            record = {
+                "name": "cupy",
+                "version": scan["version"],
+                "build": "py312h0_2",
+                "build_number": 2,
+                "subdir": "linux-64",
+                "channel": "conda-forge",
+                "depends": [f"cuda-version >={major}.0,<{major + 1}.0a0"],
+            }
             code = CARRIERS.row(record, "cupy").code
             for library in [
                 one for one in scan["libraries"] if one["sass"] and code.sass is not None

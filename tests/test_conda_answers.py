@@ -1,16 +1,13 @@
-"""One answer about conda packages everywhere: explain, sync, verify, and the reasons that they print."""
+"""One answer about conda packages: explain, sync, verify, and the reasons that they print."""
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
 import conda_prefixes
-from conda_prefixes import DATA, HOST
+from conda_prefixes import HOST
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.conda_plugin import _with_channels, health_check
@@ -19,20 +16,24 @@ from gpuenv.render import values
 from gpuenv.resolve.conda import solvers
 from gpuenv.verify import rule_checks
 
-H100_580 = ("--gpu", "H100", "--driver", "580.65.06", "--glibc", "2.35", "--platform", "linux-x86_64")
-Rows = dict[str, dict[str, Any]]
+H100_580 = (
+    "--gpu",
+    "H100",
+    "--driver",
+    "580.65.06",
+    "--glibc",
+    "2.35",
+    "--platform",
+    "linux-x86_64",
+)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
-def folder(made_once: Callable[..., Path]) -> Path:
-    rows = [conda_prefixes.row_of(package) for package in DATA["packages"]]
-    return made_once("environments-packages", partial(conda_channel.make, rows=rows))
+def folder(environment_channels: list[Path]) -> Path:
+    return environment_channels[0]
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -54,7 +55,11 @@ def test_explain_asks_the_channels(folder: Path, capsys: pytest.CaptureFixture[s
 
 # name -> (variables, exit status, a text of the output)
 OVERRIDES: dict[str, tuple[dict[str, str], int, str]] = {
-    "a driver for CUDA 12": ({"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, 0, ""),
+    "a driver for CUDA 12": (
+        {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        0,
+        "",
+    ),
     "a driver for CUDA 11": (
         {"CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
         1,
@@ -66,7 +71,7 @@ OVERRIDES: dict[str, tuple[dict[str, str], int, str]] = {
         "compute capability 3.5",
     ),
     "no GPU": ({"CONDA_OVERRIDE_CUDA": ""}, 1, "GPU"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OVERRIDES)
@@ -144,7 +149,10 @@ def test_a_wheels_defect_is_no_defect_of_condas_package() -> None:
 # Variables -> what fails in an environment for CUDA 13
 HOSTS: dict[str, tuple[dict[str, str], set[str]]] = {
     "without a GPU": ({}, set()),
-    "a driver for CUDA 13": ({"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"}, set()),
+    "a driver for CUDA 13": (
+        {"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
+        set(),
+    ),
     "a driver for CUDA 12": (
         {"CONDA_OVERRIDE_CUDA": "12.8", "CONDA_OVERRIDE_CUDA_ARCH": "9.0"},
         {"pytorch 2.12.0 (cuda130)", "cuda-version 13.0"},
@@ -153,7 +161,7 @@ HOSTS: dict[str, tuple[dict[str, str], set[str]]] = {
         {"CONDA_OVERRIDE_CUDA": "13.0", "CONDA_OVERRIDE_CUDA_ARCH": "7.0"},
         {"pytorch 2.12.0 (cuda130)", "cudnn 9.14.0.64"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -173,33 +181,54 @@ def test_the_environment_of_another_tool_is_verified_without_conda(
         solver.install(str(tmp_path / "env"), [rows[package] for package in packages], "linux-64")
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    status, output = run(capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json")
+    status, output = run(
+        capsys, "verify", "--target", str(tmp_path / "env"), "--no-device", "--json"
+    )
     checks = json.loads(output)["checks"]
     failed = {check["subject"] for check in checks if check["status"] == "fail"}
     assert (status, failed) == (1 if failing else 0, failing), output
 
 
-EXPLAINED = {
-    "a framework": (["explain", "torch"], True),
-    "another command": (["solve", "torch"], False),
-    "a backend": (["explain", "--backend", "pip", "torch"], False),
-    "a backend in one word": (["explain", "torch", "--backend=pip"], False),
-    "a channel": (["explain", "--channel", "mine", "torch"], True),
+OF_CONDA = ["--channel", "of-conda"]
+# what is typed after `conda gpuenv` -> what gpuenv gets
+TYPED: dict[str, tuple[list[str], list[str]]] = {
+    "a framework": (
+        ["explain", "torch"],
+        ["explain", *OF_CONDA, "--backend", "conda", "torch"],
+    ),
+    "a channel": (
+        ["explain", "--channel", "mine", "torch"],
+        ["explain", "--backend", "conda", "--channel", "mine", "torch"],
+    ),
+    "a solve": (
+        ["solve", "--backend", "conda", "torch"],
+        ["solve", *OF_CONDA, "--backend", "conda", "torch"],
+    ),
+    "an installation": (
+        ["install", "--backend=conda", "torch"],
+        ["install", *OF_CONDA, "--backend=conda", "torch"],
+    ),
 }
+AS_TYPED = (
+    ["solve", "torch"],
+    ["explain", "--backend", "pip", "torch"],
+    ["explain", "torch", "--backend=pip"],
+    ["solve", "--backend", "conda", "--channel=mine", "torch"],
+    ["solve", "--backend", "conda", "-r", "environment.yml"],
+    ["lock"],
+)
 
 
-@pytest.mark.parametrize("name", EXPLAINED)
-def test_conda_gpuenv_explain_is_about_conda(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments, is_conda = EXPLAINED[name]
-    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: ["--channel", "of-conda"])
-    flags = ["--backend", "conda"]
-    if "--channel" not in arguments:
-        flags += ["--channel", "of-conda"]
-    expected = ["explain", *flags, *arguments[1:]] if is_conda else arguments
-    assert _with_channels(arguments) == expected
+@pytest.mark.parametrize("name", [*TYPED, *AS_TYPED], ids=str)
+def test_conda_gpuenv_asks_the_channels_of_conda(
+    name: str | list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuenv.conda_plugin.channel_flags", lambda: OF_CONDA)
+    typed, expected = TYPED[name] if isinstance(name, str) else (name, name)
+    assert _with_channels(typed) == expected
 
 
-# ---- two cuDNNs -----------------------------------------------------------------------------------
+# ---- two cuDNNs ----------------------------------------------------------------------------------
 
 # the wheels of pip with their requirements -> what is said; "" where the cuDNN is uninstalled
 CUDNN_WHEEL = "nvidia-cudnn-cu12 9.5.1.17"

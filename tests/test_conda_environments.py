@@ -1,17 +1,16 @@
-"""Installations into conda environments that exist: nothing is removed that nobody asked to remove."""
+"""Installations into existing conda environments: nothing goes that nobody asked to remove."""
 
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
 import conda_prefixes
+import conda_users
 from conda_prefixes import (
     CASES,
     DATA,
@@ -32,45 +31,45 @@ from gpuenv.lock import conda_formats
 from gpuenv.requirements import conda_versions
 from gpuenv.resolve.conda import solvers
 
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+
+MakePrefix = Callable[[Path, dict[str, Any]], None]
 
 
 @pytest.fixture(scope="module")
-def rows(made_once: Callable[..., Path]) -> Rows:
-    """{"NAME VERSION": the record of repodata, with its URL} of the channel."""
-    channels = []
-    for table in ("packages", "elsewhere"):
-        packages = [conda_prefixes.row_of(package) for package in DATA[table]]
-        make = partial(conda_channel.make, rows=packages)
-        channels.append(made_once(f"environments-{table}", make))
-    return conda_prefixes.rows_of(channels)
-
-
-def make_prefix(target: Path, case: dict[str, Any], rows: Rows) -> None:
-    """Make an environment as another tool leaves it."""
+def make_prefix(conda_rows: Rows) -> Iterator[MakePrefix]:
+    """make_prefix(target, case): an environment as another tool leaves it."""
     with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
-        solver.install(str(target), [rows[name] for name in case["installed"]], "linux-64")
-    conda_prefixes.describe(target, case, rows)
+
+        def make(target: Path, case: dict[str, Any]) -> None:
+            records = [conda_rows[name] for name in case["installed"]]
+            solver.install(str(target), records, "linux-64")
+            conda_prefixes.describe(target, case, conda_rows)
+
+        yield make
 
 
 def requests_in(target: Path) -> dict[str, str]:
     return conda_history.requested_specs(str(target), conda_prefix.read_packages(str(target)))
 
 
-@pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
-    """Make conda's settings of a case: a .condarc and variables."""
+Prepare = Callable[[dict[str, Any]], Path]
 
-    def make(case: dict[str, Any]) -> None:
+
+@pytest.fixture
+def prepare(make_prefix: MakePrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
+    """prepare(case): the environment of a case, with conda's settings: a .condarc and variables."""
+
+    def make(case: dict[str, Any]) -> Path:
+        target = tmp_path / "prefix"
+        make_prefix(target, case)
         for name, value in case.get("environment", {}).items():
             monkeypatch.setenv(name, value)
         if "condarc" in case:
             (tmp_path / "my.condarc").write_text(case["condarc"])
             monkeypatch.setenv("CONDARC", str(tmp_path / "my.condarc"))
+        return target
 
     return make
 
@@ -78,15 +77,13 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[
 @pytest.mark.parametrize("case", SOLVES, ids=[case["name"] for case in SOLVES])
 def test_a_solve_into_an_environment(
     case: dict[str, Any],
-    rows: Rows,
-    settings: Callable[[dict[str, Any]], None],
+    conda_rows: Rows,
+    prepare: Prepare,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    target = tmp_path / "prefix"
-    make_prefix(target, case, rows)
-    settings(case)
-    channel = rows["openssl 3.0.7"]["channel"]
+    target = prepare(case)
+    channel = conda_rows["openssl 3.0.7"]["channel"]
     command = ["install", "--backend", "conda", "--channel", channel, *case["install"]]
     install(case, target, [*command, "-o", str(tmp_path / "lock.txt")], capsys)
     specs = requests_in(target)
@@ -96,26 +93,34 @@ def test_a_solve_into_an_environment(
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_an_installation_into_an_environment(
     case: dict[str, Any],
-    rows: Rows,
-    settings: Callable[[dict[str, Any]], None],
+    conda_rows: Rows,
+    prepare: Prepare,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
-    make_prefix(target, case, rows)
-    settings(case)
-    make_lock(lock, case["lock"], rows)
+    target, lock = prepare(case), tmp_path / "explicit.txt"
+    make_lock(lock, case["lock"], conda_rows)
     install(case, target, ["sync", str(lock)], capsys)
 
 
 @pytest.mark.parametrize("case", REPAIRS, ids=[case["name"] for case in REPAIRS])
 def test_a_repair(
-    case: dict[str, Any], rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: dict[str, Any],
+    conda_rows: Rows,
+    make_prefix: MakePrefix,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
-    make_prefix(target, case, rows)
+    make_prefix(target, case)
     before, files = requests_in(target), contents(target)
-    command = ["solve", "--repair", str(target), "--channel", rows["openssl 3.0.7"]["channel"]]
+    command = [
+        "solve",
+        "--repair",
+        str(target),
+        "--channel",
+        conda_rows["openssl 3.0.7"]["channel"],
+    ]
     status = main([*command, "-o", str(lock), *HOST])
     captured = capsys.readouterr()
     output = captured.out + captured.err
@@ -158,26 +163,30 @@ def install(
         assert not [name for name in stand_ins if contents(target).get(name) != files[name]]
 
 
-def test_records_are_complete(rows: Rows, tmp_path: Path) -> None:
+def test_records_are_complete(conda_rows: Rows, tmp_path: Path) -> None:
     """An @EXPLICIT file has no dependencies: the packages themselves have them."""
     lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
     names = ["python 3.12.1", "openssl 3.0.7", "strict 1.0", "requests 2.32.0"]
-    make_lock(lock, names, rows)
+    make_lock(lock, names, conda_rows)
     assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 0
     records = conda_prefix.read_packages(str(target))
     assert records["python"]["depends"] == DATA["packages"]["python 3.12.1"]
     assert records["strict"]["constrains"] == DATA["constrains"]["strict 1.0"]
     assert records["requests"]["noarch"] == "python"
-    make_lock(lock, ["openssl 1.1.1"], rows)
+    make_lock(lock, ["openssl 1.1.1"], conda_rows)
     assert main(["sync", str(lock), "--target", str(target), *HOST, "--no-verify"]) == 1
 
 
 def test_an_environment_that_cannot_be_written_to(
-    rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    conda_rows: Rows,
+    make_prefix: MakePrefix,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lock, target = tmp_path / "explicit.txt", tmp_path / "prefix"
-    make_prefix(target, ADDITION, rows)
-    make_lock(lock, ADDITION["lock"], rows)
+    make_prefix(target, ADDITION)
+    make_lock(lock, ADDITION["lock"], conda_rows)
     before = contents(target)
     (target / "conda-meta").chmod(0o555)
     if os.geteuid() == 0:  # root may write everywhere
@@ -207,13 +216,16 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[str], str, int, bool]] = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_terminal_is_asked_before_packages_change(
-    name: str, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    name: str,
+    conda_rows: Rows,
+    prepare: Prepare,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     case, flags, answer, status, asks = ANSWERS[name]
-    target, lock = tmp_path / "prefix", tmp_path / "explicit.txt"
-    make_prefix(target, case, rows)
-    make_lock(lock, case["lock"], rows)
+    target = prepare(case)
+    lock = target.with_name("explicit.txt")
+    make_lock(lock, case["lock"], conda_rows)
     before = contents(target)
     controller, terminal = os.openpty()
     os.write(controller, answer.encode())
@@ -237,11 +249,13 @@ def history_of(target: Path) -> list[str]:
     return re.sub(r"==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d <==", "==>", text).splitlines()
 
 
-def test_the_history_has_what_was_requested(rows: Rows, tmp_path: Path) -> None:
+def test_the_history_has_what_was_requested(
+    conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
+) -> None:
     target, lock = tmp_path / "prefix", tmp_path / "lock.txt"
-    make_prefix(target, {"installed": ["openssl 3.0.7", "strict 1.0"], "history": ["strict"]}, rows)
+    make_prefix(target, {"installed": ["openssl 3.0.7", "strict 1.0"], "history": ["strict"]})
     before = history_of(target)
-    channel = rows["openssl 3.0.7"]["channel"]
+    channel = conda_rows["openssl 3.0.7"]["channel"]
     more = ["--target", str(target), *HOST, "--no-verify"]
     command = ["install", "--backend", "conda", "--channel", channel, "-o", str(lock), *more]
     assert main([*command, "openssl>=3.5"]) == 0
@@ -261,8 +275,8 @@ def test_the_history_has_what_was_requested(rows: Rows, tmp_path: Path) -> None:
     assert requests_in(target) == {"openssl": "openssl >=3.5"}
 
 
-def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
-    target, channel = tmp_path / "prefix", rows["openssl 3.0.7"]["channel"]
+def test_a_new_environment_has_a_history(conda_rows: Rows, tmp_path: Path) -> None:
+    target, channel = tmp_path / "prefix", conda_rows["openssl 3.0.7"]["channel"]
     command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
     command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
     assert main([*command, "curl"]) == 0
@@ -273,10 +287,12 @@ def test_a_new_environment_has_a_history(rows: Rows, tmp_path: Path) -> None:
     assert requests_in(target) == {"curl": "curl", "libcudnn": "libcudnn"}
 
 
-def test_a_request_of_what_is_there_is_a_revision(rows: Rows, tmp_path: Path) -> None:
+def test_a_request_of_what_is_there_is_a_revision(
+    conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
+) -> None:
     """conda takes a revision without packages for an empty environment, so it names them all."""
-    target, channel = tmp_path / "prefix", rows["openssl 3.0.7"]["channel"]
-    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    target, channel = tmp_path / "prefix", conda_rows["openssl 3.0.7"]["channel"]
+    make_prefix(target, {"installed": ["openssl 3.0.7"]})
     before = history_of(target)
     command = ["install", "--backend", "conda", "--channel", channel, "--no-verify", *HOST]
     command += ["--target", str(target), "-o", str(tmp_path / "lock.txt")]
@@ -378,17 +394,113 @@ def test_a_url_without_its_credentials(url: str) -> None:
 
 @pytest.mark.parametrize("form", conda_formats.FORMATS)
 def test_a_token_of_an_installed_package_does_not_reach_a_lock(
-    form: str, rows: Rows, tmp_path: Path
+    form: str, conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
 ) -> None:
     target, path = tmp_path / "prefix", tmp_path / conda_formats.FORMATS[form]
-    make_prefix(target, {"installed": ["openssl 3.0.7"]}, rows)
+    make_prefix(target, {"installed": ["openssl 3.0.7"]})
     channel = "https://ann:my-secret@conda.example/t/my-secret/mine"
     url = f"{channel}/linux-64/openssl-3.0.7-h0_0.conda"
     change_record(target / "conda-meta", "openssl", url=url, channel=channel)
     (target / "conda-meta" / "history").write_text("")
-    command = ["install", "--backend", "conda", "--channel", rows["openssl 3.0.7"]["channel"]]
+    command = ["install", "--backend", "conda", "--channel", conda_rows["openssl 3.0.7"]["channel"]]
     command += ["openssl", "libcudnn", "--target", str(target), *HOST, "--no-verify", "--yes"]
     assert main([*command, "-o", str(path), "--format", form]) == 0
     text = path.read_text() + (target / "conda-meta" / "history").read_text()
     assert "https://conda.example/mine/linux-64" in text and "my-secret" not in text
     assert {pin.wheel.name for pin in api.read_lock(str(path)).pins} == {"openssl", "libcudnn"}
+
+
+# ---- back to the state before --------------------------------------------------------------------
+
+
+def test_a_rollback_returns_to_the_packages_before(
+    conda_rows: Rows, prepare: Prepare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["openssl=3.0"]})
+    lock, back = target.with_name("lock.txt"), ["rollback", "--target", str(target)]
+    assert main(back) == 2 and "keeps no earlier state" in capsys.readouterr().err
+    command = ["install", "--backend", "conda", "--channel", conda_rows["openssl 3.0.7"]["channel"]]
+    command += ["openssl>=3.5", "libcudnn", "-o", str(lock), "--target", str(target)]
+    assert main([*command, *HOST, "--no-verify"]) == 0
+    before, after = {"openssl 3.0.7", "curl 8.9.0"}, packages_in(target)
+    for packages, openssl in ((before, "openssl=3.0"), (after, "openssl >=3.5")):
+        assert main(back) == 0
+        assert packages_in(target) == packages
+        assert requests_in(target)["openssl"] == openssl
+    assert ("libcudnn" in requests_in(target)) is True
+    (target / "conda-meta" / "curl-8.9.0-h0_0.json").unlink()
+    assert main(back) == 2
+    assert "changed since the last gpuenv sync: curl-8.9.0-h0_0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("record", [{"url": None}, {"sha256": None}])
+def test_a_rollback_needs_the_file_of_each_package(
+    record: dict[str, None],
+    conda_rows: Rows,
+    prepare: Prepare,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target = prepare({"installed": ["openssl 3.0.7"]})
+    change_record(target / "conda-meta", "openssl", **record)
+    before = conda_history.read_state(str(target))
+    (target / "conda-meta" / "openssl-3.0.7-h0_0.json").unlink()
+    conda_history.remember_state(str(target), before)
+    assert main(["rollback", "--target", str(target)]) == 2
+    assert "openssl cannot be installed again" in capsys.readouterr().err
+
+
+# ---- environments as users make them -------------------------------------------------------------
+
+# A part of what scripts/prove_conda.py runs; the record has all.
+TRIED = (
+    "a build for CUDA 13 beside wheels and files",
+    "a history that ends in the middle of a line",
+)
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_no_step_loses_what_it_does_not_name(
+    name: str, conda_rows: Rows, make_prefix: MakePrefix, tmp_path: Path
+) -> None:
+    (case,) = [case for case in conda_users.USERS if case["name"] == name]
+    job = {"rows": conda_rows, "channel": conda_rows["openssl 3.0.7"]["channel"]}
+    trial = conda_users.Trial(case, job, tmp_path)
+    trial.prepare(lambda target, _: make_prefix(Path(target), {"installed": case["installed"]}))
+    steps = trial.steps()
+    assert [step["lost"] for step in steps.values()] == [[], [], [], []]
+    assert (steps["install"]["status"], steps["rollback"]["status"]) == (0, 0)
+
+
+def test_losses_are_noticed(prepare: Prepare) -> None:
+    target = prepare({"installed": ["openssl 3.0.7", "curl 8.9.0"], "history": ["curl"]})
+    (target / "mine").write_text("a")
+    before = conda_users.State(target)
+    (target / "mine").unlink()
+    (target / "conda-meta" / "openssl-3.0.7-h0_0.json").unlink()
+    (target / "conda-meta" / "history").write_text("==> x <==\n")
+    after = conda_users.State(target)
+    assert conda_users.lost(before, after, 0, "", set()) == [
+        "openssl 3.0.7 h0_0",
+        "request curl",
+        "lines of the history",
+        "mine",
+    ]
+    said = "change openssl 3.0.7 h0_0 -> 3.5.0 h0_0"
+    assert "openssl 3.0.7 h0_0" not in conda_users.lost(before, after, 0, said, set())
+    assert "mine changed" in conda_users.lost(before, after, 2, "", set())
+
+
+def test_the_record_has_every_environment_and_solve() -> None:
+    folder = Path(__file__).parent.parent / "docs" / "records"
+    record = json.loads((folder / "conda-environments.json").read_text())
+    names = {case["name"] for case in conda_users.USERS}
+    assert len(record["engines"]) >= 3 and len(names) >= 30
+    for environments in record["engines"].values():
+        assert environments.keys() == names
+        assert all(steps.keys() >= set(conda_users.STEPS) for steps in environments.values())
+    assert record["lost"] == []
+    solves = json.loads((folder / "conda-solves.json").read_text())
+    answers = solves["answers"]["gpuenv"]
+    assert answers.keys() == {"solved, right", "refused, right"}
+    assert sum(answers.values()) == solves["solves"] == 400
+    assert solves["lost"] == []

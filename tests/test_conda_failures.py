@@ -1,4 +1,4 @@
-"""What is wrong with a channel is said in one line, with the channel's name, and nothing is written."""
+"""What is wrong with a channel is one line with its name, and nothing is written."""
 
 import json
 import os

@@ -1,18 +1,19 @@
-"""Locks of conda environments by other tools: conda-lock, pixi, and `conda list --explicit --md5`."""
+"""Locks of conda environments by other tools, and those of profiles in a repository."""
 
 import json
+import shlex
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-import conda_channel
 import conda_prefixes
-from conda_prefixes import DATA, HOST, Rows, packages_in
+from conda_prefixes import HOST, Rows, packages_in
 from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError
@@ -23,17 +24,7 @@ from index_server import make_wheel
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
-
-
-@pytest.fixture(scope="module")
-def rows(made_once: Callable[..., Path]) -> Rows:
-    packages = [conda_prefixes.row_of(package) for package in DATA["packages"]]
-    make = partial(conda_channel.make, rows=packages)
-    return conda_prefixes.rows_of([made_once("environments-packages", make)])
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +37,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"url": path.as_uri(), "sha256": sha256(data).hexdigest()}
 
 
-def conda_lock(rows: Rows, wheel: dict[str, str]) -> str:
+def conda_lock(conda_rows: Rows, wheel: dict[str, str]) -> str:
     packages: list[dict[str, Any]] = []
     for platform in ("linux-64", "osx-arm64"):
         for name in CONDA:
-            row = rows[name]
+            row = conda_rows[name]
             hashes = {"sha256": row["sha256"], "md5": row["md5"]}
             packages.append({**row, "manager": "conda", "platform": platform, "hash": hashes})
             packages[-1] |= {"dependencies": {}}
@@ -60,11 +51,11 @@ def conda_lock(rows: Rows, wheel: dict[str, str]) -> str:
     return yaml.safe_dump({"version": 1, "metadata": {"platforms": []}, "package": packages})
 
 
-def pixi_lock(rows: Rows, wheel: dict[str, str], version: int = 6) -> str:
-    urls = [rows[name]["url"] for name in CONDA]
+def pixi_lock(conda_rows: Rows, wheel: dict[str, str], version: int = 6) -> str:
+    urls = [conda_rows[name]["url"] for name in CONDA]
     used = [*({"conda": url} for url in urls), {"pypi": wheel["url"]}]
     packages: list[dict[str, Any]] = []
-    for row in rows.values():
+    for row in conda_rows.values():
         where = {"conda": row["url"]} if version == 6 else {"kind": "conda", "url": row["url"]}
         packages.append({**where, "sha256": row["sha256"], "depends": row["depends"]})
     where = {"pypi": wheel["url"]} if version == 6 else {"kind": "pypi", "url": wheel["url"]}
@@ -84,14 +75,14 @@ FORMS: dict[str, Callable[[Rows, dict[str, str]], str]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_lock_of_another_tool_is_installed_with_its_wheels(
     form: str,
-    rows: Rows,
+    conda_rows: Rows,
     wheel: dict[str, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is recognized by its content, not by its name."""
     path, target = tmp_path / "environment", tmp_path / "prefix"
-    path.write_text(FORMS[form](rows, wheel))
+    path.write_text(FORMS[form](conda_rows, wheel))
     command = ["sync", str(path), "--target", str(target), *HOST, "--no-verify"]
     assert main(command) == 0, capsys.readouterr().err
     assert packages_in(target) == set(CONDA)
@@ -115,16 +106,19 @@ DAMAGES = {
 @pytest.mark.parametrize("name", DAMAGES)
 @pytest.mark.parametrize("form", ["conda-lock", "pixi 6"])
 def test_what_cannot_be_used_is_said(
-    form: str, name: str, rows: Rows, wheel: dict[str, str], tmp_path: Path
+    form: str, name: str, conda_rows: Rows, wheel: dict[str, str], tmp_path: Path
 ) -> None:
     kind, text = DAMAGES[name]
-    document = FORMS[form](rows, wheel)
+    document = FORMS[form](conda_rows, wheel)
     replaced = {
         "wheel": (f"sha256: {wheel['sha256']}", "sha256: null"),
         "sdist": (wheel["url"], wheel["url"].replace(".whl", ".tar.gz")),
-        "platform": ("linux-64:\n" if form == "pixi 6" else "platform: linux-64", "platform: win-64"),
+        "platform": (
+            "linux-64:\n" if form == "pixi 6" else "platform: linux-64",
+            "platform: win-64",
+        ),
         "version": ("version: 1\n" if form == "conda-lock" else "version: 6\n", "version: 9\n"),
-    }[kind]  # fmt: skip
+    }[kind]
     if kind == "platform" and form == "pixi 6":
         replaced = ("linux-64:\n", "win-64:\n")
     document = document.replace(*replaced).replace("osx-arm64", "osx-64")
@@ -137,10 +131,10 @@ def test_what_cannot_be_used_is_said(
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
-    damaged: bool, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damaged: bool, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, target = tmp_path / "explicit.txt", tmp_path / "prefix"
-    row = rows["openssl 3.0.7"]
+    row = conda_rows["openssl 3.0.7"]
     md5 = "0" * 32 if damaged else row["md5"]
     path.write_text(f"@EXPLICIT\n{row['url']}#{md5}\n")
     status = main(["sync", str(path), "--target", str(target), *HOST, "--no-verify"])
@@ -158,27 +152,30 @@ def test_an_explicit_lock_with_md5_is_compared_with_the_channel(
     assert check["status"] == "pass"
 
 
-def test_an_explicit_lock_with_an_md5_that_no_channel_has(rows: Rows, tmp_path: Path) -> None:
+def test_an_explicit_lock_with_an_md5_that_no_channel_has(conda_rows: Rows, tmp_path: Path) -> None:
     path = tmp_path / "explicit.txt"
-    url = rows["openssl 3.0.7"]["url"].replace("3.0.7", "3.0.8")
+    url = conda_rows["openssl 3.0.7"]["url"].replace("3.0.7", "3.0.8")
     path.write_text(f"@EXPLICIT\n{url}#{'0' * 32}\n")
     target = str(tmp_path / "prefix")
     with pytest.raises(InputError, match="the channel gives no sha256"):
         api.sync(api.read_lock(str(path)), target, host=api.describe(gpus=["H100"]))
 
 
-# ---- environment.yml, construct.yaml, pixi.toml ---------------------------------------------------
+# ---- environment.yml, construct.yaml, pixi.toml --------------------------------------------------
 
 
-def solve(rows: Rows, path: Path, *arguments: str) -> int:
+def solve(conda_rows: Rows, path: Path, *arguments: str) -> int:
     command = ["solve", "--backend", "conda", "--format", "conda-lock", "-o", str(path), *HOST]
     return main([*command, *arguments])
 
 
 @pytest.fixture(scope="module")
-def lock(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lock(conda_rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("lock") / "conda-lock.yml"
-    assert solve(rows, path, "--channel", rows["openssl 3.0.7"]["channel"], "requests") == 0
+    assert (
+        solve(conda_rows, path, "--channel", conda_rows["openssl 3.0.7"]["channel"], "requests")
+        == 0
+    )
     return path
 
 
@@ -189,15 +186,15 @@ def exported(lock: Path, tool: str, tmp_path: Path) -> str:
 
 
 def test_an_environment_file_solves_to_the_same_packages(
-    lock: Path, rows: Rows, tmp_path: Path
+    lock: Path, conda_rows: Rows, tmp_path: Path
 ) -> None:
     text = exported(lock, "conda", tmp_path)
     document = yaml.safe_load(text)
     assert "requests=2.32.0=h0_0" in document["dependencies"]
-    assert document["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    assert document["channels"] == [conda_rows["openssl 3.0.7"]["channel"]]
     path = tmp_path / "environment.yml"
     path.write_text(text)
-    assert solve(rows, tmp_path / "again.yml", "-r", str(path)) == 0
+    assert solve(conda_rows, tmp_path / "again.yml", "-r", str(path)) == 0
     again, first = api.read_lock(str(tmp_path / "again.yml")), api.read_lock(str(lock))
     assert [pin.wheel.url for pin in again.pins] == [pin.wheel.url for pin in first.pins]
 
@@ -209,19 +206,19 @@ def test_a_construct_file_has_the_specs(lock: Path, tmp_path: Path) -> None:
     assert document["specs"] == [f"{pin.wheel.name} {pin.wheel.version} h0_0" for pin in pins]
 
 
-def test_a_pixi_workspace_has_the_builds(lock: Path, rows: Rows, tmp_path: Path) -> None:
+def test_a_pixi_workspace_has_the_builds(lock: Path, conda_rows: Rows, tmp_path: Path) -> None:
     document = tomllib.loads(exported(lock, "pixi", tmp_path))
     assert document["dependencies"]["requests"] == {"version": "==2.32.0", "build": "h0_0"}
     workspace = document["workspace"]
-    assert workspace["channels"] == [rows["openssl 3.0.7"]["channel"]]
+    assert workspace["channels"] == [conda_rows["openssl 3.0.7"]["channel"]]
     assert workspace["platforms"][0]["platform"] == "linux-64"
 
 
 def test_wheels_beside_conda_packages_are_exported(
-    rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    conda_rows: Rows, wheel: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "pixi.lock"
-    path.write_text(pixi_lock(rows, wheel))
+    path.write_text(pixi_lock(conda_rows, wheel))
     dependencies = yaml.safe_load(exported(path, "conda", tmp_path))["dependencies"]
     assert dependencies[-2:] == ["pip", {"pip": ["leaf-kit==1.0"]}]
     document = exported(path, "pixi", tmp_path)
@@ -251,11 +248,11 @@ BAD = {
 
 @pytest.mark.parametrize("text", BAD)
 def test_an_environment_file_that_cannot_be_used(
-    text: str, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "environment.yml"
     path.write_text(text)
-    assert solve(rows, tmp_path / "lock.yml", "-r", str(path)) == 2
+    assert solve(conda_rows, tmp_path / "lock.yml", "-r", str(path)) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert BAD[text] in line and not (tmp_path / "lock.yml").exists()
 
@@ -266,16 +263,16 @@ CUDA = ["python 3.12.1", "cuda-version 13.0", "pytorch 2.13.0 cuda130_py312_h0_3
 @pytest.mark.parametrize("form", ["explicit", "pixi"])
 def test_explain_says_whether_a_conda_lock_works(
     form: str,
-    rows: Rows,
+    conda_rows: Rows,
     wheel: dict[str, str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = tmp_path / "lock"
     if form == "explicit":
-        conda_prefixes.make_lock(path, CUDA, rows)
+        conda_prefixes.make_lock(path, CUDA, conda_rows)
     else:
-        text = pixi_lock({**rows, **dict.fromkeys(CONDA, rows[CUDA[1]])}, wheel)
+        text = pixi_lock({**conda_rows, **dict.fromkeys(CONDA, conda_rows[CUDA[1]])}, wheel)
         path.write_text(text)
     assert main(["explain", str(path), "--json", *HOST]) == 3
     document = json.loads(capsys.readouterr().out)
@@ -283,3 +280,104 @@ def test_explain_says_whether_a_conda_lock_works(
     newer = [*HOST[:2], "--driver", "580.65.06", *HOST[4:]]
     assert main(["explain", str(path), *newer]) == 0
     assert "another tool" in capsys.readouterr().out
+
+
+# ---- profiles ------------------------------------------------------------------------------------
+
+PROJECT = """\
+[project]
+name = "demo"
+version = "1"
+
+[tool.gpuenv]
+frameworks = []
+python = "3.12"
+find-links = ["FILES"]
+no-index = true
+
+[tool.gpuenv.profiles.wheels]
+requirements = ["leaf-kit"]
+gpu = "none"
+
+[tool.gpuenv.profiles.packages]
+backend = "conda"
+channels = ["CHANNEL"]
+requirements = ["requests", "numpy>=2"]
+wheels = ["leaf-kit"]
+gpu = "none"
+"""
+
+
+def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
+    conda_rows: Rows,
+    wheel: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project, own = tmp_path / "pyproject.toml", tmp_path / "packages.conda-lock.yml"
+    text = PROJECT.replace("CHANNEL", conda_rows["openssl 3.0.7"]["channel"])
+    files = str(Path(urlsplit(wheel["url"]).path).parent)
+    project.write_text(text.replace("FILES", files))
+    assert main(["lock"]) == 0, capsys.readouterr().err
+    lock = api.read_lock(str(own))
+    assert {"requests", "numpy", "python"} <= {pin.wheel.name for pin in lock.pins}
+    assert lock.wheels is not None
+    assert [pin.wheel.name for pin in lock.wheels.pins] == ["leaf-kit"]
+    before = own.read_bytes()
+    assert main(["lock", "--check"]) == 0
+    assert main(["lock"]) == 0 and own.read_bytes() == before
+    project.write_text(project.read_text().replace("numpy>=2", "numpy<2"))
+    assert main(["lock", "--check"]) == 1
+    assert "packages.conda-lock.yml is stale: requirements were" in capsys.readouterr().out
+    assert main(["lock", "packages"]) == 0
+    # An environment of conda packages takes the lock of the conda profile.
+    target = tmp_path / "env"
+    (target / "conda-meta").mkdir(parents=True)
+    (target / "conda-meta" / "history").touch()
+    assert main(["sync", "--target", str(target), "--no-verify", "--gpu", "none"]) == 0
+    assert "numpy 1.26.4" in packages_in(target)
+    (installed,) = conda_prefix.wheels_in(str(target))
+    assert installed.name == "leaf-kit"
+
+
+# ---- docs/conda.md -------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs" / "conda.md"
+# What the command gets beside its own arguments.
+MORE = {
+    "solve": ("--channel", "CHANNEL", *HOST),
+    "install": ("--channel", "CHANNEL", *HOST, "--no-verify", "--yes"),
+    "sync": (*HOST, "--no-verify", "--yes"),
+    "verify": ("--no-device",),
+    "export": (),
+}
+
+
+def test_the_commands_of_the_documentation(
+    conda_rows: Rows,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commands run in the order of the page, in one folder, with a local channel."""
+    monkeypatch.chdir(tmp_path)
+    channel = conda_rows["openssl 3.0.7"]["channel"]
+    filename, data = make_wheel("trl", "1.0", ())
+    (tmp_path / filename).write_bytes(data)
+    environment = {"channels": [channel], "dependencies": ["requests", {"pip": ["trl"]}]}
+    (tmp_path / "environment.yml").write_text(json.dumps(environment))
+    lines = [line[4:] for line in PAGE.read_text().splitlines() if line[:11] == "    gpuenv "]
+    commands = [shlex.split(line, comments=True)[1:] for line in lines]
+    assert len(commands) >= 12 and {command[0] for command in commands} == MORE.keys()
+    statuses = []
+    for command in commands:
+        more = [channel if text == "CHANNEL" else text for text in MORE[command[0]]]
+        if "--pip" in command or "-r" in command:
+            more += ["--find-links", str(tmp_path), "--no-index"]
+        # The channel has no cuda-version 12.8.
+        typed = [text.replace("PREFIX", "env").replace("12.8", "12.9") for text in command]
+        status = main([*typed, *more])
+        statuses.append((status, typed, capsys.readouterr().err if status else ""))
+    assert [row for row in statuses if row[0]] == []

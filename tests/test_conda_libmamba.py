@@ -1,4 +1,4 @@
-"""gpuenv in a conda whose solver is libmamba: skipped, with the reason, where no such conda is at hand."""
+"""gpuenv in a conda whose solver is libmamba; skipped, with the reason, without such a conda."""
 
 import json
 import tomllib
@@ -16,7 +16,7 @@ CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "conda.toml").read_text()
 )["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-# Solves each case in conda's own interpreter, by the solver that gpuenv takes there, and notes libmamba's answers.
+# Solve each case in conda's own interpreter, and note libmamba's answers.
 SOLVES = """
 import json, sys, tomllib
 import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
@@ -36,12 +36,14 @@ class Noted(plugin.LibsolvSolver):
 
 plugin.LibsolvSolver = Noted
 solver = solvers.open_solver([sys.argv[1]], ["linux-64", "noarch"])
-about = {"name": solver.name, "version": libmambapy.__version__, "file": bindings.__file__, "base": str(Noted.__base__)}
+about = {"name": solver.name, "version": libmambapy.__version__}
+about |= {"file": bindings.__file__, "base": str(Noted.__base__)}
 
 def one(case):
     where = {"python": "3.12", "platform": "linux-x86_64", "glibc": case.get("glibc", "2.35")}
     host = gpuenv.describe(gpus=case["gpu"], driver=case.get("driver"), **where)
-    request = Request(frameworks=tuple(case.get("framework", ())), requirements=tuple(case.get("requirements", ())))
+    frameworks, texts = tuple(case.get("framework", ())), tuple(case.get("requirements", ()))
+    request = Request(frameworks=frameworks, requirements=texts)
     python = case.get("asked_python")
     try:
         version = (3, int(python.partition(".")[2])) if python else None
@@ -51,10 +53,17 @@ def one(case):
         codes = [reason.code for reason in explanation.reasons]
         return {"codes": codes, "changes": [change.change for change in explanation.changes]}
     return {
-        "choices": [f"{row.framework} {row.version} {row.variant} {row.cudnn or '-'}" for row in plan.choices],
+        "choices": [
+            f"{row.framework} {row.version} {row.variant} {row.cudnn or '-'}"
+            for row in plan.choices
+        ],
         "pins": {pin.wheel.name: pin.wheel.version for pin in plan.pins},
         "floor": plan.needs.driver,
-        "skipped": [f"{row.name} {row.version}: {reason.code}" for row in plan.skipped for reason in row.reasons],
+        "skipped": [
+            f"{row.name} {row.version}: {reason.code}"
+            for row in plan.skipped
+            for reason in row.reasons
+        ],
     }
 
 found = {}
@@ -65,7 +74,7 @@ json.dump({"about": about, "cases": found}, sys.stdout)
 """
 
 
-# ---- with a real libmamba -------------------------------------------------------------------------------------------
+# ---- with a real libmamba ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +160,8 @@ def test_libmamba_takes_a_cuda_that_the_driver_does_not_run_and_gpuenv_does_not(
     done = conda.run(*solve)
     assert (done.returncode, lock.exists()) == (3, False)
     assert (
-        "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; this host has driver 570.86.10"
-        in done.stderr
+        "cuda-version 13.0 needs driver 580.65.06 or newer for CUDA 13.0; "
+        "this host has driver 570.86.10" in done.stderr
     )
 
 
@@ -224,9 +233,9 @@ def test_an_error_of_condas_is_one_line(
     assert line.startswith(f"gpuenv: {says}")
 
 
-# ---- everywhere -----------------------------------------------------------------------------------------------------
+# ---- everywhere ----------------------------------------------------------------------------------
 
-# The classes of an error of conda's, the last first; its text; what it is to gpuenv, and in which words.
+# The classes of an error of conda, the last first; its text; what it is to gpuenv; its words.
 KINDS = [
     (
         "LibMambaUnsatisfiableError UnsatisfiableError CondaError",
@@ -260,6 +269,7 @@ KINDS = [
         "HTTP 000 for <y>",
     ),
     ("MambaNativeException", "cannot read y", PackageIndexError, "cannot read y"),
+    ("SyntaxError", "unterminated string", InputError, "conda-meta/history"),
     ("RecursionError", "too deep", RecursionError, "too deep"),
 ]
 

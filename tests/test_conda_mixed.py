@@ -1,15 +1,13 @@
-"""Wheels in a conda environment: solved beside what conda brings, locked beside its lock, installed second."""
+"""Wheels in a conda environment: solved and locked beside its packages, installed second."""
 
 import json
 import os
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
@@ -75,10 +73,7 @@ def links(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture
@@ -109,7 +104,7 @@ def packages(path: Path) -> dict[str, str]:
     return {one["name"]: one["version"] for one in document["packages"]}
 
 
-# ---- what is solved -------------------------------------------------------------------------------------------------
+# ---- what is solved ------------------------------------------------------------------------------
 
 GOOD = {
     "what conda brings is not installed again": (
@@ -200,28 +195,48 @@ def test_without_python_there_are_no_wheels(
 
 def pin(name: str, version: str, *depends: str) -> Pin:
     kept = {"build": "h_0", "build_number": 0, "subdir": "linux-64", "depends": depends}
-    return Pin(wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
-               dependencies=depends)  # fmt: skip
+    return Pin(
+        wheel=Wheel(name=name, version=version, filename="", url="", sha256=None, metadata=kept),
+        dependencies=depends,
+    )
 
 
 def test_what_a_closure_supplies() -> None:
     pins = [
-        pin("pytorch", "2.8.0", "python", "libcublas"), pin("ruamel.yaml", "0.18", "python_abi"),
-        pin("tzdata", "2025b"), pin("python-tzdata", "2025.2", "python"), pin("libcublas", "12.8.4.1"),
-        pin("cuda-cudart", "12.8.57"), pin("odd", "2025b_x", "python"),
-    ]  # fmt: skip
+        pin("pytorch", "2.8.0", "python", "libcublas"),
+        pin("ruamel.yaml", "0.18", "python_abi"),
+        pin("tzdata", "2025b"),
+        pin("python-tzdata", "2025.2", "python"),
+        pin("libcublas", "12.8.4.1"),
+        pin("cuda-cudart", "12.8.57"),
+        pin("odd", "2025b_x", "python"),
+    ]
     found = wheels_beside.supply(pins, conda_records.Carriers(DATA.folder), DATA)
     assert found.versions == {"torch": "2.8.0", "ruamel-yaml": "0.18", "tzdata": "2025.2"}
     assert {"odd", "torchvision", "torchaudio"} <= set(
         found.refused
     ) and "torch" not in found.refused
-    against = {name: reason.code for name in ("nvidia-cublas-cu12", "nvidia-cublas", "nvidia-cuda-runtime-cu13", "odd",
-               "nvidia-cudnn-cu12", "numpy") if (reason := found.against(name, "1"))}  # fmt: skip
-    assert against == {"nvidia-cublas-cu12": "two-libraries", "nvidia-cublas": "two-libraries",
-                       "nvidia-cuda-runtime-cu13": "two-libraries", "odd": "conda-version"}  # fmt: skip
+    against = {
+        name: reason.code
+        for name in (
+            "nvidia-cublas-cu12",
+            "nvidia-cublas",
+            "nvidia-cuda-runtime-cu13",
+            "odd",
+            "nvidia-cudnn-cu12",
+            "numpy",
+        )
+        if (reason := found.against(name, "1"))
+    }
+    assert against == {
+        "nvidia-cublas-cu12": "two-libraries",
+        "nvidia-cublas": "two-libraries",
+        "nvidia-cuda-runtime-cu13": "two-libraries",
+        "odd": "conda-version",
+    }
 
 
-# ---- the two locks --------------------------------------------------------------------------------------------------
+# ---- the two locks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", sorted(conda_formats.FORMATS))

@@ -1,7 +1,9 @@
-"""gpuenv inside conda: with a real conda where there is one, and everywhere with stand-ins for its modules."""
+"""gpuenv inside conda: with a real conda if there is one, and with stand-ins for its modules."""
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,7 +25,7 @@ CASES = json.loads((Path(__file__).parent / "data" / "conda_plugin.json").read_t
 STRICT = {"CONDA_PLUGINS_GPUENV_VERIFY": "strict"}
 
 
-# ---- with a real conda --------------------------------------------------------------------------------------------
+# ---- with a real conda ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
@@ -261,6 +263,42 @@ def test_an_error_of_condas_gets_a_hint(conda: Conda) -> None:
     assert "gpuenv" not in done.stdout + done.stderr
 
 
+# Commands of docs/conda-plugin.md that need the network.
+NOT_RUN = ("conda run -n base python -m pip install gpuenv",)
+
+
+def documented_commands() -> list[str]:
+    """Return the commands of conda in the blocks of the page, without comments."""
+    text = (ROOT / "docs" / "conda-plugin.md").read_text()
+    lines = [line[4:].partition("#")[0].strip() for line in text.splitlines() if line[:4] == "    "]
+    commands = [line for line in lines if re.match(r"([A-Z_]+=\w+ )?conda ", line)]
+    return [line.replace("...", "cudnn") for line in commands]
+
+
+def test_the_commands_of_the_documentation(conda: Conda, tmp_path: Path) -> None:
+    condarc = tmp_path / "condarc"
+    text = (conda.folder / "condarc").read_text()
+    condarc.write_text(text.replace("/channel'", "/solvable'"))
+    env = {
+        "CONDARC": str(condarc),
+        "HOME": str(tmp_path),  # conda config writes there
+        "CONDA_OVERRIDE_CUDA": "12.8",
+        "CONDA_OVERRIDE_CUDA_ARCH": "9.0",
+    }
+    made = conda.run("create", "--yes", "--name", "documented", "pytorch=2.7.1", **env)
+    assert made.returncode == 0, made.stderr
+    commands = [line for line in documented_commands() if line not in NOT_RUN]
+    assert len(commands) >= 5
+    for line in commands:
+        words = shlex.split(line)
+        variables = dict(word.split("=", 1) for word in words[: words.index("conda")])
+        words = words[words.index("conda") + 1 :]
+        if words[0] in ("install", "doctor"):
+            words[1:1] = ["--name", "documented", *(["--yes"] if words[0] == "install" else [])]
+        done = conda.run(*words, typed="y\n", **env, **variables)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+
+
 @pytest.fixture
 def broken(conda: Conda, tmp_path: Path) -> Iterator[Path]:
     """A copy of the plugin's folder that may be broken."""
@@ -303,7 +341,7 @@ def test_a_broken_gpuenv_leaves_conda_working(conda: Conda, kind: str, broken: P
     assert conda.run("list", "--name", f"broken-{kind}", **env).returncode == 0
 
 
-# ---- everywhere ---------------------------------------------------------------------------------------------------
+# ---- everywhere ----------------------------------------------------------------------------------
 
 TYPES = """
 class Row:
@@ -319,12 +357,14 @@ class CondaErrorHint(Row): pass
 ACTIONS = """
 class Action:
     def __init__(self, target_prefix, link_precs=(), unlink_precs=()):
-        self.target_prefix, self.link_precs, self.unlink_precs = target_prefix, link_precs, unlink_precs
+        self.target_prefix = target_prefix
+        self.link_precs, self.unlink_precs = link_precs, unlink_precs
 """
 CONTEXT = """
 import os
 from types import SimpleNamespace
-context = SimpleNamespace(subdir="linux-64", _native_subdir=lambda: "linux-64", channels=("conda-forge",))
+context = SimpleNamespace(subdir="linux-64", _native_subdir=lambda: "linux-64")
+context.channels = ("conda-forge",)
 context.plugins = SimpleNamespace(gpuenv_verify=os.environ.get("MODE", "warn"))
 """
 ERRORS = """
@@ -343,7 +383,9 @@ STAND_IN = {
     "base/context.py": CONTEXT,
     "base/constants.py": 'OK_MARK, X_MARK = "v", "x"\n',
     "common/__init__.py": "",
-    "common/configuration.py": "def PrimitiveParameter(default, element_type): return default, element_type\n",
+    "common/configuration.py": (
+        "def PrimitiveParameter(default, element_type): return default, element_type\n"
+    ),
     "exceptions.py": ERRORS,
 }
 HOOK_NAMES = [
@@ -355,7 +397,8 @@ HOOK_NAMES = [
 CHECKS = "from gpuenv.conda_plugin import checks\n"
 TRANSACTION = """
 from types import SimpleNamespace
-action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], [SimpleNamespace(name="cudnn")])
+linked = [SimpleNamespace(name="cudnn")]
+action = plugin.conda_post_transaction_actions()[0].action(sys.argv[1], linked)
 print(action.verify())
 action.execute()
 action.cleanup()
@@ -382,7 +425,7 @@ def stand_in(tmp_path: Path) -> Path:
 def child(
     code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Code that has the plugin as `plugin`, in an interpreter that finds conda in the given folders."""
+    """Run code that has the plugin as `plugin`, and finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
     return subprocess.run(
         [
@@ -405,7 +448,10 @@ def test_conda_is_pointed_to_the_module() -> None:
 
 
 def test_what_an_import_brings(stand_in: Path) -> None:
-    code = "import sys; before = set(sys.modules); import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "import gpuenv_conda_plugin; print(*set(sys.modules) - before)"
+    )
     env = {**os.environ, "PYTHONPATH": f"{stand_in}{os.pathsep}{ROOT / 'resolver'}"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
@@ -437,12 +483,15 @@ def test_a_gpuenv_that_cannot_be_imported_is_one_line(
         "plugin.IMPORT_SECONDS = 0.3\n"
         "print(plugin.conda_post_transaction_actions(), plugin.conda_error_hints(ValueError()))\n"
         "print(len(plugin.conda_subcommands() + plugin.conda_settings()))\n"
+        "print(plugin.conda_subcommands()[0].action(['solve']), plugin._fix('', None, None),\n"
+        "      plugin._report_health('', False))\n"
     )
     env = {"GPUENV_CACHE_DIR": str(tmp_path / "cache")}
     for number in range(2):
         done = child(code, stand_in, tmp_path / "broken", **env)
-        assert (done.returncode, done.stdout) == (0, "[] []\n2\n")
-        first, second = done.stderr.splitlines()
+        assert (done.returncode, done.stdout) == (0, "[] []\n2\n1 1 None\n")
+        first, second, *commands = done.stderr.splitlines()
+        assert len(commands) == 3 and all(line.startswith("gpuenv: ") for line in commands)
         if "sleep" in text and number == 0:
             assert f"gpuenv: left out: {UNUSABLE[text]}" == first and "import hung" in second
         elif "sleep" in text:  # the verdict is kept
@@ -480,7 +529,10 @@ def test_the_plugin_can_be_imported_without_conda() -> None:
 
 
 def test_what_conda_is_offered(stand_in: Path) -> None:
-    code = f"for name in {HOOK_NAMES}:\n for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
+    code = (
+        f"for name in {HOOK_NAMES}:\n"
+        " for one in getattr(plugin, name)():\n  print(type(one).__name__, one.name)"
+    )
     done = child(code, stand_in)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
@@ -543,7 +595,8 @@ STOPS = [
 def test_only_a_failure_that_was_asked_for_stops_conda(
     *, body: str, mode: str, says: str | None, status: int, stand_in: Path, tmp_path: Path
 ) -> None:
-    code = f"{CHECKS}def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n{TRANSACTION}"
+    examine = f"def examine(prefix, timeout):\n    {body}\nchecks.examine = examine\n"
+    code = f"{CHECKS}{examine}{TRANSACTION}"
     done = child(code, stand_in, arguments=(str(tmp_path),), MODE=mode)
     assert done.returncode == status
     assert done.stdout == "None\n"

@@ -1,4 +1,4 @@
-"""Commands about a conda prefix: which backend is meant in it, what has two owners, and its lock against it."""
+"""Commands about a conda prefix: its backend, what has two owners, and its lock against it."""
 
 import json
 import os
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import conda_channel
 import gpuenv
 import test_cli
 from gpuenv import api
@@ -27,10 +26,7 @@ DATA = api.compatibility_data()
 CARRIERS = conda_records.Carriers(DATA.folder)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with conda_channel.own_caches(tmp_path_factory):
-        yield
+pytestmark = pytest.mark.usefixtures("own_conda_caches")
 
 
 @pytest.fixture
@@ -53,7 +49,7 @@ def put_package(prefix: Path, name: str, version: str, build: str = "h0_0", **mo
     (prefix / "conda-meta" / f"{name}-{version}-{build}.json").write_text(json.dumps(record))
 
 
-# ---- --backend auto -------------------------------------------------------------------------------------------------
+# ---- --backend auto ------------------------------------------------------------------------------
 
 PLACES: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing is active": ((), "pip"),
@@ -75,9 +71,11 @@ def place(
     venv.mkdir()
     (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.1\n")
     for name, variable, path in (
-        ("conda", "CONDA_PREFIX", prefix), ("removed", "CONDA_PREFIX", tmp_path / "removed"),
-        ("venv", "VIRTUAL_ENV", venv), ("gone", "VIRTUAL_ENV", tmp_path / "gone"),
-    ):  # fmt: skip
+        ("conda", "CONDA_PREFIX", prefix),
+        ("removed", "CONDA_PREFIX", tmp_path / "removed"),
+        ("venv", "VIRTUAL_ENV", venv),
+        ("gone", "VIRTUAL_ENV", tmp_path / "gone"),
+    ):
         if name in active:
             monkeypatch.setenv(variable, str(path))
     monkeypatch.chdir(tmp_path)
@@ -111,7 +109,7 @@ def test_without_the_flag_it_is_pip_in_a_conda_environment_too(
     assert (tmp_path / "pylock.toml").exists() and not (tmp_path / "conda-explicit.txt").exists()
 
 
-# ---- two owners -----------------------------------------------------------------------------------------------------
+# ---- two owners ----------------------------------------------------------------------------------
 
 
 def warnings(document: str) -> dict[str, dict[str, str]]:
@@ -208,7 +206,7 @@ def test_a_pip_solve_in_a_venv_says_nothing_of_conda(
     assert warnings(solved("--json")) == {}
 
 
-# ---- a lock against its prefix --------------------------------------------------------------------------------------
+# ---- a lock against its prefix -------------------------------------------------------------------
 
 
 def run(*words: str) -> tuple[int, dict[str, Any], str]:
@@ -293,8 +291,17 @@ def test_what_cannot_be_installed_is_bad_usage(
 def pin(name: str, version: str, build: str, sha256: str) -> Pin:
     kept = {"build": build, "build_number": 0, "subdir": "linux-64", "depends": (), "md5": None}
     url = f"https://example.org/linux-64/{name}-{version}-{build}.conda"
-    return Pin(wheel=Wheel(name=name, version=version, filename=url.rpartition("/")[2], url=url, sha256=sha256,
-               index="https://example.org", metadata=kept))  # fmt: skip
+    return Pin(
+        wheel=Wheel(
+            name=name,
+            version=version,
+            filename=url.rpartition("/")[2],
+            url=url,
+            sha256=sha256,
+            index="https://example.org",
+            metadata=kept,
+        )
+    )
 
 
 @pytest.fixture
@@ -361,7 +368,7 @@ def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path:
 def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
     prefix: Path, tmp_path: Path
 ) -> None:
-    """The rules are asked of another tool's lock, too: this CUDA 13 needs a driver that the host does not have."""
+    """The rules apply to another tool's lock, too: the driver does not run this CUDA 13."""
     made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
     (tmp_path / "explicit.txt").write_text(
         f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n"
@@ -381,13 +388,13 @@ def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
     assert api.verify(read, str(prefix), newer)[0].status == "pass"
 
 
-# ---- the wheels' lock alone -----------------------------------------------------------------------------------------
+# ---- the wheels' lock alone ----------------------------------------------------------------------
 
 
 def test_the_lock_of_the_wheels_alone_is_refused(
     channel: str, links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone it would make an environment that lacks what conda brings, and in the prefix take conda's own away."""
+    """Alone it would make an environment that lacks the packages of conda."""
     path, target = tmp_path / "conda-lock.yml", tmp_path / "env"
     asked = [
         "--backend",
@@ -431,7 +438,7 @@ def test_a_lock_of_wheels_that_stands_alone_is_not_taken_for_one() -> None:
     )
 
 
-# ---- names ----------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
@@ -443,8 +450,12 @@ def test_distributions_of_another_name_are_named_with_their_recipe() -> None:
             and " @" in row["source"]
         )
         assert row["package"] != row["distribution"]
-    wanted = {"matplotlib-base": "matplotlib", "msgpack-python": "msgpack", "brotli-python": "brotli",
-              "pyarrow-core": "pyarrow"}  # fmt: skip
+    wanted = {
+        "matplotlib-base": "matplotlib",
+        "msgpack-python": "msgpack",
+        "brotli-python": "brotli",
+        "pyarrow-core": "pyarrow",
+    }
     pins = [
         Pin(wheel=pin(name, "1.0", "h_0", "0" * 64).wheel, dependencies=("python",))
         for name in wanted

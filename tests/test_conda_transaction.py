@@ -1,16 +1,12 @@
 """Existing environments and a real conda: its solver and its transaction, without py-rattler."""
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import conda_channel
-import conda_prefixes
-from conda_prefixes import CASES, DATA, SOLVES
+from conda_prefixes import CASES, SOLVES
 from conda_stand_in import Conda, real_conda
 
 # Runs cases in conda's own interpreter: makes the prefix, installs, and writes what came of it.
@@ -69,19 +65,16 @@ def conda(tmp_path_factory: pytest.TempPathFactory) -> Conda:
 
 @pytest.fixture(scope="module")
 def answers(
-    conda: Conda, made_once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+    conda: Conda,
+    conda_rows: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     assert conda.lacks("rattler") == ["rattler"] or conda.solver == "rattler"
-    channels = []
-    for table in ("packages", "elsewhere"):
-        packages = [conda_prefixes.row_of(package) for package in DATA[table]]
-        make = partial(conda_channel.make, rows=packages)
-        channels.append(made_once(f"environments-{table}", make))
     folder = tmp_path_factory.mktemp("cases")
     job = {
-        "rows": conda_prefixes.rows_of(channels),
+        "rows": conda_rows,
         "cases": ALL,
-        "channel": channels[0].as_uri(),
+        "channel": conda_rows["openssl 3.0.7"]["channel"],
         "folder": str(folder),
         "CONDARC": conda.env["CONDARC"],
         "condarc": Path(conda.env["CONDARC"]).read_text(),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..compat.conda_records import Carriers
 from ..errors import (
@@ -25,6 +26,7 @@ from ..model import (
     IndexOptions,
     Lock,
     PackageChange,
+    Pin,
     Plan,
     Request,
     Wheel,
@@ -32,9 +34,12 @@ from ..model import (
 from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
-from .backend import Installation, Verification
+from .backend import Installation, Progress, Verification
 from .data import compatibility_data
 from .hosts import with_python_of
+
+if TYPE_CHECKING:  # the stages are imported when they are first used
+    from ..install.conda_history import State
 
 DEFAULT_CHANNELS = ("https://conda.anaconda.org/conda-forge",)
 
@@ -285,25 +290,23 @@ def lock_text(lock: Lock, form: str) -> str:
     return conda_formats.dumps(lock, form or "conda-explicit")
 
 
-def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
-    """See `environments.write_lock`.
+def lock_texts(lock: Lock, path: str, form: str) -> dict[str, str]:
+    """See `environments.lock_texts`.
 
     The lock of the wheels names the file of the conda lock, which names the file and the sha256 of
     the other.
     """
-    from ..lock import conda_formats, pylock
+    from ..lock import conda_formats
 
     if lock.wheels is None:
-        pylock.write(path, lock_text(lock, form))
-        return (path,)
+        return {path: lock_text(lock, form)}
     file = conda_formats.wheel_lock_name(path)
     path_beside = os.path.join(os.path.dirname(path), file)
     beside = lock.wheels.replace(inputs=((conda_formats.CONDA_LOCK, os.path.basename(path)),))
     text_beside = wheels.lock_text(beside, "pylock")
     digest = hashlib.sha256(text_beside.encode()).hexdigest()
     lock = lock.replace(inputs=(*lock.inputs, ("pip", (file, digest))))
-    pylock.write_texts({path_beside: text_beside, path: lock_text(lock, form)})
-    return path, path_beside
+    return {path: lock_text(lock, form), path_beside: text_beside}
 
 
 def read_lock(path: str) -> Lock:
@@ -384,6 +387,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     if beside is not None or leaving:
         wheel_installer.check_installer(how.installer)
     new = conda.check(target)
+    before = None if new else conda_history.read_state(target)
     requested = _requested_specs(lock)
     planned = None
     if not new:
@@ -397,7 +401,9 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
         wheel_installer.add(
             nothing, old_python, remove=leaving, installer=how.installer, progress=how.progress
         )
-    prefix_python = conda.sync(lock, target, planned, progress=how.progress)
+    prefix_python = conda.sync(
+        lock, target, planned, requested=requested, progress=how.progress
+    )
     try:
         conda_history.record(target, requested)
         if beside is not None:
@@ -405,6 +411,10 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
                 beside, prefix_python, installer=how.installer, progress=how.progress
             )
         conda_prefix.remember(target, beside, leaving)
+        if beside is not None or leaving:
+            conda_history.forget_state(target)  # the wheels before are not kept
+        elif before is not None:
+            conda_history.remember_state(target, before)
     except BaseException:
         if new:
             shutil.rmtree(target, ignore_errors=True)
@@ -412,6 +422,40 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     if how.prove is not None and not how.prove(prefix_python or target):
         raise NotVerifiedError(f"{target} was changed, and was not verified")
     return prefix_python
+
+
+def rollback(target: str, *, progress: Progress | None = None) -> None:
+    """See `environments.rollback`. Only the conda packages that the last sync changed change."""
+    from ..install import conda, conda_history
+
+    conda.check(target)
+    now = conda_history.read_state(target)
+    previous = conda_history.previous_state(target)
+    pins = [_pin_again(record) for record in _changed_records(previous, now)]
+    removed = sorted(now.records.keys() - previous.records.keys())
+    if progress is not None:
+        progress(f"installing {len(pins)} conda packages again, removing {len(removed)}")
+    requested = tuple(previous.specs.values())
+    conda.install(pins, target, removed, requested)
+    conda_history.record(target, requested, now.specs.keys() - previous.specs.keys())
+    conda_history.remember_state(target, now)
+
+
+def _changed_records(previous: State, now: State) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of the previous packages that are not installed now."""
+    for name, record in previous.records.items():
+        installed = now.records.get(name, {})
+        if any(record.get(key) != installed.get(key) for key in ("version", "build", "sha256")):
+            yield record
+
+
+def _pin_again(record: Mapping[str, Any]) -> Pin:
+    from ..resolve.conda import planning
+
+    if not record.get("url") or not record.get("sha256"):
+        message = f"{record['name']} cannot be installed again: its URL or sha256 is unknown"
+        raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK")
+    return planning.pin_of(record)
 
 
 def changes(

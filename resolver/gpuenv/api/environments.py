@@ -155,7 +155,16 @@ def write_lock(lock: Lock, path: str, form: str = "") -> tuple[str, ...]:
     Raises:
         InputError: a file cannot be written.
     """
-    return _backend(conda=lock.conda).write_lock(lock, path, form)
+    from ..lock import pylock
+
+    texts = lock_texts(lock, path, form)
+    pylock.write_texts(texts)
+    return tuple(texts)
+
+
+def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
+    """Return {path: text} of the files of a lock: `path`, then that of the wheels beside it."""
+    return _backend(conda=lock.conda).lock_texts(lock, path, form)
 
 
 def read_lock(path: str) -> Lock:
@@ -317,12 +326,20 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
 
 
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
-    """Return to the environment of wheels before the last `sync`; a second call undoes the first.
+    """Return to the environment before the last `sync`; a second call undoes the first.
+
+    Of a conda environment, only the conda packages that the sync changed change again.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or another tool changed the conda packages since then.
+        InstallError: a conda package cannot be installed again.
         TargetBusyError: another run changed the target all the time.
     """
+    if is_conda(target):
+        from . import conda
+
+        conda.rollback(target, progress=progress)
+        return
     from ..install import wheels
 
     wheels.rollback(target, wait=wait, progress=progress)

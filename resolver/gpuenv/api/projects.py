@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import GpuEnvError, HostMismatchError, InputError, NoSolutionError, Reason
 from ..model import Host, IndexOptions, Lock, Plan, Request, Value
+from ..prefix import is_conda, is_venv
 from . import environments
 from .data import compatibility_data, data_version, matrix_catalog
 from .hosts import describe, with_python_of
@@ -219,7 +220,8 @@ def _solve_profile(
 def _lock_of(profile: Profile, plan: Plan) -> Lock:
     from ..project.profiles import inputs
 
-    return environments.lock(plan).replace(inputs=inputs(profile))
+    lock = environments.lock(plan)
+    return lock.replace(inputs=(*lock.inputs, *inputs(profile)))
 
 
 def lock_profiles(
@@ -354,10 +356,12 @@ def write_profile_locks(locks: Mapping[str, Lock]) -> dict[str, str]:
     """
     from ..lock import pylock
 
-    texts = {path: environments.lock_text(lock) for path, lock in locks.items()}
+    texts: dict[str, str] = {}
+    for path, lock in locks.items():
+        texts |= environments.lock_texts(lock, path, "conda-lock" if lock.conda else "")
     changed = {path: text for path, text in texts.items() if not _has_text(path, text)}
     pylock.write_texts(changed)
-    return {path: "written" if path in changed else "unchanged" for path in texts}
+    return {path: "written" if path in changed else "unchanged" for path in locks}
 
 
 def _has_text(path: str, text: str) -> bool:
@@ -385,10 +389,11 @@ def _state(project: Project, profile: Profile) -> State:
     return state(project, profile, environments.read_lock, data_version())
 
 
-def fitting_lock(folder: str, host: Host) -> FittingLock:
+def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
     """Choose the profile whose lock fits a host best.
 
-    The interpreter is the lock's, whatever runs gpuenv.
+    The interpreter is the lock's, whatever runs gpuenv. A conda environment at `target` takes the
+    lock of a conda profile, and one of wheels takes a lock of wheels.
 
     Raises:
         HostMismatchError: the lock of no profile fits; the error has the facts against each of
@@ -400,14 +405,14 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
     states = {profile.name: _state(project, profile) for profile in project.profiles}
     locks: dict[str, Lock] = {}
     candidates, unusable = [], []
-    for profile in project.profiles:
+    for profile in _profiles_for(project.profiles, target):
         state = states[profile.name]
         if state.status in ("missing", "tampered", "unreadable"):
             unusable.append((profile, (_unusable(state),)))
             continue
         lock = environments.read_lock(state.path)
         locks[profile.name] = lock
-        candidates.append((profile, lock, lock_reasons(lock, with_python_of(host, lock))))
+        candidates.append((profile, lock, _reasons_against(lock, host)))
     fitting, others = choose(candidates, host)
     if not fitting:
         raise HostMismatchError(
@@ -422,6 +427,23 @@ def fitting_lock(folder: str, host: Host) -> FittingLock:
         path=project.lock_path(best),
         lock=locks[best.name],
     )
+
+
+def _profiles_for(profiles: Sequence[Profile], target: str) -> Sequence[Profile]:
+    """Return the profiles of the kind of an environment; all of them if there is none."""
+    if is_conda(target):
+        return [profile for profile in profiles if profile.conda]
+    if is_venv(target):
+        return [profile for profile in profiles if not profile.conda]
+    return profiles
+
+
+def _reasons_against(lock: Lock, host: Host) -> tuple[Reason, ...]:
+    if lock.conda:
+        from .conda import reasons_against_lock
+
+        return reasons_against_lock(lock, host)
+    return lock_reasons(lock, with_python_of(host, lock))
 
 
 def _unusable(state: State) -> Reason:

@@ -271,12 +271,9 @@ def lock_text(lock: Lock, form: str) -> str:
     return pylock.dumps(lock)
 
 
-def write_lock(lock: Lock, path: str, form: str) -> tuple[str, ...]:
-    """See `environments.write_lock`."""
-    from ..lock import pylock
-
-    pylock.write(path, lock_text(lock, form))
-    return (path,)
+def lock_texts(lock: Lock, path: str, form: str) -> dict[str, str]:
+    """See `environments.lock_texts`."""
+    return {path: lock_text(lock, form)}
 
 
 def read_lock(path: str) -> Lock:

@@ -106,7 +106,7 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
     """Return the named lock, or that of the profile that fits the host; and the host."""
     if arguments.lock is None and api.has_profiles():
         host = read_host_flags(arguments, need_gpu=False, keep_python=False)
-        fitting = api.fitting_lock("", host)
+        fitting = api.fitting_lock("", host, arguments.target)
         lines = render.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         progress_printer(arguments)("\n".join(lines))
         lock = fitting.lock

@@ -32,13 +32,20 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _with_channels(arguments: list[str]) -> list[str]:
-    """Let `conda gpuenv explain` explain conda's packages, in the channels of conda's settings."""
-    if arguments[:1] != ["explain"] or any(text.startswith("--backend") for text in arguments):
+    """Return the arguments with the channels of conda's settings for commands that solve for conda.
+
+    `conda gpuenv explain` explains conda's packages; `--backend pip` asks for wheels.
+    """
+    texts = [text.replace("=", " ", 1) for text in arguments]
+    line = " ".join(texts)
+    if arguments[:1] == ["explain"] and "--backend" not in line:
+        arguments = ["explain", "--backend", "conda", *arguments[1:]]
+    elif arguments[:1] not in (["solve"], ["install"]) or "--backend conda" not in line:
         return arguments
-    flags = ["--backend", "conda"]
-    if not any(text.startswith("--channel") for text in arguments):
-        flags += channel_flags()
-    return ["explain", *flags, *arguments[1:]]
+    # environment.yml has channels of its own.
+    if "--channel" in line or ".yml" in line:
+        return arguments
+    return [*arguments[:1], *channel_flags(), *arguments[1:]]
 
 
 def _typed_arguments(arguments: Sequence[str]) -> list[str]:

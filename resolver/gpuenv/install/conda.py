@@ -18,7 +18,7 @@ from ..compat.data import CompatibilityData
 from ..compat.evaluate import is_doubt
 from ..errors import InputError, InstallError, Reason
 from ..index.urls import file_url_to_path
-from ..model import EnvironmentChanges, Host, Lock, Wheel
+from ..model import EnvironmentChanges, Host, Lock, Pin, Wheel
 from ..prefix import find_interpreter, is_conda
 from ..resolve.conda.solvers import RattlerSolver, inside_conda
 from .conda_prefix import read_packages
@@ -82,6 +82,7 @@ def sync(
     target: str,
     changes: EnvironmentChanges | None = None,
     *,
+    requested: Sequence[str] = (),
     progress: Callable[[str], None] | None = None,
 ) -> str:
     """Install a lock into a prefix. A new prefix that fails half way is removed again.
@@ -90,6 +91,7 @@ def sync(
         lock: The lock of the conda packages.
         target: The prefix.
         changes: What changes in an existing prefix.
+        requested: The specs of the lock, for conda's history.
         progress: Is called with a line for each step.
 
     Returns:
@@ -104,9 +106,7 @@ def sync(
         progress(f"installing {len(lock.pins)} conda packages into {target}")
     removed = [] if changes is None else [row.name for row in changes.remove if not row.wheel]
     try:
-        _check_local_files(lock, target)
-        _install(lock, target, removed)
-        _check_installed(lock, target)
+        install(lock.pins, target, removed, requested)
     except BaseException:
         if is_new:
             shutil.rmtree(target, ignore_errors=True)
@@ -114,26 +114,43 @@ def sync(
     return find_interpreter(target) or ""
 
 
-def _install(lock: Lock, target: str, removed: Sequence[str]) -> None:
-    rows = [_install_row(pin.wheel) for pin in lock.pins]
+def install(
+    pins: Sequence[Pin], target: str, removed: Sequence[str], requested: Sequence[str] = ()
+) -> None:
+    """Install packages into a prefix, and remove the packages named `removed`.
+
+    conda writes the specs in `requested` to its history; rattler writes no history.
+
+    Raises:
+        InstallError: A file could not be installed as pinned.
+    """
+    _check_local_files(pins, target)
+    _run_installer(pins, target, removed, requested)
+    _check_installed(pins, target)
+
+
+def _run_installer(
+    pins: Sequence[Pin], target: str, removed: Sequence[str], requested: Sequence[str]
+) -> None:
+    rows = [_install_row(pin.wheel) for pin in pins]
     if inside_conda():
         from . import conda_transaction
 
-        conda_transaction.install(target, rows, remove=removed)
+        conda_transaction.install(target, rows, remove=removed, requested=requested)
         return
-    subdir = _subdir(lock)
+    subdir = _subdir(pins)
     # The child ends with the block: nothing goes on writing into a prefix that is removed.
     with RattlerSolver((), (subdir, "noarch")) as solver:
         solver.install(target, rows, subdir, remove=removed)
 
 
-def _check_local_files(lock: Lock, target: str) -> None:
+def _check_local_files(pins: Sequence[Pin], target: str) -> None:
     """Raise InstallError if a file of a local channel is not the one that was locked.
 
     conda and rattler compare the hashes of what they download only.
     """
     installed = read_packages(target)
-    for pin in lock.pins:
+    for pin in pins:
         wheel = pin.wheel
         if not wheel.url.startswith("file:"):
             continue
@@ -149,8 +166,8 @@ def _check_local_files(lock: Lock, target: str) -> None:
             raise InstallError(f"hash mismatch of {wheel.filename}: {locked}")
 
 
-def _subdir(lock: Lock) -> str:
-    for pin in lock.pins:
+def _subdir(pins: Sequence[Pin]) -> str:
+    for pin in pins:
         subdir = str(pin.wheel.metadata["subdir"])
         if subdir != "noarch":
             return subdir
@@ -170,10 +187,10 @@ def _install_row(wheel: Wheel) -> dict[str, object]:
     }
 
 
-def _check_installed(lock: Lock, target: str) -> None:
-    """Raise InstallError if conda-meta does not name what the lock names."""
+def _check_installed(pins: Sequence[Pin], target: str) -> None:
+    """Raise InstallError if conda-meta does not name what the pins name."""
     installed = read_packages(target)
-    for pin in lock.pins:
+    for pin in pins:
         wheel, record = pin.wheel, installed.get(pin.wheel.name)
         if record is None:
             have = "nothing"

@@ -12,17 +12,22 @@ packages that came (+) and went (-), and the specs that were asked for or taken 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..atomic_write import write_whole
+from ..errors import InputError
 from ..index.urls import without_credentials
+from ..model import Value
 from ..requirements import conda_versions
-from .conda_prefix import read_packages
+from .conda_prefix import read_packages, some
 
 _HISTORY = os.path.join("conda-meta", "history")
+_PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # conda would read a name in .json
 _COMMAND = "gpuenv sync"
 _HEAD = re.compile(r"==>\s*(.+?)\s*<==")
 _SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(\[.*\])")
@@ -78,10 +83,11 @@ def _read_lines(target: str) -> list[str]:
         return []
 
 
-def record(target: str, specs: Sequence[str]) -> None:
+def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -> None:
     """Add a revision with the packages that came and went, and with the requested specs.
 
-    Specs of packages that are gone are taken back. Nothing is written if nothing is new.
+    Specs of packages that are gone or `withdrawn` are taken back. Nothing is written if nothing is
+    new.
     """
     lines = _read_lines(target)
     before = _packages_of(lines)
@@ -90,8 +96,8 @@ def record(target: str, specs: Sequence[str]) -> None:
     known: dict[str, str] = {}
     for line in lines:
         _apply_specs(line, known)
-    new = [spec for spec in specs if known.get(conda_versions.name_of(spec)) != spec]
-    gone = [name for name in known if name not in installed]
+    new = [spec for spec in specs if not _is_known(spec, known)]
+    gone = [name for name in known if name not in installed or name in withdrawn]
     if before == after and not new and not gone:
         return
     if before == after:
@@ -103,8 +109,18 @@ def record(target: str, specs: Sequence[str]) -> None:
         revision.append(f"# remove specs: {gone}")
     if new:
         revision.append(f"# update specs: {new}")
-    with open(os.path.join(target, _HISTORY), "a", encoding="utf-8") as file:
-        file.write("".join(f"{line}\n" for line in revision))
+    with open(os.path.join(target, _HISTORY), "ab+") as file:
+        # Another tool may have been stopped in the middle of a line.
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        unfinished = file.read(1) not in (b"", b"\n")
+        lines = [*([""] if unfinished else []), *revision]
+        file.write("".join(f"{line}\n" for line in lines).encode())
+
+
+def _is_known(spec: str, known: Mapping[str, str]) -> bool:
+    """Return whether a spec is requested already; conda may write it in another form."""
+    before = known.get(conda_versions.name_of(spec))
+    return before is not None and conda_versions.split(before) == conda_versions.split(spec)
 
 
 def _as_known(packages: set[str], known: set[str]) -> set[str]:
@@ -153,3 +169,78 @@ def _distribution(record: Mapping[str, Any]) -> str:
     _, host, name = channel.partition(_CHANNEL_HOST)
     package = f"{record['name']}-{record.get('version')}-{record.get('build')}"
     return f"{name if host else channel}/{subdir}::{package}"
+
+
+# ---- the state before the last sync --------------------------------------------------------------
+
+
+class State(Value):
+    """The packages of an environment: {name: record} and {name: the spec that was requested}."""
+
+    records: Mapping[str, Mapping[str, Any]]
+    specs: Mapping[str, str]
+
+    def packages(self) -> set[str]:
+        """Return the packages as the history names them."""
+        return set(map(_distribution, self.records.values()))
+
+
+def read_state(target: str) -> State:
+    """Return the state of a prefix."""
+    installed = read_packages(target)
+    return State(records=installed, specs=requested_specs(target, installed))
+
+
+def remember_state(target: str, before: State) -> None:
+    """Write down the state before an installation, unless the installation changed no package."""
+    after = read_state(target).packages()
+    if after == before.packages():
+        return
+    records = {name: _to_install_again(record) for name, record in before.records.items()}
+    document = {"records": records, "specs": dict(before.specs), "after": sorted(after)}
+    write_whole(os.path.join(target, _PREVIOUS), json.dumps(document, indent=1).encode())
+
+
+_KEYS = ("name", "version", "build", "build_number", "subdir", "depends")
+_FILE_KEYS = ("channel", "url", "fn", "size", "sha256", "md5")
+
+
+def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an installation needs of a record of conda-meta."""
+    kept = {key: record[key] for key in _KEYS + _FILE_KEYS if record.get(key) is not None}
+    for key in ("url", "channel"):
+        if key in kept:
+            kept[key] = without_credentials(str(kept[key]))
+    return kept
+
+
+def forget_state(target: str) -> None:
+    """Delete the state before the last installation, to which nobody can return any more."""
+    try:
+        os.remove(os.path.join(target, _PREVIOUS))
+    except FileNotFoundError:
+        pass
+
+
+def previous_state(target: str) -> State:
+    """Return the state of a prefix before the last `gpuenv sync`.
+
+    Raises:
+        InputError: There is none, or packages changed since then.
+    """
+    try:
+        with open(os.path.join(target, _PREVIOUS), encoding="utf-8") as file:
+            document = json.load(file)
+        previous = State(records=document["records"], specs=document["specs"])
+        after = set(document["after"])
+    except FileNotFoundError:
+        message = f"{target}: gpuenv keeps no earlier state of this environment"
+        raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{target}: {_PREVIOUS} cannot be read: {error}") from None
+    changed = sorted(after ^ read_state(target).packages())
+    if changed:
+        names = some([package.rpartition("::")[2] for package in changed])
+        message = f"{target}: changed since the last gpuenv sync: {names}"
+        raise InputError(message, hint="conda install --revision returns to a state of conda's")
+    return previous

@@ -16,20 +16,27 @@ from ..resolve.conda.solvers import CondaVariables
 _VARIABLES = {"CONDA_PLUGINS_GPUENV_VERIFY": "off"}
 
 
-def install(prefix: str, records: Sequence[Record], *, remove: Sequence[str] = ()) -> None:
+def install(
+    prefix: str,
+    records: Sequence[Record],
+    *,
+    remove: Sequence[str] = (),
+    requested: Sequence[str] = (),
+) -> None:
     """Install packages into a prefix. Other packages stay.
 
     Args:
         prefix: The folder.
         records: The packages.
         remove: Packages to remove.
+        requested: The specs that conda writes to the history of the prefix.
 
     Raises:
         InstallError: A package cannot be installed.
     """
     with CondaVariables(_VARIABLES):
         try:
-            _run_transaction(prefix, records, remove)
+            _run_transaction(prefix, records, remove, requested)
         except InstallError:
             raise
         except Exception as error:
@@ -37,7 +44,9 @@ def install(prefix: str, records: Sequence[Record], *, remove: Sequence[str] = (
             raise InstallError(f"installing failed (conda: {text})") from None
 
 
-def _run_transaction(prefix: str, records: Sequence[Record], remove: Sequence[str]) -> None:
+def _run_transaction(
+    prefix: str, records: Sequence[Record], remove: Sequence[str], requested: Sequence[str]
+) -> None:
     from conda.core.link import (  # type: ignore[import-not-found,unused-ignore]
         PrefixSetup,
         UnlinkLinkTransaction,
@@ -68,7 +77,10 @@ def _run_transaction(prefix: str, records: Sequence[Record], remove: Sequence[st
         specs_to_add=[MatchSpec(record["name"]) for record in changed],
         force_reinstall=True,
     )
-    UnlinkLinkTransaction(PrefixSetup(prefix, unlinked, linked, (), (), ())).execute()
+    removed_specs = tuple(map(MatchSpec, remove))
+    update_specs = tuple(map(MatchSpec, requested))
+    setup = PrefixSetup(prefix, unlinked, linked, removed_specs, update_specs, ())
+    UnlinkLinkTransaction(setup).execute()
 
 
 def _changed(records: Sequence[Record], installed: dict[str, Any]) -> Iterator[Record]:

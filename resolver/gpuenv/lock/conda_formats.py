@@ -110,6 +110,9 @@ def _own_json(lock: Lock) -> str:
     if wheel_lock is not None:
         file, digest = wheel_lock
         document["pip"] = {"file": file, "sha256": digest}
+    profile = {key: value for key, value in lock.inputs if key not in ("channels", "pip")}
+    if profile:
+        document["profile"] = profile
     document["content"] = _content(document, lock.pins)
     return json.dumps(document, sort_keys=True)
 
@@ -266,9 +269,11 @@ def read(path: str) -> Lock:
 
 
 def _lock_of(document: Document, pins: tuple[Pin, ...]) -> Lock:
-    inputs: list[tuple[str, tuple[str, ...]]] = [("channels", tuple(document["channels"]))]
+    inputs: list[tuple[str, Any]] = [("channels", tuple(document["channels"]))]
     if "pip" in document:
         inputs.append(("pip", (document["pip"]["file"], document["pip"]["sha256"])))
+    for key, value in document.get("profile", {}).items():
+        inputs.append((key, tuple(value) if isinstance(value, list) else value))
     fields = read_fields(document, "", _FIELDS, json_pair)
     return Lock(pins=pins, inputs=tuple(inputs), **fields)
 

@@ -1,9 +1,9 @@
 """Profiles in [tool.gpuenv] of a pyproject.toml, and whether their locks are up to date.
 
 A profile is a described host with a request. It holds no fact of the machine that locks it, so that
-every developer and CI get the same bytes. Its lock, pylock.<profile>.toml next to pyproject.toml,
-keeps the profile as [tool.gpuenv.inputs]. A comparison of the two tables needs no solve, no GPU and
-no network.
+every developer and CI get the same bytes. Its lock is next to pyproject.toml: pylock.PROFILE.toml,
+or PROFILE.conda-lock.yml for conda packages. It keeps the profile as its inputs, so that a
+comparison with the profile needs no solve, no GPU and no network.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import InputError, Reason, TamperedError
-from ..model import ComputeCapability, Host, IndexOptions, Lock, Python, Request, Value, parse_pair
+from ..model import (
+    ComputeCapability,
+    CondaOptions,
+    Host,
+    IndexOptions,
+    Lock,
+    Python,
+    Request,
+    Value,
+    parse_pair,
+)
 
 # The defaults of a profile: what most clusters have. glibc 2.28 is the manylinux policy that the
 # frameworks' own wheels are built for.
@@ -29,7 +39,8 @@ class Profile(Value):
     `gpus` holds one text for each device, () for none. `driver` is the oldest driver release that
     the lock must run on. `platform` "" is that of the GPUs if they exist on one platform only,
     otherwise linux-x86_64. With `separate_versions` the profile has its own version of every
-    framework; `own_ranges` names those that its own table gives a version range.
+    framework; `own_ranges` names those that its own table gives a version range. The requirements
+    of a conda profile are conda specs; `wheels` are installed beside its packages.
     """
 
     name: str
@@ -50,11 +61,14 @@ class Profile(Value):
     exclude_newer: str | None = None
     separate_versions: bool = False
     own_ranges: tuple[str, ...] = ()
+    conda: bool = False
+    channels: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
 
     @property
     def filename(self) -> str:
-        """The file name of its lock, in the only form that pip and uv accept."""
-        return f"pylock.{self.name}.toml"
+        """The file name of its lock, in the form that pip and uv, or conda-lock, accept."""
+        return f"{self.name}.conda-lock.yml" if self.conda else f"pylock.{self.name}.toml"
 
 
 class Project(Value):
@@ -145,6 +159,9 @@ def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Re
         profile: the profile.
         preferences: (name, version) of the pins to keep where they still fit.
     """
+    conda = None
+    if profile.conda:
+        conda = CondaOptions(channels=profile.channels, keep_python=True, wheels=profile.wheels)
     return Request(
         frameworks=profile.frameworks,
         requirements=profile.requirements,
@@ -153,6 +170,7 @@ def request(profile: Profile, preferences: Sequence[tuple[str, str]] = ()) -> Re
         pre=profile.pre,
         exclude_newer=profile.exclude_newer,
         preferences=tuple(preferences),
+        conda=conda,
     )
 
 
@@ -200,6 +218,9 @@ def inputs(profile: Profile) -> tuple[tuple[str, Input], ...]:
         ("pre", profile.pre),
         ("exclude-newer", profile.exclude_newer),
         ("separate-versions", profile.separate_versions),
+        ("backend", "conda" if profile.conda else ""),
+        ("conda-channels", profile.channels),
+        ("wheels", profile.wheels),
     )
     return tuple((key, value) for key, value in rows if value)
 
@@ -227,9 +248,11 @@ def state(project: Project, profile: Profile, read: Callable[[str], Lock], data:
     except InputError as error:
         return missing.replace(status="unreadable", detail=error.message)
     newer_data = ""
+    if lock.conda:  # the index snapshot has no conda packages
+        data = data.partition(",")[0]
     if lock.data != data and _dates(lock.data) <= _dates(data):
         newer_data = data
-    if not lock.inputs:
+    if "profile" not in dict(lock.inputs):
         detail = "it was not locked for a profile of pyproject.toml"
         return missing.replace(status="stale", detail=detail, newer_data=newer_data)
     differences = tuple(differing(profile, lock))
@@ -246,6 +269,9 @@ def _dates(data: str) -> list[str]:
 def differing(profile: Profile, lock: Lock) -> list[Difference]:
     """Return the inputs of a lock that are not the profile's."""
     was: dict[str, Input] = dict(lock.inputs)
+    if lock.conda:
+        for key in ("channels", "pip"):  # of every conda lock: see lock.conda_formats
+            was.pop(key, None)
     now = dict(inputs(profile))
     return [
         Difference(key=key, was=was.get(key), now=now.get(key))

@@ -34,6 +34,9 @@ _SHARED_KEYS = {
     "constraints": "strings",
     "python": "string",
     "separate-versions": "flag",
+    "backend": "string",
+    "channels": "strings",
+    "wheels": "strings",
 }
 _INDEX_KEYS = {
     "index-url": "string",
@@ -220,13 +223,15 @@ class _Reader:
         if "driver" in fields and not gpus:
             self._fail(f"{where}.driver", "is given, but the profile has no GPU")
         own_frameworks = map(parse_requirement, fields.get("frameworks", ()))
+        conda = self._is_conda(fields, top, where)
+        requirements = self._requirements(
+            *_shared(fields, top, where, "requirements"), conda=conda
+        )
+        wheels = self._requirements(*_shared(fields, top, where, "wheels"))
         profile = Profile(
             name=name,
             frameworks=self._frameworks(*_shared(fields, top, where, "frameworks")),
-            requirements=(
-                *dependencies,
-                *self._requirements(*_shared(fields, top, where, "requirements")),
-            ),
+            requirements=requirements if conda else (*dependencies, *requirements),
             constraints=self._requirements(*_shared(fields, top, where, "constraints")),
             python=self._python(*_shared(fields, top, where, "python")),
             gpus=gpus,
@@ -240,14 +245,30 @@ class _Reader:
             default_index_only=top.get("default-index-only", False),
             pre=top.get("pre", False),
             exclude_newer=top.get("exclude-newer"),
-            separate_versions=bool(_shared(fields, top, where, "separate-versions")[0]),
+            # The versions of conda's builds are not those of the wheels.
+            separate_versions=conda or bool(_shared(fields, top, where, "separate-versions")[0]),
             own_ranges=tuple(one.name for one in own_frameworks if one.specifier),
+            conda=conda,
+            channels=tuple(_shared(fields, top, where, "channels")[0] or ()) if conda else (),
+            wheels=(*dependencies, *wheels) if conda else (),
         )
         if not profile.frameworks and not profile.requirements:
             self._fail(where, "asks for nothing: name frameworks or requirements")
         return profile
 
     # ---- values
+
+    def _is_conda(self, fields: _Table, top: _Table, where: str) -> bool:
+        """Return whether a profile is of conda packages. InputError for keys that do not fit."""
+        backend, place = _shared(fields, top, where, "backend")
+        if backend not in (None, "pip", "conda"):
+            self._fail(place, f'must be "pip" or "conda", not {backend!r}')
+        misplaced = ("constraints",) if backend == "conda" else ("channels", "wheels")
+        for key in misplaced:
+            if key in fields:
+                needed = "pip" if backend == "conda" else "conda"
+                self._fail(f"{where}.{key}", f'needs backend = "{needed}"')
+        return bool(backend == "conda")
 
     def _gpus(self, fields: _Table, where: str) -> tuple[str, ...]:
         """Return one text for each device, () for "none"."""
@@ -288,9 +309,13 @@ class _Reader:
             names.append(requirement.name)
         return tuple(texts or ())
 
-    def _requirements(self, texts: Sequence[str] | None, where: str) -> tuple[str, ...]:
+    def _requirements(
+        self, texts: Sequence[str] | None, where: str, *, conda: bool = False
+    ) -> tuple[str, ...]:
+        """Return requirements that can be read; the solver reads the specs of conda."""
         for text in texts or ():
-            self._parse(text, where)
+            if not conda:
+                self._parse(text, where)
         return tuple(texts or ())
 
     def _parse(self, text: str, where: str) -> Requirement:

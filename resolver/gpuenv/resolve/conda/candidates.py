@@ -30,13 +30,15 @@ class Candidate(Value):
     """Builds of one release for one CUDA, which differ only in their Python.
 
     `reasons` speak against all of them. `limits` are (package, range): the versions of cuDNN and
-    of the toolkit's packages that the host can run.
+    of the toolkit's packages that the host can run. `preferences` are specs of those toolkits whose
+    PTX the driver can run, too; they must not cost a newer release.
     """
 
     requested: FrameworkSpec
     row: Row
     reasons: tuple[Reason, ...]
     limits: tuple[tuple[str, str], ...]
+    preferences: tuple[str, ...]
 
     @property
     def subject(self) -> str:
@@ -93,7 +95,7 @@ class CandidateStore:
 
     def _candidate(self, requested: FrameworkSpec, row: Row) -> Candidate:
         reasons = list(conda_parts.row_reasons(row, self.host, self.matrix))
-        limits = []
+        limits, preferences = [], []
         for dependency in row.depends:
             name, _, _ = conda_versions.split(dependency)
             if not _is_cuda_package(name) or not self.host.gpus:
@@ -102,6 +104,7 @@ class CandidateStore:
             versions, against = self._judge(matching, row)
             if versions:
                 limits.append((name, conda_versions.one_of(versions)))
+                preferences += self._of_driver_cuda(name, versions)
             elif matching:
                 reasons += against
         return Candidate(
@@ -109,6 +112,7 @@ class CandidateStore:
             row=row,
             reasons=tuple(dict.fromkeys(reasons)),
             limits=tuple(limits),
+            preferences=tuple(preferences),
         )
 
     def _matching(self, dependency: str, name: str) -> list[Record]:
@@ -138,22 +142,25 @@ class CandidateStore:
             elif all(map(is_doubt, reasons)):
                 doubtful.append(record["version"])
             against += reasons
-        versions = good or doubtful
-        if versions:
-            versions = self._prefer_driver_cuda(records[0]["name"], versions)
-        return versions, against
+        return good or doubtful, against
 
-    def _prefer_driver_cuda(self, name: str, versions: list[str]) -> list[str]:
-        """Drop toolkits newer than the driver's CUDA, if others are left: their PTX cannot run."""
+    def _of_driver_cuda(self, name: str, versions: Sequence[str]) -> list[str]:
+        """Return the spec of the toolkits that are not newer than the driver's CUDA.
+
+        Returns:
+            [] if that is all of them or none, or if the package is no toolkit.
+        """
         driver = self.host.driver_cuda
         if name not in conda_records.TOOLKITS or driver is None:
-            return versions
+            return []
         preferred = []
         for version in dict.fromkeys(versions):
             cuda = conda_records.toolkit_of({"name": name, "version": version})
             if cuda is not None and cuda <= driver:
                 preferred.append(version)
-        return preferred or versions
+        if not preferred or len(preferred) == len(set(versions)):
+            return []
+        return [f"{name} {conda_versions.one_of(preferred)}"]
 
     def reasons(self, record: Record, cuda: CudaVersion | None) -> tuple[Reason, ...]:
         """Return what speaks against a record of cuDNN or of a toolkit, for a build of `cuda`."""

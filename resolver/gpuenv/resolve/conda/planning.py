@@ -330,6 +330,22 @@ class _Search:
     ) -> tuple[Sequence[Record], list[Reason]] | None:
         """Return the closure of a combination and the doubts about it; None if there is none.
 
+        The preferences of the candidates hold if a closure permits it.
+        """
+        preferences = [spec for candidate in combination for spec in candidate.preferences]
+        if preferences:
+            refusals = len(self.refusals)
+            closure = self._closure_within(combination, [*limits, *preferences])
+            if closure is not None:
+                return closure
+            del self.refusals[refusals:]
+        return self._closure_within(combination, limits)
+
+    def _closure_within(
+        self, combination: Sequence[Candidate], limits: Sequence[str]
+    ) -> tuple[Sequence[Record], list[Reason]] | None:
+        """Return the closure within limits and the doubts about it; None if there is none.
+
         Releases that the rules reject are kept out in up to ROUNDS solves.
         """
         specs = list(self.parsed.specs)
@@ -381,7 +397,7 @@ class _Search:
             warnings += candidate.reasons
         host_reasons = evaluate.host_reasons(self.host, self.matrix)
         warnings += [reason for reason in host_reasons if is_doubt(reason)]
-        pins = [_pin(record) for record in records]
+        pins = [pin_of(record) for record in records]
         pins.sort(key=lambda pin: pin.wheel.name)
         return Plan(
             request=self.parsed.request,
@@ -529,7 +545,7 @@ def _oldest_glibc(records: Sequence[Record]) -> tuple[int, int] | None:
     return max(needed, default=None)
 
 
-def _pin(record: Record) -> Pin:
+def pin_of(record: Record) -> Pin:
     """Return a package's file. What a wheel has no field for is in `metadata`."""
     depends = tuple(record.get("depends") or ())
     names = sorted({conda_versions.name_of(dependency) for dependency in depends})

@@ -29,6 +29,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 Request = dict[str, Any]
@@ -122,8 +123,8 @@ class Session:
         try:
             records = await rattler.solve(
                 sources=self.channels,
-                specs=request["specs"],
-                constraints=request.get("constraints") or None,
+                specs=self.match_specs(request["specs"]),
+                constraints=self.match_specs(request.get("constraints", ())) or None,
                 platforms=self.subdirs,
                 gateway=self.gateway,
                 locked_packages=self.installed(request["installed"]) or None,
@@ -135,6 +136,17 @@ class Session:
         except rattler.exceptions.InvalidMatchSpecError as error:
             return {"unreadable": str(error)}
         return {"records": [plain_record(record) for record in records]}
+
+    def match_specs(self, texts: Sequence[str]) -> list[object]:
+        """Return specs for rattler, which reads texts strictly: no build may have a dot.
+
+        Builds of the pytorch channel have one (py3.10_cuda11.7_cudnn8.5.0_0).
+        """
+        specs: list[object] = []
+        for text in texts:
+            build = "".join(text.split()[2:3])
+            specs.append(self.rattler.MatchSpec(text) if "." in build else text)
+        return specs
 
     async def install(self, request: Request) -> Answer:
         """Link packages into a prefix, and remove those that the request names."""

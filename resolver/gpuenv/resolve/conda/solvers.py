@@ -476,6 +476,9 @@ def translated(error: Exception, name: str) -> Exception:
         return InputError(f"no such channel: {text}", hint=CHANNEL_HINT)
     if "InvalidSpec" in classes:
         return InputError(f"not a conda package and its version: {text}", hint=SPEC_HINT)
+    if "SyntaxError" in classes:  # conda evaluates the lists of specs in its history
+        message = f"conda cannot read the file conda-meta/history of the environment: {text}"
+        return InputError(message, hint="repair or delete its last lines")
     if classes & {"CondaError", "MambaNativeException"}:
         return PackageIndexError(f"{name}: {text}")
     return error
