@@ -113,13 +113,12 @@ def changed_requirements(
     from ..atomic_write import write_whole
     from ..project.edit import edited
     from ..project.read import FILE
-    from ..serialize import read_toml
+    from ..serialize import read_input, read_toml
 
     data = compatibility_data()
     path = os.path.join(folder, FILE)
     read_toml(path)  # says what is wrong with it, and where
-    with open(path, "rb") as file:
-        before = file.read()
+    before = read_input(path)
     after = edited(
         before.decode(),
         path,

@@ -86,7 +86,7 @@ def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
             shutil.copyfile(file_url_to_path(wheel.url), partial)
         else:
             with open(partial, "a+b") as file:
-                status = transport.resume(wheel.url, what, file).status
+                status = transport.resume(wheel.url, what, file, wheel.size).status
             if status not in (OK, PARTIAL):
                 os.unlink(partial)
                 raise InstallError(f"{what}: the server answered with status {status}")
