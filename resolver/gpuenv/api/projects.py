@@ -55,6 +55,13 @@ class FittingLock(Value):
     path: str
     lock: Lock
 
+    def index_options(self) -> IndexOptions:
+        """Return where the packages of the best profile may come from."""
+        from ..project.profiles import index_options
+
+        folder = os.path.dirname(self.path)
+        return index_options(self.profiles[0], folder, offline=False, refresh=False)
+
 
 def read_project(folder: str = "") -> Project:
     """Read the profiles of a folder's pyproject.toml.
