@@ -5,7 +5,8 @@
 Each mutation changes one input of a good run and runs the command again. A crash is an exit status
 that the contract does not have, a traceback, or a run over SLOW seconds. A wrong install is a run
 that succeeds with other packages or files than those of the good run, although a hash or a digest
-names them. Mutation NUMBER is always the same: `--only NUMBER` runs it alone and prints it.
+names them. Mutation NUMBER is always the same (but for the cache, whose entries have the port of
+the index): `--only NUMBER` runs it alone and prints it.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ class Trials:
         for files in server.projects.values():
             for file in files:
                 (self.links / file.filename).write_bytes(file.data)
+        paths = sorted(self.links.iterdir())
+        self.digests = {hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
         shutil.copytree(compat_data.data_folder(), self.data)
         self.index = ["--index-url", server.url, "--gpu", "none"]
         self._require(["solve", "alpha", *self.index])
@@ -211,14 +214,13 @@ class Trials:
         return done, False
 
     def _run_cache(self, source: random.Random) -> tuple[subprocess.CompletedProcess[str], bool]:
-        """Solve with a damaged entry: the lock is the same, or what is missing is told."""
+        """Solve with a damaged entry. The lock has files of the index, or what is missing is told."""
         for path, data in self.cache.items():
             path.write_bytes(data)
         path = source.choice(sorted(self.cache))
         words = ["solve", "alpha", *self.index, "--offline"]
         done = self._with_file(path, mutate(self.cache[path], source), words)
-        lock = self.work / "pylock.toml"
-        return done, done.returncode == 0 and lock.read_bytes() != self.lock
+        return done, done.returncode == 0 and not self._hashes() <= self.digests
 
     def _run_snapshot(self, source: random.Random) -> tuple[subprocess.CompletedProcess[str], bool]:
         """Solve torch with a changed file of the snapshot."""

@@ -230,6 +230,7 @@ class CommandTrials:
     def __init__(self, folder: Path, command: str) -> None:
         self.counts: Counter[str] = Counter()
         self._command, self._folder, self._work = command, folder, folder / "work"
+        self.environment: dict[str, str] = {}  # of the runs
         self._temporary = folder / "tmp"
         for path in (folder / "wheels", self._work, self._temporary):
             path.mkdir(parents=True)
@@ -256,7 +257,9 @@ class CommandTrials:
         self._seconds = time.monotonic() - begin
         return self._state()
 
-    def _start(self, turn: int) -> subprocess.Popen[bytes]:
+    def _start(
+        self, turn: int, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         version = f"{turn + 1}.0"
         if self._command == "lock":
             text = _PROJECT.replace("{version}", version)
@@ -267,9 +270,9 @@ class CommandTrials:
             [sys.executable, "-m", "gpuenv", *words],
             cwd=self._work,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "TMPDIR": str(self._temporary)},
+            env={**os.environ, "TMPDIR": str(self._temporary), **self.environment},
             start_new_session=True,
         )
 

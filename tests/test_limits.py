@@ -25,6 +25,7 @@ from gpuenv.errors import PackageIndexError
 from gpuenv.index import http
 from gpuenv.index.http import Transport
 from gpuenv.index.http_session import InsecureRedirectError, describe_failure, open_session
+from gpuenv.render.text import Line, visible
 from test_cli import contents, run
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "limits.toml").read_text())
@@ -200,3 +201,11 @@ def test_outputs_that_take_nothing(case: dict[str, Any], tmp_path: Path) -> None
     assert done.returncode == case["status"], done.stderr
     assert case.get("says", "") in done.stderr
     assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+
+
+def test_control_characters_are_visible() -> None:
+    line = Line("a\x1b[2J\u202eb\r", "bad", marked=1)
+    assert visible(line) == "a\\x1b[2J\\u202eb\\r"
+    assert isinstance(visible(line), Line)
+    assert visible("a\tb") == "a\tb"
+    assert len(visible("x" * 100_000)) < 11_000
