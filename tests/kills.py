@@ -83,6 +83,7 @@ class KillTrials:
     def _start(self, lock: Path, installer: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(self._env)]
         command += ["--gpu", "none", "--installer", installer]
+        command += ["--find-links", str(self._folder / "wheels")]
         return subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
@@ -198,3 +199,159 @@ def kill(child: subprocess.Popen[bytes], point: Point) -> None:
     except ProcessLookupError:
         pass
     child.wait()
+
+
+# ---- the other commands -------------------------------------------------------------------------
+
+COMMANDS = ("install", "solve", "lock", "download")
+_SOLVE = ["--no-index", "--find-links", "{wheels}", "--gpu", "none"]
+_WORDS = {
+    "install": ["install", "alpha=={version}", *_SOLVE, "--target", "env"],
+    "solve": ["solve", "alpha=={version}", *_SOLVE],
+    "lock": ["lock", "--offline"],
+    "download": ["download", "{lock}", "-d", "files", "--find-links", "{wheels}"],
+}
+_PROJECT = """[tool.gpuenv]
+requirements = ["alpha=={version}"]
+find-links = ["../wheels"]
+python = "3.12"
+[tool.gpuenv.profiles.one]
+gpu = "none"
+[tool.gpuenv.profiles.two]
+gpu = "none"
+platform = "linux-aarch64"
+"""
+_UNSTABLE = ("/gpuenv.json", ".gpuenv/lock", "__pycache__")
+
+
+class CommandTrials:
+    """Runs of one command in one folder, of two versions in turn. `counts` has what was seen."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        self.counts: Counter[str] = Counter()
+        self._command, self._folder, self._work = command, folder, folder / "work"
+        self.environment: dict[str, str] = {}  # of the runs
+        self._temporary = folder / "tmp"
+        for path in (folder / "wheels", self._work, self._temporary):
+            path.mkdir(parents=True)
+        self._locks = [self._make(version) for version in ("1.0", "2.0")]
+        self._turn = 0
+        self._seconds = 0.0
+        self._references = [self._reference(turn) for turn in (0, 1)]
+
+    def _make(self, version: str) -> Path:
+        wheels = self._folder / "wheels"
+        lock = make_lock(
+            make_wheel(wheels, "alpha", version, script="alpha", requires=["beta"]),
+            make_wheel(wheels, "beta", "1.0", files={"beta_data/x.txt": "x" * 100_000}),
+        )
+        return write_lock(self._folder / f"pylock.{version[0]}.toml", lock)
+
+    def _reference(self, turn: int) -> dict[str, bytes | str]:
+        """What a whole run leaves. It takes the time that points are shares of."""
+        if self._command == "download":
+            subprocess.run(["rm", "-rf", self._work / "files"], check=True)
+        begin = time.monotonic()
+        if not self._run(turn):
+            raise RuntimeError(f"gpuenv {self._command} fails without a kill")
+        self._seconds = time.monotonic() - begin
+        return self._state()
+
+    def _start(
+        self, turn: int, stderr: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        version = f"{turn + 1}.0"
+        if self._command == "lock":
+            text = _PROJECT.replace("{version}", version)
+            (self._work / "pyproject.toml").write_text(text)
+        values = {"version": version, "lock": self._locks[turn], "wheels": self._folder / "wheels"}
+        words = [word.format(**values) for word in _WORDS[self._command]]
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpuenv", *words],
+            cwd=self._work,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "TMPDIR": str(self._temporary), **self.environment},
+            start_new_session=True,
+        )
+
+    def _run(self, turn: int) -> bool:
+        return self._start(turn).wait() == 0
+
+    def _state(self) -> dict[str, bytes | str]:
+        """What the folder has, without what differs between two runs of one kind."""
+        return {
+            path: data
+            for path, data in content(self._work).items()
+            if path != "pyproject.toml" and not any(part in path for part in _UNSTABLE)
+        }
+
+    def run(self, point: Point) -> None:
+        """One kill, and the run after it."""
+        self._turn = 1 - self._turn
+        if self._command == "download" and point.is_new:
+            subprocess.run(["rm", "-rf", self._work / "files"], check=True)
+        old, before = self._state(), processes.running()
+        child = self._start(self._turn)
+        time.sleep(point.share * self._seconds)
+        self.counts["ended before the signal"] += child.poll() is not None
+        kill(child, point)
+        self.counts["points"] += 1
+        self.counts["processes left"] += len(processes.left_over(before, GRACE))
+        state = self._state()
+        new = self._references[self._turn]
+        if self._command == "download":
+            self.counts[self._kind_of_folder(state, new)] += 1
+        else:
+            self.counts[self._kind_of(state, old, new)] += 1
+        if not self._run(self._turn):
+            self.counts["next runs that failed"] += 1
+        self._look_after(new)
+
+    def _kind_of(
+        self,
+        state: dict[str, bytes | str],
+        old: dict[str, bytes | str],
+        new: dict[str, bytes | str],
+    ) -> str:
+        """What is at the place of the results: the locks, and the environment."""
+        visible, was, will_be = map(_results, (state, old, new))
+        for is_lock in (True, False):
+            parts = [
+                {path: data for path, data in files.items() if ("/" not in path) is is_lock}
+                for files in (visible, was, will_be)
+            ]
+            if parts[0] not in parts[1:]:
+                return "partial states"
+        return "new states" if visible == will_be else "old states"
+
+    def _kind_of_folder(
+        self, state: dict[str, bytes | str], new: dict[str, bytes | str]
+    ) -> str:
+        """Every file of a folder of downloads is complete, but for hidden ones."""
+        files = _results(state)
+        known = self._references[0] | self._references[1]
+        if any(known.get(path) != data for path, data in files.items()):
+            return "partial states"
+        return "new states" if files.keys() >= _results(new).keys() else "old states"
+
+    def _look_after(self, new: dict[str, bytes | str]) -> None:
+        state = self._state()
+        left = [path.name for path in self._temporary.iterdir()]
+        left += state.keys() - self._references[0].keys() - self._references[1].keys()
+        left += [path for path in state if path.endswith((".part", ".tmp"))]
+        left = [path for path in left if ".gpuenv/previous/" not in path]
+        self.counts["files left"] += len(left)
+        results = _results(new)
+        if any(state.get(path) != data for path, data in results.items()):
+            self.counts["false verified"] += 1
+
+
+def _results(state: dict[str, bytes | str]) -> dict[str, bytes | str]:
+    """What users see: no file or folder whose name starts with a dot."""
+    return {
+        path: data
+        for path, data in state.items()
+        if not any(part.startswith(".") for part in path.split("/"))
+    }

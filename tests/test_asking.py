@@ -70,10 +70,8 @@ def test_requirements_and_constraints(folder: Path) -> None:
         tool = lock_of(folder)["tool"]["gpuenv"]
         assert tool["requirements"] == ["extra-one", "alpha[x]"]
         assert tool["constraints"] == ["beta<2.5", "nothing==1"]
-        assert (
-            run(["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU], folder).returncode
-            == 0
-        )
+        command = ["sync", "pylock.toml", "--target", "env", "--no-verify", *CPU]
+        assert run([*command, "--index-url", server.url], folder).returncode == 0
 
 
 def test_an_index_named_in_a_file(folder: Path) -> None:
@@ -237,6 +235,8 @@ def test_a_source_distribution_that_is_allowed(
             "--no-verify",
             "--installer",
             installer,
+            "--index-url",
+            server.url,
             *CPU,
         ]
         synced = run(command, folder, **caches)
@@ -302,6 +302,10 @@ def test_a_wheel_by_its_url(folder: Path, installer: str) -> None:
                 "--no-verify",
                 "--installer",
                 installer,
+                "--index-url",
+                server.url,
+                "--extra-index-url",
+                other.url,
                 *CPU,
             ],
             folder,

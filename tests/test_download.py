@@ -34,8 +34,9 @@ def remote(tmp_path: Path, server: IndexServer, *names: str, size: int = 5000) -
     return make_lock(*wheels)
 
 
-def download(tmp_path: Path, lock: Path) -> int:
-    return main(["download", str(lock), "-d", str(tmp_path / "wheels")])
+def download(tmp_path: Path, lock: Path, server: IndexServer) -> int:
+    command = ["download", str(lock), "-d", str(tmp_path / "wheels")]
+    return main([*command, "--extra-index-url", server.url])
 
 
 def names_in(folder: Path) -> list[str]:
@@ -45,7 +46,7 @@ def names_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("installer", ["uv", "pip"])
 def test_without_a_network(tmp_path: Path, server: IndexServer, installer: str) -> None:
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
-    assert download(tmp_path, lock) == 0
+    assert download(tmp_path, lock, server) == 0
     assert names_in(tmp_path / "wheels") == [
         "alpha-1.0-py3-none-any.whl", "beta-1.0-py3-none-any.whl"
     ]  # fmt: skip
@@ -75,7 +76,7 @@ def test_several_locks_share_a_folder(
 ) -> None:
     first = write_lock(tmp_path / "pylock.a.toml", remote(tmp_path, server, "alpha", "beta"))
     second = write_lock(tmp_path / "pylock.b.toml", remote(tmp_path, server, "beta", "gamma"))
-    assert (download(tmp_path, first), download(tmp_path, second)) == (0, 0)
+    assert (download(tmp_path, first, server), download(tmp_path, second, server)) == (0, 0)
     assert "1 files downloaded, 1 were there" in capsys.readouterr().out
     assert len(names_in(tmp_path / "wheels")) == 3
 
@@ -86,11 +87,11 @@ def test_a_download_continues(tmp_path: Path, server: IndexServer) -> None:
         tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", size=5_000_000)
     )
     server.faults["/files/alpha"] = ["cut"] * 3
-    assert download(tmp_path, lock) == 4
+    assert download(tmp_path, lock, server) == 4
     (partial,) = (tmp_path / "wheels").iterdir()
     had = partial.stat().st_size
     assert had > 2_000_000
-    assert download(tmp_path, lock) == 0
+    assert download(tmp_path, lock, server) == 0
     _, headers = server.asked[-1]
     assert headers["range"] == f"bytes={had}-"
     (file,) = (tmp_path / "wheels").iterdir()
@@ -110,8 +111,8 @@ def test_a_partial_file_of_another_content(
     (tmp_path / "wheels").mkdir()
     name = f".{wheel.filename}.{(wheel.sha256 or '')[:16]}.part"
     (tmp_path / "wheels" / name).write_bytes(b"junk")
-    assert download(tmp_path, path) == (4 if ranges else 0)
-    assert download(tmp_path, path) == 0
+    assert download(tmp_path, path, server) == (4 if ranges else 0)
+    assert download(tmp_path, path, server) == 0
     assert names_in(tmp_path / "wheels") == [wheel.filename]
 
 
@@ -120,12 +121,12 @@ def test_files_with_another_hash(
 ) -> None:
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     server.faults["/files/alpha"] = ["tampered"]
-    assert download(tmp_path, lock) == 4
+    assert download(tmp_path, lock, server) == 4
     assert "wrong hash" in capsys.readouterr().err
     assert names_in(tmp_path / "wheels") == []
     other = tmp_path / "wheels" / "alpha-1.0-py3-none-any.whl"
     other.write_text("of another lock")
-    assert download(tmp_path, lock) == 2
+    assert download(tmp_path, lock, server) == 2
     assert other.read_text() == "of another lock"
 
 
@@ -135,5 +136,5 @@ def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -
     for filename in (wheel.filename, f"../../{wheel.filename}"):
         lock = make_lock(wheel.replace(url=url, filename=filename))
         path = write_lock(tmp_path / "pylock.toml", lock)
-        assert download(tmp_path, path) == 2
+        assert download(tmp_path, path, server) == 2
     assert server.asked == [] and names_in(tmp_path) == ["pylock.toml", "source"]

@@ -49,6 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def sync(folder: Path, *flags: str, **environment: str) -> tuple[int, str]:
     """Sync with pip: uv asks an interpreter more than a stand-in answers."""
     command = ["sync", "--target", "env", "--gpu", "none", "--no-verify", "--installer", "pip"]
+    command += ["--find-links", "wheels"]
     empty = str(folder / "empty")
     variables = {"PYENV_ROOT": empty, "UV_PYTHON_INSTALL_DIR": empty, "PATH": "/usr/bin:/bin"}
     done = run([*command, *flags], folder, **variables | environment)

@@ -176,7 +176,8 @@ def test_a_made_up_framework_is_locked_installed_and_verified(site: Path, tmp_pa
     assert solved.returncode == 0, solved.stderr
     text = (work / "pylock.toml").read_text()
     assert 'name = "madeup"' in text and 'name = "helper"' not in text and 'variant = "cpu"' in text
-    synced = gpuenv(site, work, "sync", "pylock.toml", "--target", "env", "--no-verify")
+    command = ["sync", "pylock.toml", "--target", "env", "--no-verify", "--find-links", str(links)]
+    synced = gpuenv(site, work, *command)
     assert synced.returncode == 0, synced.stderr
     verified = gpuenv(
         site, work, "verify", "pylock.toml", "--target", "env", "--no-device", "--json"

@@ -71,6 +71,8 @@ def test_solve_and_sync_from_a_live_index(
             "--no-verify",
             "--installer",
             installer,
+            "--index-url",
+            server.url,
         ]
         synced = run([*command, *flags], folder)
         assert synced.returncode == 0, synced.stderr
@@ -123,6 +125,8 @@ def test_a_file_with_the_wrong_hash_is_not_installed(tmp_path: Path, installer: 
             "--no-verify",
             "--installer",
             installer,
+            "--index-url",
+            server.url,
             *flags,
         ]
         done = run(command, folder, UV_CACHE_DIR=str(tmp_path / "uv"), PIP_NO_CACHE_DIR="1")

@@ -119,6 +119,7 @@ def test_syncs_into_one_new_target(tmp_path: Path) -> None:
     lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"), make_wheel(tmp_path, "beta", "1.0"))
     path = write_lock(tmp_path / "pylock.toml", lock)
     command = [sys.executable, "-m", "gpuenv", "sync", str(path), "--target", "env"]
+    command += ["--find-links", str(tmp_path)]
     command += ["--gpu", "none", "--no-verify", "--installer", "uv"]
     children = [
         subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) for _ in range(3)
@@ -132,6 +133,7 @@ def test_a_busy_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     path = lock_of(tmp_path, host="node-7")
     lock = write_lock(tmp_path / "pylock.toml", make_lock(make_wheel(tmp_path, "alpha", "1.0")))
     words = ["--target", str(tmp_path / "env"), "--gpu", "none", "--wait", "0.1"]
+    words += ["--find-links", str(tmp_path)]
     assert main(["sync", str(lock), *words]) == 4
     line = capsys.readouterr().err.splitlines()[-1]
     assert "node-7" in line and str(path) in line

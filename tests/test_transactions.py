@@ -209,7 +209,7 @@ def test_the_evidence_names_the_target(
     tmp_path: Path, first: Lock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
-    assert main(["sync", str(lock), "--target", str(env), "--json", *CPU]) == 0
+    assert main(["sync", str(lock), "--target", str(env), "--json", *CPU, "--find-links", str(tmp_path)]) == 0
     document = json.loads(capsys.readouterr().out)
     evidence = " ".join(check["evidence"] for check in document["checks"])
     assert str(env) in evidence and ".gpuenv" not in evidence
@@ -315,6 +315,7 @@ def test_the_installer_ends_with_gpuenv(tmp_path: Path, first: Lock, installer: 
     lock = write_lock(tmp_path / "pylock.toml", first)
     before = processes.running()
     command = [sys.executable, "-m", "gpuenv", "sync", str(lock), "--target", str(env), *CPU]
+    command += ["--find-links", str(tmp_path)]
     child = subprocess.Popen(
         [*command, "--installer", installer], stdout=subprocess.DEVNULL, start_new_session=True
     )
@@ -384,6 +385,7 @@ def test_a_dry_run(
 ) -> None:
     env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
     command = ["sync", str(lock), "--target", str(env), "--dry-run", "--json", *CPU]
+    command += ["--find-links", str(tmp_path)]
     assert main(command) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in document["add"]] == ["alpha", "beta"] and not env.exists()

@@ -463,7 +463,8 @@ def test_a_variant_is_installed_and_verified(
     command += ["--gpu", "none", "--python", PYTHON, "-o", path]
     command += ["--variants-json"] if installer == "pip" else []  # both installers take both
     assert run(*command) == 0
-    assert run("sync", path, "--target", target, "--installer", installer, "--no-verify") == 0
+    flags = ("--installer", installer, "--no-verify", "--find-links", "links")
+    assert run("sync", path, "--target", target, *flags) == 0
     packages = site_packages(target)
     info = packages / "demo-1.0.dist-info"
     assert (packages / "demo.py").read_text() == "label = 'v1'\n"
@@ -606,7 +607,7 @@ def test_a_variant_wheel_at_a_url(project: Path, capsys: pytest.CaptureFixture[s
     lock = gpuenv.api.read_lock("pylock.url.toml")
     assert [(one.name, one.label) for one in lock.variants] == [("demo", "cu128")]
     assert lock.pins[0].wheel.filename == path.name
-    host = ("--gpu", "sm_90", "--driver", "570.86.10")
+    host = ("--gpu", "sm_90", "--driver", "570.86.10", "--find-links", "links")
     assert run("sync", "pylock.url.toml", "--target", "env-url", *host, "--no-verify") == 0
     assert (site_packages("env-url") / "demo.py").read_text() == "label = 'cu128'\n"
     capsys.readouterr()

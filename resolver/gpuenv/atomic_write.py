@@ -49,12 +49,26 @@ def write_all(files: Mapping[str, bytes]) -> None:
             temporaries[path] = os.path.join(os.path.dirname(path), name)
             _write_new(temporaries[path], data)
         with _deferred_signals():
-            for path, temporary in temporaries.items():
-                os.replace(temporary, path)
+            _rename_all(temporaries)
     except BaseException:
         for temporary in temporaries.values():
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        raise
+
+
+def _rename_all(temporaries: Mapping[str, str]) -> None:
+    """Give all temporary files their names, or none: a name that is new can need space."""
+    new = [path for path in temporaries if not os.path.lexists(path)]
+    renamed = []
+    try:
+        for path in (*new, *(path for path in temporaries if path not in new)):
+            os.replace(temporaries[path], path)
+            renamed.append(path)
+    except OSError:
+        for path in renamed:
+            if path in new:
+                os.unlink(path)
         raise
 
 

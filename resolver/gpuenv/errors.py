@@ -1,7 +1,7 @@
 """The errors that reach a user, and the data that explains a refusal. Fields first, text last.
 
 Exit statuses are those of the command line: 1 a check failed or a lock is stale, 2 bad usage or
-input, 3 no solution, 4 the network, an index or an installer failed, 130 interrupted.
+input, 3 no solution, 4 the network, an index, an installer or this system failed, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -1,16 +1,88 @@
-"""Convert values to plain data for JSON and TOML files, and plain data to a Host."""
+"""Read the user's files; convert values to plain data for JSON and TOML, and data to a Host."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
+import stat
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InputError
 from .model import Gpu, Host, Problem, Python, Value, parse_release
 
+if TYPE_CHECKING:
+    from io import FileIO
+
 # For each field: a test of its plain value, and what the value must be, for messages.
 FieldTests = Mapping[str, tuple[Callable[[object], bool], str]]
+
+
+MAX_INPUT_BYTES = 64 << 20  # of a file that a user writes or names
+INPUT_SECONDS = 120.0  # for a pipe to end
+_WRITER_SECONDS = 1.0  # for another process to open a pipe
+_PAUSE = 0.01  # seconds
+_CHUNK = 1 << 20
+_DEEPEST_KEY = 200
+_DEEP_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]++|"[^"]*+"|'[^']*+')[ \t]*+\.[ \t]*+){{{_DEEPEST_KEY}}}"""
+)
+
+
+def read_input(path: str) -> bytes:
+    """Return the content of a file that the user or a repository names.
+
+    It may be a pipe: `-r <(command)`. A pipe that no process writes to is empty.
+
+    Raises:
+        OSError: it cannot be read, is larger than MAX_INPUT_BYTES, or is a pipe that does not end.
+    """
+    if "\0" in path:
+        raise OSError(errno.EINVAL, "a name has no null character", path)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            content = file.read(MAX_INPUT_BYTES + 1)
+        else:
+            content = _read_pipe(file, path)
+    if len(content) > MAX_INPUT_BYTES:
+        message = f"it is larger than {MAX_INPUT_BYTES >> 20} MiB"
+        raise OSError(errno.EFBIG, message, path)
+    return content
+
+
+def _read_pipe(file: FileIO, path: str) -> bytes:
+    """Read until the other end is closed, and at most one byte too many."""
+    content = bytearray()
+    begin = time.monotonic()
+    while len(content) <= MAX_INPUT_BYTES:
+        chunk = file.read(_CHUNK)  # None: there is nothing yet
+        seconds = time.monotonic() - begin
+        if chunk == b"" and (content or seconds > _WRITER_SECONDS):
+            break
+        if seconds > INPUT_SECONDS:
+            message = f"it did not end within {INPUT_SECONDS:.0f} s"
+            raise OSError(errno.ETIMEDOUT, message, path)
+        content += chunk or b""
+        if not chunk:
+            time.sleep(_PAUSE)
+    return bytes(content)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the content of a TOML text. ValueError if it is none."""
+    import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
+
+    lines = (line for line in text.splitlines() if line.count(".") >= _DEEPEST_KEY)
+    if any(_DEEP_KEY.search(line) for line in lines):  # tomllib takes minutes for such a key
+        raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def to_plain(value: object) -> Any:
@@ -47,14 +119,11 @@ def read_toml(path: str) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read or is not TOML.
     """
-    import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
-
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        return parse_toml(read_input(path).decode())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
 
 

@@ -14,6 +14,7 @@ import yaml
 
 from gpuenv.cli import main
 from gpuenv.lock import conda_formats, pylock
+from small_wheels import make_lock, make_wheel, write_lock
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = tomllib.loads((DATA / "hostile_locks.toml").read_text())
@@ -63,3 +64,22 @@ def test_a_hostile_conda_lock(
         conda_formats.read(str(path))
     assert case["says"] in str(error.value) and str(error.value).isprintable()
     refusal(path, capsys)
+
+
+@pytest.mark.parametrize("case", CASES["place"], ids=lambda case: str(case["name"]))
+def test_a_file_at_a_place_that_nobody_named(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = make_wheel(tmp_path, "alpha", "1.0")
+    url = case["url"].replace("{folder}", str(tmp_path))
+    path = write_lock(tmp_path / "pylock.toml", make_lock(wheel.replace(url=url)))
+    before = sorted(tmp_path.iterdir())
+    named = [word.replace("{folder}", str(tmp_path)) for word in case["named"]]
+    sync = ["sync", str(path), "--target", str(tmp_path / "env"), "--gpu", "none", "--dry-run"]
+    status = main([*sync, *named])
+    error = capsys.readouterr().err
+    assert status == (2 if case["refused"] else 0), error
+    assert ("is of no index that you named" in error) == case["refused"]
+    if case["refused"]:
+        assert main(["download", str(path), "-d", str(tmp_path / "files"), *named]) == 2
+    assert sorted(tmp_path.iterdir()) == before

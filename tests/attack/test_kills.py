@@ -1,4 +1,4 @@
-"""Kills of `gpuenv sync` at a few random points. scripts/kill_sync.py runs hundreds."""
+"""Kills of `gpuenv sync` at a few random points. scripts/kill_commands.py runs hundreds."""
 
 from pathlib import Path
 

@@ -325,6 +325,22 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
     return downloads.with_local_files(lock, folders, no_index=no_index)
 
 
+def refuse_unnamed_places(
+    lock: Lock, *, indexes: Sequence[str] = (), folders: Sequence[str] = ()
+) -> None:
+    """Raise InputError for a file of a lock at an http:// or file:// URL that nobody named.
+
+    Args:
+        lock: a lock that was read from a file.
+        indexes: the URLs of the indexes that the user named; the default index counts, too.
+        folders: the folders that the user named.
+    """
+    from ..install import downloads
+
+    if not lock.conda:
+        downloads.refuse_unnamed_places(lock, indexes, folders)
+
+
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
     """Return to the environment before the last `sync`; a second call undoes the first.
 

@@ -56,6 +56,13 @@ class FittingLock(Value):
     path: str
     lock: Lock
 
+    def index_options(self) -> IndexOptions:
+        """Return where the packages of the best profile may come from."""
+        from ..project.profiles import index_options
+
+        folder = os.path.dirname(self.path)
+        return index_options(self.profiles[0], folder, offline=False, refresh=False)
+
 
 def read_project(folder: str = "") -> Project:
     """Read the profiles of a folder's pyproject.toml.
@@ -114,13 +121,12 @@ def changed_requirements(
     from ..atomic_write import write_whole
     from ..project.edit import edited
     from ..project.read import FILE
-    from ..serialize import read_toml
+    from ..serialize import read_input, read_toml
 
     data = compatibility_data()
     path = os.path.join(folder, FILE)
     read_toml(path)  # says what is wrong with it, and where
-    with open(path, "rb") as file:
-        before = file.read()
+    before = read_input(path)
     after = edited(
         before.decode(),
         path,

@@ -254,7 +254,7 @@ class _Updater:
         import tempfile
 
         file = tempfile.TemporaryFile()  # noqa: SIM115  the caller closes it
-        _, digest = transport.download(wheel.url, wheel.filename, file)
+        _, digest = transport.download(wheel.url, wheel.filename, file, wheel.size)
         if digest != wheel.sha256:
             file.close()
             raise PackageIndexError(f"the download has sha256 {digest}, the index {wheel.sha256}")

@@ -5,7 +5,7 @@ Each command is a module: it parses flags, calls `gpuenv.api`, and prints throug
 A command's module has what `Command` names. Its `run(arguments)` returns the exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
-    network, an index or an installer failed; 130 interrupted
+    network, an index, an installer or this system failed; 130 interrupted
 
 parser, host_args, request_args and environment_args have the flags that commands share; output
 prints; hook is `gpuenv verify --hook`, bundle is `gpuenv verify --bundle`.
@@ -17,13 +17,14 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn, Protocol, cast
 
 from ..errors import GpuEnvError, InputError
 from ..version import __version__
 from .defaults import apply_defaults, find_defaults
-from .output import clear_progress, configure, print_errors, print_json
+from .output import configure, print_errors, print_json
 from .parser import Examples, Parser
 
 # The commands, by what they are about. Each is a module.
@@ -37,6 +38,7 @@ GROUPS = {
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 PROGRAM = "gpuenv: GPU environments that are known to work"
+SYSTEM_FAILURE = 4
 INTERRUPTED = 130
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 
@@ -55,8 +57,24 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. A traceback is shown only with --debug."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parse_arguments(sys.argv[1:] if argv is None else argv)
+        return _run(argv)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader has left
+        _discard_output()
+        return 0
+    except Exception as error:
+        if "--debug" in argv:
+            raise
+        return _fail(*_outside_failure(error))
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Run one command, and report the errors that it knows."""
+    try:
+        arguments = parse_arguments(argv)
     except InputError as error:  # a variable or the config file
         return _report(error, json=False)
     configure(arguments)
@@ -67,21 +85,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.debug:
             raise
         return _report(error, json=arguments.json)
-    except KeyboardInterrupt:
-        clear_progress()
-        print("gpuenv: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left. Writing more, at exit too, would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception as error:
-        if arguments.debug:
-            raise
-        message = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
-        clear_progress()
-        print(f"gpuenv: {message}", file=sys.stderr)
-        return INTERNAL_ERROR
+    return status
+
+
+def _outside_failure(error: Exception) -> tuple[str, int]:
+    """Return (what to tell the user, exit status) for an error that no stage has described."""
+    if isinstance(error, OSError):
+        place = error.filename or "the output or a file"
+        return f"{place} cannot be used: {error.strerror or error}", SYSTEM_FAILURE
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", SYSTEM_FAILURE
+    if isinstance(error, RecursionError):
+        return "a file or an answer of an index is nested too deeply", InputError.exit_status
+    name = type(error).__name__
+    return f"internal error: {name}: {error} (--debug shows where)", INTERNAL_ERROR
+
+
+def _discard_output() -> None:
+    """Lead stdout nowhere: to write what is left of it, at exit too, would fail again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _fail(message: str, status: int) -> int:
+    """Print a message on stderr, if that is possible. Return the exit status."""
+    with suppress(OSError):
+        print_errors([f"gpuenv: {message}"])
     return status
 
 
@@ -172,5 +202,7 @@ def _report(error: GpuEnvError, *, json: bool) -> int:
 
     if json:
         print_json(plans.error_json(error))
-    print_errors(plans.error_lines(error))
+        sys.stdout.flush()
+    with suppress(OSError):
+        print_errors(plans.error_lines(error))
     return error.exit_status

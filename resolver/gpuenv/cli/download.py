@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from .. import api
-from .environment_args import add_wait_flag
+from .environment_args import add_place_flags, add_wait_flag, require_named_places
 from .output import print_json, print_lines, progress_printer
 from .parser import Parser, add_common_flags
 
@@ -35,14 +35,18 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "-d", "--dir", metavar="DIR", required=True, help="The folder for the files"
     )
+    add_place_flags(parser)
     add_wait_flag(parser)
     add_common_flags(parser)
 
 
 def run(arguments: Namespace) -> int:
     """Download what is missing."""
+    lock = api.read_lock(arguments.lock)
+    files = api.with_local_files(lock, arguments.find_links)
+    require_named_places(arguments, files)
     downloaded, present = api.download(
-        api.read_lock(arguments.lock),
+        files,
         arguments.dir,
         wait=arguments.wait,
         progress=progress_printer(arguments),

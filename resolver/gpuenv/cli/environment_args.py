@@ -54,6 +54,33 @@ def add_target_flags(parser: ArgumentParser, target_help: str) -> None:
     add_wait_flag(parser)
 
 
+def add_place_flags(parser: ArgumentParser) -> None:
+    """Add the flags that name where a lock may have files without https."""
+    parser.add_argument(
+        "--find-links",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="Use the files of a folder, such as one that gpuenv download filled (repeat)",
+    )
+    parser.add_argument(
+        "--index-url", metavar="URL", help="Accept files of the lock from this http:// index, too"
+    )
+    parser.add_argument(
+        "--extra-index-url",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="Accept files of the lock from this http:// index, too (repeat)",
+    )
+
+
+def require_named_places(arguments: Namespace, lock: Lock) -> None:
+    """Raise InputError for a lock with a URL that is neither https nor of a named place."""
+    indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
+    api.refuse_unnamed_places(lock, indexes=indexes, folders=arguments.find_links)
+
+
 def add_wait_flag(parser: ArgumentParser) -> None:
     """Add --wait."""
     parser.add_argument(

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from ..render.text import Line, Meaning, columns, set_columns, wrap
+from ..render.text import Line, Meaning, columns, set_columns, visible, wrap
 
 COLORS: dict[Meaning, str] = {
     "headline": "bold",
@@ -65,6 +65,7 @@ def print_errors(lines: Sequence[str]) -> None:
 
 def _print(lines: Sequence[str], stream: TextIO) -> None:
     clear_progress()
+    lines = [visible(line) for text in lines for line in _single_lines(text)]
     if stream.isatty():
         width = os.get_terminal_size(stream.fileno()).columns
         if width > 0:
@@ -73,6 +74,10 @@ def _print(lines: Sequence[str], stream: TextIO) -> None:
         _print_colored(lines, stream)
     else:
         print("\n".join(lines), file=stream, flush=True)
+
+
+def _single_lines(text: str) -> list[str]:
+    return text.split("\n") if "\n" in text else [text]
 
 
 def _has_color(stream: TextIO) -> bool:
@@ -119,5 +124,4 @@ def _print_step(text: str) -> None:
 
 def _print_on_stderr(line: str) -> None:
     if not _Settings.quiet:
-        clear_progress()
-        print(line, file=sys.stderr)
+        print_errors([line])

@@ -10,6 +10,7 @@ from typing import Any
 from ..atomic_write import write_whole
 from ..errors import InputError
 from ..render import html
+from ..serialize import read_input
 from .output import print_json, print_report
 from .parser import Parser, add_common_flags
 
@@ -58,8 +59,7 @@ def run(arguments: Namespace) -> int:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            document = json.load(file)
+        document = json.loads(read_input(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -12,12 +12,14 @@ from ..render import locks as render
 from ..render import plans
 from .environment_args import (
     add_install_flags,
+    add_place_flags,
     approve_changes,
     exit_on_signals,
     new_python,
     print_end,
     prove_installation,
     report_not_verified,
+    require_named_places,
 )
 from .host_args import add_host_flags, is_described, read_conda_host, read_host_flags
 from .output import print_json, print_lines, progress_printer
@@ -46,13 +48,7 @@ def add_arguments(parser: Parser) -> None:
     )
     add_host_flags(parser)
     add_install_flags(parser)
-    parser.add_argument(
-        "--find-links",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="Use the files of a folder that gpuenv download filled. Repeat for several",
-    )
+    add_place_flags(parser)
     parser.add_argument(
         "--no-index", action="store_true", help="Use only the files of --find-links, no network"
     )
@@ -65,6 +61,8 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Install a lock and verify the environment. Return 1 if a check fails."""
     lock, host = _lock_and_host(arguments)
+    files = api.with_local_files(lock, arguments.find_links, no_index=arguments.no_index)
+    require_named_places(arguments, files)
     if arguments.dry_run:
         changes = api.changes(lock, arguments.target, host=host, exact=arguments.exact)
         if arguments.json:
@@ -73,7 +71,6 @@ def run(arguments: Namespace) -> int:
             print_lines(plans.changes_lines(changes))
         return 0
     exit_on_signals()
-    files = api.with_local_files(lock, arguments.find_links, no_index=arguments.no_index)
     try:
         api.sync(
             files,
@@ -110,6 +107,9 @@ def _lock_and_host(arguments: Namespace) -> tuple[Lock, Host]:
         lines = render.chosen_lines(fitting.project, fitting.profiles, fitting.state)
         progress_printer(arguments)("\n".join(lines))
         lock = fitting.lock
+        options = fitting.index_options()
+        arguments.find_links += options.find_links
+        arguments.extra_index_url += filter(None, [options.index_url, *options.extra_index_urls])
     else:
         lock = api.read_lock(arguments.lock or "pylock.toml")
         if lock.conda:

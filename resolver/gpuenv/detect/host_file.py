@@ -19,7 +19,7 @@ import os
 from ..atomic_write import write_whole
 from ..errors import InputError
 from ..model import Host
-from ..serialize import host_from_plain, to_plain
+from ..serialize import host_from_plain, read_input, to_plain
 
 _FORMAT = 1
 _HINT = "gpuenv detect -o FILE writes such a file"
@@ -33,8 +33,7 @@ def read_host(path: str | os.PathLike[str]) -> Host:
     """
     name = os.fspath(path)
     try:
-        with open(name, encoding="utf-8") as file:
-            document = json.load(file)
+        document = json.loads(read_input(name))
     except OSError as error:
         message = f"host file {name}: {error.strerror or error}"
         raise InputError(message, hint=_HINT) from error

@@ -16,6 +16,7 @@ from typing import Any
 from ..atomic_write import write_whole
 from ..errors import InputError
 from ..model import Value
+from ..serialize import read_input
 
 SUFFIX = ".json"
 Document = Mapping[str, Any]
@@ -87,8 +88,7 @@ def _read_folder(folder: str) -> Iterator[Answer]:
             continue
         path = os.path.join(folder, file)
         try:
-            with open(path, "rb") as stream:
-                text = stream.read()
+            text = read_input(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         yield _answer(_parse(text, path), path, file.removesuffix(SUFFIX))

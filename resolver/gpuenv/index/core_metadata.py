@@ -17,11 +17,12 @@ from typing import BinaryIO
 
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as ParsedRequirement
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from ..errors import PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
-from ..requirements.versions import normalize_name
+from ..requirements.parse import shortened
+from ..requirements.versions import LONGEST_REQUIREMENT, normalize_name
 from .filenames import is_sdist, parse_requires_python, repair_specifiers
 from .variants import split_variant_marker
 
@@ -187,7 +188,7 @@ def check_identity(fields: Message, wheel: Wheel) -> None:
 def _is_same_version(text: str, version: str) -> bool:
     try:
         return Version(text) == Version(version)
-    except InvalidVersion:
+    except ValueError:
         return False
 
 
@@ -219,7 +220,7 @@ def check_static(fields: Message, sdist: Wheel) -> None:
 
 
 def _parse_metadata_version(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return tuple(int(part[:4]) if part.isdigit() else 0 for part in version.split("."))
 
 
 # ---- fields --------------------------------------------------------------------------------------
@@ -255,13 +256,13 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
     text, variant_marker = split_variant_marker(text)
     try:
         parsed = _parse_requirement(text)
-    except InvalidRequirement:
+    except (ValueError, RecursionError):
         raise UnusableFileError(
             Reason(
                 code="bad-metadata",
                 subject=filename,
                 need="readable requirements",
-                have=f"the unreadable requirement {text!r}",
+                have=f"the unreadable requirement {shortened(text)}",
                 source="PEP 508",
             )
         ) from None
@@ -276,6 +277,8 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
 
 @lru_cache(maxsize=4096)  # the releases of a package have most requirements in common
 def _parse_requirement(text: str) -> ParsedRequirement:
+    if len(text) > LONGEST_REQUIREMENT:
+        raise ValueError(f"it has more than {LONGEST_REQUIREMENT} characters")
     try:
         return ParsedRequirement(text)
     except InvalidRequirement:

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..errors import InputError
 from ..model import Value
+from ..serialize import parse_toml, read_input
 from .cache import Cache, CacheEntry
 
 _HINT = "correct it, or give the index with --index-url"
@@ -279,12 +280,9 @@ def _uv_files() -> list[str]:
 
 
 def _read_uv_toml(path: str) -> dict[str, object]:
-    import tomllib  # not needed for a cached answer
-
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        return parse_toml(read_input(path).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"uv's configuration {path} cannot be read: {error}", hint=_HINT) from None

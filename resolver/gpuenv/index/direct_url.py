@@ -100,6 +100,8 @@ class DirectFiles(Index):
 
 def _hash_local(wheel: Wheel) -> Wheel:
     path = file_url_to_path(wheel.url)
+    if not os.path.isfile(path):
+        raise InputError(f"{path} is no file")
     try:
         with open(path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..requirements.target import split_label
 from ..requirements.versions import contains, normalize_name
 
+_LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_SUFFIXES = (".tar.gz", ".zip")
 
 # Versions in the normal form of PEP 440, without an epoch and with a local part of one word.
@@ -39,6 +40,8 @@ def identify(filename: str) -> tuple[str, str] | None:
 
     The name of a variant wheel ends in a label (PEP 825).
     """
+    if len(filename) > _LONGEST_NAME:
+        return None
     match = _WHEEL.fullmatch(filename) or _SDIST.fullmatch(filename)
     if match is not None:
         return normalize_name(match[1]), match[2]
@@ -51,12 +54,7 @@ def identify(filename: str) -> tuple[str, str] | None:
 def _identify_with_packaging(filename: str) -> tuple[str, str] | None:
     if not filename.isprintable() or "/" in filename or "\\" in filename:
         return None
-    from packaging.utils import (  # heavy
-        InvalidSdistFilename,
-        InvalidWheelFilename,
-        parse_sdist_filename,
-        parse_wheel_filename,
-    )
+    from packaging.utils import parse_sdist_filename, parse_wheel_filename  # heavy
 
     try:
         if filename.endswith(".whl"):
@@ -65,7 +63,7 @@ def _identify_with_packaging(filename: str) -> tuple[str, str] | None:
             name, version = parse_sdist_filename(filename)
         else:
             return None
-    except (InvalidWheelFilename, InvalidSdistFilename):
+    except ValueError:  # also for a number with thousands of digits
         return None
     return str(name), str(version)
 

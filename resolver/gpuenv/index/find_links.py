@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
+from ..serialize import read_input
 from .cache import Cache
 from .core_metadata import parse_fields, parse_python_requirement, read_local_metadata
 from .filenames import SDIST_SUFFIXES, identify, is_sdist
@@ -250,8 +251,7 @@ def _local_entry(path: str) -> FileEntry | None:
 
 
 def _read_local_page(path: str) -> list[FileEntry]:
-    with open(path, "rb") as file:
-        body = file.read()
+    body = read_input(path)
     try:
         url = path_to_file_url(path)
         entries = to_entries(parse_page(body, "text/html", url) or (), url)

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import urlsplit
@@ -24,8 +24,11 @@ MAX_TRIES = 3
 BACK_OFF = 0.2  # seconds before the second try; doubled before each later one
 MAX_RETRY_AFTER = 30.0  # seconds that a Retry-After header can delay a retry
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds
-PAGE_TIMEOUT = 120.0  # seconds for a whole page; a wheel has no limit as long as data arrives
+PAGE_TIMEOUT = 120.0  # seconds for a whole response; a file gets more for the data that arrives
+MIN_SPEED = 16 << 10  # bytes per second of a file, after the first PAGE_TIMEOUT seconds
 MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
+MAX_RANGE_BYTES = 64 << 20
+MAX_FILE_BYTES = 256 << 20  # of a file whose size neither the index nor the server states
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
 UNSATISFIABLE = 416
@@ -112,8 +115,16 @@ class Transport:
 
         return self._with_retries(url, subject, request)
 
-    def download(self, url: str, subject: str, sink: BinaryIO) -> tuple[Reply, str]:
+    def download(
+        self, url: str, subject: str, sink: BinaryIO, size: int | None = None
+    ) -> tuple[Reply, str]:
         """Write the body of a response to `sink`, from its start.
+
+        Args:
+            url: what to request.
+            subject: the start of error messages.
+            sink: an open file.
+            size: the bytes of the file, if they are known.
 
         Returns:
             The reply without its body, and the sha256 of the body.
@@ -126,16 +137,18 @@ class Transport:
             sink.seek(0)
             sink.truncate()
             digest = hashlib.sha256()
-            with self._send(url, {"Accept-Encoding": "identity"}) as response:
-                for chunk in response.iter_content(_DOWNLOAD_CHUNK):
+            with self._send(url, {"Accept-Encoding": "identity"}, MIN_SPEED) as response:
+                for chunk in _read_file(response, size):
                     digest.update(chunk)
                     sink.write(chunk)
                 return _reply(response), digest.hexdigest()
 
         return self._with_retries(url, subject, request)
 
-    def resume(self, url: str, subject: str, sink: BinaryIO) -> Reply:
+    def resume(self, url: str, subject: str, sink: BinaryIO, size: int | None = None) -> Reply:
         """Write the part of a body that `sink` does not have yet, or the whole body.
+
+        Args: see `download`.
 
         Returns:
             The reply without its body; 206 if what `sink` had was kept.
@@ -149,14 +162,15 @@ class Transport:
             headers = {"Accept-Encoding": "identity"}
             if start:
                 headers["Range"] = f"bytes={start}-"
-            with self._send(url, headers) as response:
+            with self._send(url, headers, MIN_SPEED) as response:
                 span = response.headers.get("Content-Range", "")
                 if response.status_code != PARTIAL or not span.startswith(f"bytes {start}-"):
+                    start = 0
                     sink.seek(0)
                     sink.truncate()
                 if response.status_code == UNSATISFIABLE:
                     raise _RetryableError("has no more of the file", None)
-                for chunk in response.iter_content(_DOWNLOAD_CHUNK):
+                for chunk in _read_file(response, None if size is None else size - start):
                     sink.write(chunk)
                 return _reply(response)
 
@@ -177,13 +191,24 @@ class Transport:
             with self._send(url, headers) as response:
                 if response.status_code != PARTIAL:
                     return _reply(response)
-                return _reply(response, response.content)
+                return _reply(response, _read_range(response, wanted))
 
+        wanted = _range_length(span)
+        if wanted > MAX_RANGE_BYTES:
+            message = f"{subject}: its metadata needs more than {MAX_RANGE_BYTES >> 20} MiB of it"
+            raise PackageIndexError(message, url=redact_url(url))
         return self._with_retries(url, subject, request)
 
-    def _send(self, url: str, headers: Mapping[str, str]) -> requests.Response:
+    def _send(
+        self, url: str, headers: Mapping[str, str], speed: float | None = None
+    ) -> requests.Response:
+        """Send a GET request. The whole response must arrive in time; see `set_time_limit`."""
         activity.current.note_request(_last_part(url))
-        response = self._get_session().get(
+        session = self._get_session()
+        from .http_session import set_time_limit
+
+        set_time_limit(PAGE_TIMEOUT, speed)
+        response = session.get(
             url,
             headers=dict(headers),
             auth=self._find_credentials(url),
@@ -269,16 +294,51 @@ def _retry_delay(attempt: int, requested: float | None) -> float:
 
 
 def _read_page(response: requests.Response) -> bytes:
-    """Read the body of a page, within the limits of size and time."""
-    deadline = time.monotonic() + PAGE_TIMEOUT
+    """Read the body of a page, within the limit of size."""
+    encoding = response.headers.get("Content-Encoding", "")
+    if "," in encoding:  # 64 KiB could become gigabytes
+        raise _FinalError("sent a response that is compressed several times")
     body = BytesIO()  # getvalue() shares the buffer: no second copy of megabytes
     for chunk in response.iter_content(_CHUNK):
         body.write(chunk)
         if body.tell() > MAX_PAGE_BYTES:
             raise _FinalError(f"sent more than {MAX_PAGE_BYTES >> 20} MiB")
-        if time.monotonic() > deadline:
-            raise _FinalError(f"sent no complete response within {PAGE_TIMEOUT:.0f} s")
     return body.getvalue()
+
+
+def _read_file(response: requests.Response, size: int | None) -> Iterator[bytes]:
+    """Yield the body of a file. It ends with an error after the bytes that it should have.
+
+    Args:
+        response: the response.
+        size: the bytes; None are those of Content-Length, which the HTTP client enforces.
+    """
+    if response.status_code not in (OK, PARTIAL):
+        return
+    if size is None and "Content-Length" not in response.headers:
+        size = MAX_FILE_BYTES
+    received = 0
+    for chunk in response.iter_content(_DOWNLOAD_CHUNK):
+        received += len(chunk)
+        if size is not None and received > size:
+            raise _FinalError(f"sent more than {size} bytes")
+        yield chunk
+
+
+def _read_range(response: requests.Response, wanted: int) -> bytes:
+    """Read a part of a file, and a little more if there is more: then its length is wrong."""
+    body = BytesIO()
+    for chunk in response.iter_content(_CHUNK):
+        body.write(chunk)
+        if body.tell() > wanted:
+            break
+    return body.getvalue()
+
+
+def _range_length(span: str) -> int:
+    """Return the bytes that "FIRST-LAST" or "-LENGTH" asks for."""
+    first, _, last = span.rpartition("-")
+    return int(last) - int(first) + 1 if first else int(last)
 
 
 def _reply(response: requests.Response, body: bytes = b"") -> Reply:

@@ -6,26 +6,34 @@ not set, the CA bundle that pip is configured with or SSL_CERT_FILE is used.
 
 from __future__ import annotations
 
+import io
 import os
+import socket
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from http.client import HTTPResponse
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 import urllib3
 from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
 if TYPE_CHECKING:  # these types exist in the stubs only
     from collections.abc import MutableMapping
 
+    from _typeshed import WriteableBuffer
     from requests.adapters import _HostParams, _PoolKwargs
     from requests.sessions import _Settings
+    from urllib3.connectionpool import ConnectionPool
 
     _Proxies = MutableMapping[str, str] | None
 
+_READ_TIMEOUTS = (requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError)
 _HOSTS, _CONNECTIONS_PER_HOST = 8, 32
 
 
@@ -66,6 +74,19 @@ class _Session(requests.Session):
             self._settings[origin] = settings
         return self._settings[origin]
 
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Return where a response redirects to. From https it must be https, too."""
+        target = super().get_redirect_target(resp)
+        if target and resp.url.startswith("https:"):
+            scheme = urlsplit(urljoin(resp.url, target)).scheme
+            if scheme != "https":
+                raise InsecureRedirectError
+        return target
+
+
+class InsecureRedirectError(requests.exceptions.RequestException):
+    """A redirect from https to another scheme."""
+
 
 # ---- failures ------------------------------------------------------------------------------------
 
@@ -79,7 +100,9 @@ def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[st
     kinds = requests.exceptions
     causes = list(_causes(error))
     detail = _system_message(causes)
-    if any(isinstance(c, (kinds.ReadTimeout, urllib3.exceptions.ReadTimeoutError)) for c in causes):
+    if any(isinstance(cause, TooSlowError) for cause in causes):
+        problem, retryable = f"sent no complete response within {_limit.seconds:.0f} s", False
+    elif any(isinstance(cause, _READ_TIMEOUTS) for cause in causes):
         problem, retryable = f"sent nothing for {read_timeout:g} s", False
     elif isinstance(error, kinds.ConnectTimeout):
         problem, retryable = f"accepted no connection within {connect_timeout:g} s", False
@@ -96,6 +119,8 @@ def describe_failure(error: Exception, timeout: tuple[float, float]) -> tuple[st
     elif isinstance(error, kinds.ConnectionError):
         detail = detail or "the connection was closed without a response"
         problem, retryable = f"cannot be reached ({detail})", True
+    elif isinstance(error, InsecureRedirectError):
+        problem, retryable = "redirects from https to another scheme, which is not followed", False
     elif isinstance(error, kinds.RequestException):
         problem, retryable = f"cannot be requested: {type(error).__name__}", False
     else:  # an OSError of the disk, or a missing CA bundle
@@ -138,6 +163,93 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         queue.extend((cause.__cause__, cause.__context__))
 
 
+# ---- time ----------------------------------------------------------------------------------------
+
+
+class TooSlowError(TimeoutError):
+    """The time of a request is over."""
+
+
+class _TimeLimit(threading.local):
+    """When the response that a thread reads must be complete, with all redirects."""
+
+    seconds = end = float("inf")
+    bytes_per_second: float | None = None  # what arrives gives more time
+
+
+_limit = _TimeLimit()
+
+
+def set_time_limit(seconds: float, bytes_per_second: float | None = None) -> None:
+    """Limit the time of the request that this thread sends next.
+
+    A time-out of `requests` is for each part that arrives: a few bytes at a time never reach it.
+
+    Args:
+        seconds: the time.
+        bytes_per_second: the speed from which on the request may take longer; None is none.
+    """
+    _limit.seconds, _limit.end = seconds, time.monotonic() + seconds
+    _limit.bytes_per_second = bytes_per_second
+
+
+class _TimedReader(io.RawIOBase):
+    """The data of a connection. A read raises TooSlowError when the time of the request is over."""
+
+    def __init__(self, source: io.RawIOBase, connection: socket.socket) -> None:
+        super().__init__()
+        self._source, self._connection = source, connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        patience = self._connection.gettimeout()
+        left = _limit.end - time.monotonic()
+        if left <= 0:
+            raise TooSlowError
+        if patience is None or left < patience:
+            self._connection.settimeout(left)
+        try:
+            length = self._source.readinto(buffer)
+        except TimeoutError:
+            if _limit.end - time.monotonic() <= 0:
+                raise TooSlowError from None
+            raise
+        finally:
+            self._connection.settimeout(patience)
+        if length and _limit.bytes_per_second:
+            _limit.end += length / _limit.bytes_per_second
+        return length
+
+    def close(self) -> None:
+        """Close the data's source, too."""
+        self._source.close()
+        super().close()
+
+
+class _TimedResponse(HTTPResponse):
+    """A response whose status, headers and body are read within the time of the request."""
+
+    def __init__(self, sock: socket.socket, *args: object, **options: object) -> None:
+        super().__init__(sock, *args, **options)  # type: ignore[arg-type]
+        self.fp = io.BufferedReader(_TimedReader(self.fp.detach(), sock))
+
+
+class _TimedConnection(HTTPConnection):
+    response_class = _TimedResponse
+
+
+class _TimedTLSConnection(HTTPSConnection):
+    response_class = _TimedResponse
+
+
+_TIMED_CONNECTIONS: dict[type[object], type[HTTPConnection]] = {
+    HTTPConnection: _TimedConnection,
+    HTTPSConnection: _TimedTLSConnection,
+}
+
+
 # ---- TLS -----------------------------------------------------------------------------------------
 
 
@@ -169,6 +281,20 @@ class _SharedContextAdapter(HTTPAdapter):
             pool.pop("ca_cert_dir", None)
             pool["ssl_context"] = context
         return host, pool
+
+    def get_connection_with_tls_context(
+        self,
+        request: requests.PreparedRequest,
+        verify: bool | str | None,
+        proxies: Mapping[str, str] | None = None,
+        cert: str | tuple[str, str] | None = None,
+    ) -> ConnectionPool:
+        """Return a pool whose connections obey `set_time_limit`."""
+        pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
+        if isinstance(pool, urllib3.HTTPConnectionPool):
+            timed = _TIMED_CONNECTIONS.get(pool.ConnectionCls)
+            pool.ConnectionCls = timed or pool.ConnectionCls
+        return pool
 
     def cert_verify(
         self,

@@ -21,6 +21,7 @@ from .urls import is_http_url, redact_url
 from .variants import ReleaseVariants, index_file_name
 
 _CACHE_KIND = "sizes"
+_LAST_DAY = datetime(datetime.max.year, 12, 31, tzinfo=UTC)
 _DATE_LENGTH = len("2026-01-31")
 
 
@@ -182,7 +183,7 @@ def parse_cutoff(text: str) -> datetime:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)  # the local zone would make solves differ
-    if len(text) <= _DATE_LENGTH:
+    if len(text) <= _DATE_LENGTH and moment < _LAST_DAY:
         moment += timedelta(days=1)
     return moment
 

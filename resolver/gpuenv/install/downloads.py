@@ -11,11 +11,12 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..errors import InputError, InstallError, PackageIndexError
 from ..index.http import OK, PARTIAL, Transport
-from ..index.urls import file_url_to_path, path_to_file_url, redact_url
+from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import Lock, Pin, Wheel
 from .target_lock import hold
 
@@ -86,7 +87,7 @@ def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
             shutil.copyfile(file_url_to_path(wheel.url), partial)
         else:
             with open(partial, "a+b") as file:
-                status = transport.resume(wheel.url, what, file).status
+                status = transport.resume(wheel.url, what, file, wheel.size).status
             if status not in (OK, PARTIAL):
                 os.unlink(partial)
                 raise InstallError(f"{what}: the server answered with status {status}")
@@ -119,8 +120,51 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
     return lock.replace(pins=tuple(pins))
 
 
+def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[str]) -> None:
+    """Raise InputError for a file of a lock that is at an http:// or file:// URL nobody named.
+
+    Whoever writes a lock writes its URLs. Nobody can read or change what https carries on its way;
+    http and the files of this machine are for the indexes and the folders that the user named.
+
+    Args:
+        lock: The lock.
+        indexes: The URLs of the indexes that the user named; the default index counts, too.
+        folders: The folders that the user named.
+    """
+    insecure = [pin.wheel for pin in lock.pins if not pin.wheel.url.startswith("https:")]
+    if not insecure:
+        return
+    from ..index.default_index import default_index
+
+    named = [*indexes, *_folder_urls(folders)]
+    if not all(_is_below(wheel.url, named) for wheel in insecure):
+        named.append(default_index().url)
+    for wheel in insecure:
+        if not _is_below(wheel.url, named):
+            place, flag = redact_url(wheel.url), "--extra-index-url URL"
+            if wheel.url.startswith("file:"):
+                flag = "--find-links DIR"
+            message = f"{wheel.name} {wheel.version}: {place} is of no index that you named"
+            raise InputError(message, hint=f"if you trust it, name it: {flag}")
+
+
+def _folder_urls(folders: Sequence[str]) -> list[str]:
+    return [path_to_file_url(os.path.realpath(folder)) for folder in folders]
+
+
+def _is_below(url: str, named: Sequence[str]) -> bool:
+    """Return whether a file is on the host of a named index, or below a named folder."""
+    if url.startswith("file:"):
+        path = os.path.realpath(file_url_to_path(url))
+        folders = [file_url_to_path(place) for place in named if place.startswith("file:")]
+        return any(Path(path).is_relative_to(os.path.realpath(folder)) for folder in folders)
+    return urlsplit(url)[:2] in [urlsplit(split_credentials(place)[0])[:2] for place in named]
+
+
 def _with_local_file(pin: Pin, folders: Sequence[str], *, no_index: bool) -> Pin:
     wheel = pin.wheel
+    if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(folders)):
+        return pin
     for folder in folders:
         path = os.path.abspath(os.path.join(folder, file_name(wheel)))
         if os.path.isfile(path):

@@ -11,7 +11,7 @@ import shutil
 from urllib.parse import unquote, urlsplit
 
 from ..errors import InstallError, PackageIndexError
-from ..model import Lock, Pin
+from ..model import Lock, Pin, Wheel
 from ..requirements.target import split_label
 
 
@@ -47,20 +47,20 @@ def _with_ordinary_name(pin: Pin, folder: str) -> Pin:
         if wheel.url.startswith("file:"):
             shutil.copyfile(file_url_to_path(wheel.url), path)
         else:
-            _download(wheel.url, wheel.filename, path)
+            _download(wheel, path)
     except OSError as error:
         raise InstallError(f"{wheel.url} cannot be copied: {error.strerror}") from None
     local = wheel.replace(filename=filename, url=path_to_file_url(path), index="")
     return pin.replace(wheel=local)
 
 
-def _download(url: str, filename: str, path: str) -> None:
+def _download(wheel: Wheel, path: str) -> None:
     from ..index.http import OK, Transport
 
     with Transport() as transport, open(path, "wb") as file:
         try:
-            reply, _ = transport.download(url, filename, file)
+            reply, _ = transport.download(wheel.url, wheel.filename, file, wheel.size)
         except PackageIndexError as error:
             raise InstallError(error.message, hint=error.hint) from None
     if reply.status != OK:
-        raise InstallError(f"{url} answered with status {reply.status}")
+        raise InstallError(f"{wheel.url} answered with status {reply.status}")

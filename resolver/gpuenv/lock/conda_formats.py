@@ -23,7 +23,7 @@ from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
-from ..serialize import canonical_json
+from ..serialize import canonical_json, read_input
 from . import conda_foreign, grammar
 from .fields import CONDA, FIELDS, json_pair, plain_fields, plan_fields, read_fields
 from .format import Document
@@ -225,8 +225,7 @@ def is_lock(path: str) -> bool:
     if path.endswith(".toml"):
         return False
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            text = file.read(1 << 20)
+        text = read_input(path)[: 1 << 20].decode(errors="replace")
     except OSError:
         return False
     if os.path.basename(path).endswith(("conda-lock.yml", "conda-lock.yaml")):
@@ -244,8 +243,7 @@ def read(path: str) -> Lock:
         InputError: The file cannot be read.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_input(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     wheels: Sequence[Wheel] = ()

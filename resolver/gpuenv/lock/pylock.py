@@ -17,7 +17,7 @@ from ..atomic_write import write_all
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
-from ..serialize import canonical_json
+from ..serialize import canonical_json, parse_toml, read_input
 from . import grammar
 from .fields import (
     FIELDS,
@@ -249,8 +249,7 @@ def write_texts(texts: Mapping[str, str]) -> None:
 def read(path: str) -> Lock:
     """Return the lock in a file. InputError says what is wrong with it and where."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_input(path).decode()
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}"
         raise InputError(message, hint="make a lock with gpuenv solve") from None
@@ -266,11 +265,9 @@ def loads(text: str, path: str) -> Lock:
         TamperedError: The digest does not fit: the lock was edited.
         InputError: The text is no lock of gpuenv, or a newer gpuenv wrote it.
     """
-    import tomllib  # a solve only writes locks
-
     try:
-        document: Document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document: Document = parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{path}: is not TOML: {error}") from None
     table = _own_table(document)
     if table is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from ..atomic_write import write_whole
@@ -22,7 +21,7 @@ from ..model import (
     show_pair,
 )
 from ..requirements.target import PYTHONS, contains, normalize_name, parse_requirement
-from ..serialize import read_toml
+from ..serialize import parse_toml, read_input, read_toml
 from .profiles import GLIBC, PLATFORM
 from .read import FILE, NAME_CHARACTERS, has_table
 
@@ -196,7 +195,7 @@ def begin_profiles(
     covered: list[str] = []
     for host in hosts:
         body = _described_profile_lines(host, data, separate_versions=separate_versions)
-        same = _same_profile(tomllib.loads("\n".join(body)), existing)
+        same = _same_profile(parse_toml("\n".join(body)), existing)
         if same is not None:
             covered.append(same)
             continue
@@ -321,12 +320,11 @@ def write(beginning: Beginning) -> None:
     before = b""
     path = os.path.realpath(beginning.path)
     if os.path.exists(path):
-        with open(path, "rb") as file:
-            before = file.read()
+        before = read_input(path)
     content = before + _separated(before, beginning.addition)
     try:
-        tomllib.loads(content.decode())
-    except tomllib.TOMLDecodeError as error:  # for example, `tool` is an inline table
+        parse_toml(content.decode())
+    except ValueError as error:  # for example, `tool` is an inline table
         message = f"{beginning.path}: a [tool.gpuenv] cannot be appended: {error}"
         raise InputError(message, hint="write `tool` as tables, then try again") from None
     try:
@@ -422,8 +420,7 @@ def _list_folder(folder: str) -> list[str]:
 def _read_lines(path: str) -> list[str]:
     if not os.path.isfile(path):
         return []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read().splitlines()
+    return read_input(path).decode(errors="replace").splitlines()
 
 
 # ---- frameworks ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 Meaning = Literal["", "headline", "good", "bad", "doubt", "command"]
 _GAP = "  "
+_LONGEST = 10_000  # characters of a line
 _columns = 100
 
 
@@ -43,6 +44,27 @@ class Line(str):
         line.marked = len(text) if marked is None else marked
         line.hang = hang
         return line
+
+
+def visible(line: str) -> str:
+    """Return a line with its control characters escaped, and without the end of an endless one.
+
+    Locks, logs and package data hold any text. A terminal would obey it.
+    """
+    if len(line) <= _LONGEST and line.isprintable():
+        return line
+    text = "".join(map(_visible_character, line[:_LONGEST]))
+    if len(line) > _LONGEST:
+        text += "..."
+    if isinstance(line, Line):
+        return Line(text, line.meaning, marked=line.marked, hang=line.hang)
+    return text
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or character == "\t":
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def wrap(text: str, width: int) -> list[str]:

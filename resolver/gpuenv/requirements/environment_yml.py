@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..model import Value
+from ..serialize import read_input
 
 _KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
 
@@ -30,9 +31,8 @@ def read_environment(path: str) -> CondaEnvironment:
     import yaml
 
     try:
-        with open(path, encoding="utf-8") as file:
-            document = yaml.safe_load(file)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        document = yaml.safe_load(read_input(path))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or not isinstance(document.get("dependencies"), list):
         raise InputError(f"{path}: is no environment.yml: it has no list of dependencies")

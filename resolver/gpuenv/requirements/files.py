@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from ..errors import InputError
+from ..serialize import read_input
 from .parse import RequirementSet, checked_requirement, public_url, shortened
 from .versions import normalize_name
 
+MOST_LINES = 100_000
+LONGEST_LINE = 50_000  # characters; a requirement with hundreds of hashes has fewer
 # The patterns of pip: a comment needs white space before it; a variable is ${CAPITALS}.
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(^|\s)#.*$")  # the white space before it is stripped, too
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _CODING = re.compile(rb"coding[:=]\s*([-\w.]+)")  # PEP 263
 # UTF-32-LE comes first: its mark starts with that of UTF-16-LE.
@@ -290,7 +293,13 @@ def _logical_lines(
 
     Continued lines are joined, comments are removed and variables are replaced.
     """
-    for number, joined in _joined(decoded(path, shown_path).splitlines()):
+    lines = decoded(path, shown_path).splitlines()
+    if len(lines) > MOST_LINES:
+        raise InputError(f"{shown_path}: has more than {MOST_LINES} lines")
+    for number, joined in _joined(lines):
+        if len(joined) > LONGEST_LINE:
+            message = f"{shown_path}:{number}: has more than {LONGEST_LINE} characters"
+            raise InputError(message)
         line = _COMMENT.sub("", joined).strip()
         for name in _VARIABLE.findall(line):
             value = environ.get(name)
@@ -311,7 +320,7 @@ def _joined(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     start = 0
     parts: list[str] = []
     for number, line in enumerate(lines, 1):
-        is_comment = _COMMENT.match(line) is not None
+        is_comment = line.lstrip().startswith("#")
         if line.endswith("\\") and not is_comment:
             if not parts:
                 start = number
@@ -334,8 +343,7 @@ def decoded(path: str, shown_path: str) -> str:
         InputError: the file cannot be read or decoded.
     """
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_input(path)
     except OSError as error:
         raise InputError(f"{shown_path}: cannot be read: {error.strerror}") from None
     content, encoding = _without_mark(content)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ..errors import InputError
 from ..model import Value
 from .target import split_label
+from .versions import LONGEST_REQUIREMENT
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as ParsedRequirement  # heavy
@@ -54,9 +55,10 @@ def checked_requirement(text: str, where: str) -> str:
     Raises:
         InputError: the text is not a requirement, or a lock cannot hold it.
     """
-    from packaging.requirements import InvalidRequirement  # heavy
-    from packaging.requirements import Requirement as ParsedRequirement
+    from packaging.requirements import Requirement as ParsedRequirement  # heavy
 
+    if len(text) > LONGEST_REQUIREMENT:
+        raise InputError(f"{where}: has more than {LONGEST_REQUIREMENT} characters")
     separator = " ;" if "://" in text else ";"
     head, semicolon, marker = text.partition(separator)
     head = head.strip()
@@ -72,7 +74,7 @@ def checked_requirement(text: str, where: str) -> str:
     try:
         parsed = ParsedRequirement(text)
         _check_marker(parsed)
-    except InvalidRequirement as error:
+    except (ValueError, RecursionError) as error:
         detail = (str(error).splitlines() or ["it is empty"])[0]
         if re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", head):
             detail += "; did you mean =="

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
+from ..serialize import parse_toml
 from .files import decoded
 from .parse import RequirementSet, checked_requirement
 from .versions import normalize_name
@@ -54,8 +54,8 @@ class _Project:
         self._path = path
         self._text = decoded(path, path)
         try:
-            self._document: dict[str, object] = tomllib.loads(self._text)
-        except tomllib.TOMLDecodeError as error:
+            self._document: dict[str, object] = parse_toml(self._text)
+        except ValueError as error:
             raise InputError(f"{path}: is not TOML: {error}") from None
         project = self._document.get("project", {})
         groups = self._document.get("dependency-groups", {})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 
 from ..errors import InputError
 from ..model import Value
+from ..serialize import parse_toml, read_input
 from .parse import checked_requirement
 
 # The reference implementation's pattern.
@@ -28,8 +28,7 @@ def read_script(path: str) -> Script | None:
         InputError: the metadata cannot be used; the message says where.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read(_LARGEST).decode("utf-8-sig").replace("\r\n", "\n")
+        text = read_input(path)[:_LARGEST].decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError):
         return None
     blocks = [match for match in _BLOCK.finditer(text) if match["type"] == "script"]
@@ -40,8 +39,8 @@ def read_script(path: str) -> Script | None:
     lines = blocks[0]["content"].splitlines()
     content = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
     try:
-        metadata = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+        metadata = parse_toml(content)
+    except ValueError as error:
         raise InputError(f"{path}: the script metadata is not TOML: {error}") from None
     texts = metadata.get("dependencies", [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

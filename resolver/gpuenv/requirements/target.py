@@ -384,12 +384,7 @@ class TargetEnvironment:
         return self._markers[key]
 
     def _marker_by_packaging(self, text: str, extras: tuple[str, ...]) -> bool:
-        from packaging.markers import (  # heavy
-            InvalidMarker,
-            Marker,
-            UndefinedComparison,
-            UndefinedEnvironmentName,
-        )
+        from packaging.markers import Marker  # heavy
 
         if self._variables is None:
             self._variables = marker_environment(self.host)
@@ -399,7 +394,7 @@ class TargetEnvironment:
                 if marker.evaluate({**self._variables, "extra": extra}):
                     return True
             return False
-        except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName) as error:
+        except (ValueError, RecursionError) as error:
             detail = str(error).partition("\n")[0]
             raise InputError(
                 f"the environment marker {text!r} cannot be evaluated: {detail}"

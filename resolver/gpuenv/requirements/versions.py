@@ -20,6 +20,8 @@ from ..model import Requirement
 if TYPE_CHECKING:
     from packaging.version import Version  # heavy; imported where it is used
 
+LONGEST_REQUIREMENT = 10_000  # characters
+_LONGEST_VERSION = 500
 _PRE_WORDS = ("a", "b", "rc")
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 _NO_POST = -1
@@ -114,6 +116,8 @@ def is_prerelease(version: str) -> bool:
 @cache  # a solve compares each version many times
 def _plain_version(text: str) -> _PlainVersion | None:
     """Return a version in the usual spelling; None for any other text."""
+    if len(text) > _LONGEST_VERSION:
+        return None
     numbers = _plain_release(text)
     if numbers is not None:  # most versions have nothing else
         return _PlainVersion(numbers)
@@ -149,11 +153,13 @@ def _without_trailing_zeros(release: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _version(text: str) -> Version:
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
+    if len(text) > _LONGEST_VERSION:
+        raise InputError(f"a version has more than {_LONGEST_VERSION} characters")
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:
         raise InputError(
             f"{text!r} is not a version: write it as PEP 440 does, for example 2.15.0"
         ) from None
@@ -205,14 +211,15 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
         clauses = _plain_clauses(specifier)
         if clauses is not None:
             return all(_matches(plain, clause) for clause in clauses)
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.specifiers import SpecifierSet
 
+    parsed = _version(version)
     try:
         specifiers = SpecifierSet(specifier)
-    except InvalidSpecifier:
-        raise InputError(f"{specifier!r} is not a version specifier such as '>=2.5,<3'") from None
-    parsed = _version(version)
-    return specifiers.contains(parsed, prereleases=pre or not parsed.is_prerelease)
+        return specifiers.contains(parsed, prereleases=pre or not parsed.is_prerelease)
+    except ValueError:  # also for a number with thousands of digits
+        shown = repr(specifier[:_LONGEST_VERSION])
+        raise InputError(f"{shown} is not a version specifier such as '>=2.5,<3'") from None
 
 
 @cache
@@ -360,15 +367,16 @@ def parse_requirement(text: str) -> Requirement:
     Raises:
         InputError: the text is not a requirement.
     """
+    if len(text) > LONGEST_REQUIREMENT:
+        raise InputError(f"a requirement has more than {LONGEST_REQUIREMENT} characters")
     plain = _plain_requirement(text)
     if plain is not None:
         return plain
-    from packaging.requirements import InvalidRequirement
     from packaging.requirements import Requirement as ParsedRequirement
 
     try:
         parsed = ParsedRequirement(text)
-    except InvalidRequirement as error:
+    except (ValueError, RecursionError) as error:
         detail = (str(error) or "not a requirement").splitlines()[0]
         raise InputError(f"{text!r} is not a requirement such as 'torch>=2.5': {detail}") from None
     return Requirement(

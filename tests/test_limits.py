@@ -1,0 +1,211 @@
+"""Endless responses, files and outputs: all end in time, with one line. No traceback, no status 70.
+
+tests/data/limits.toml has the cases.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from gpuenv.errors import PackageIndexError
+from gpuenv.index import http
+from gpuenv.index.http import Transport
+from gpuenv.index.http_session import InsecureRedirectError, describe_failure, open_session
+from gpuenv.render.text import Line, visible
+from test_cli import contents, run
+
+CASES = tomllib.loads((Path(__file__).parent / "data" / "limits.toml").read_text())
+ROOT = Path(__file__).parent.parent
+BLOCK = b"x" * (1 << 16)
+PAUSE = 0.05  # seconds between two bytes
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """A response without an end. The path is its mode."""
+
+    protocol_version = "HTTP/1.1"
+    stopped = threading.Event()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        try:
+            getattr(self, self.path.strip("/").replace("-", "_"))()
+        except OSError:  # the client has had enough
+            pass
+
+    def _begin(self, status: int = 200, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/html", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def _repeat(self, data: bytes) -> None:
+        while not self.stopped.wait(PAUSE):
+            self.wfile.write(data)
+
+    def drip(self) -> None:
+        self._begin(Content_Length="1000000")
+        self._repeat(b"x")
+
+    def drip_head(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        self._repeat(b"X")
+
+    def drip_chunks(self) -> None:
+        self._begin(206, Transfer_Encoding="chunked", Content_Range="bytes 0-65535/100000")
+        self._repeat(b"1\r\nx\r\n")
+
+    def endless(self) -> None:
+        self._begin(206 if "Range" in self.headers else 200)
+        while True:
+            self.wfile.write(BLOCK)
+
+    def bomb(self) -> None:
+        body = gzip.compress(gzip.compress(b"0" * 1_000_000))
+        self._begin(Content_Encoding="gzip, gzip", Content_Length=str(len(body)))
+        self.wfile.write(body)
+
+    def loop(self) -> None:
+        self._begin(302, Location=self.path, Content_Length="0")
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[str]:
+    """The URL of the server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        Hostile.stopped.set()
+        server.shutdown()
+        thread.join()
+
+
+def receive(transport: Transport, method: str, url: str) -> http.Reply:
+    if method == "get":
+        return transport.get(url, "it")
+    if method == "get_range":
+        return transport.get_range(url, "it", "-65536")
+    if method == "resume":
+        return transport.resume(url, "it", io.BytesIO())
+    return transport.download(url, "it", io.BytesIO())[0]
+
+
+@pytest.mark.parametrize(
+    "case", CASES["server"], ids=lambda case: f"{case['mode']}-{case['method']}"
+)
+def test_a_response_without_end(
+    case: dict[str, Any], hostile: str, transport: Transport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "PAGE_TIMEOUT", 1.0)
+    monkeypatch.setattr(http, "MAX_PAGE_BYTES", 300_000)
+    monkeypatch.setattr(http, "MAX_FILE_BYTES", 300_000)
+    url = f"{hostile}/{case['mode']}"
+    if "bytes" in case:
+        assert len(receive(transport, case["method"], url).body) == case["bytes"]
+        return
+    with pytest.raises(PackageIndexError) as error:
+        receive(transport, case["method"], url)
+    assert case["says"] in error.value.message
+
+
+def test_a_file_that_is_longer_than_the_index_says(hostile: str, transport: Transport) -> None:
+    sink = io.BytesIO()
+    with pytest.raises(PackageIndexError, match="sent more than 100000 bytes"):
+        transport.download(f"{hostile}/endless", "it", sink, 100_000)
+    assert len(sink.getvalue()) <= 100_000
+
+
+def test_a_part_that_is_too_large_is_not_requested(hostile: str, transport: Transport) -> None:
+    with pytest.raises(PackageIndexError, match="more than 64 MiB"):
+        transport.get_range(f"{hostile}/endless", "it", "0-99999999999")
+
+
+@pytest.mark.parametrize(
+    "location", ["http://host.example/x", "//host.example/x", "/x", "file:///x"]
+)
+def test_a_redirect_from_https(location: str) -> None:
+    response = requests.Response()
+    response.status_code, response.url = 302, "https://host.example/simple/"
+    response.headers["location"] = location
+    session = open_session(None)
+    if location.startswith(("/", "https")):
+        assert session.get_redirect_target(response) == location
+        return
+    with pytest.raises(InsecureRedirectError) as error:
+        session.get_redirect_target(response)
+    assert describe_failure(error.value, (1, 1)) == (
+        "redirects from https to another scheme, which is not followed",
+        False,
+    )
+
+
+def write(case: dict[str, Any], folder: Path) -> None:
+    file = case["file"]
+    path = folder / file["name"]
+    if file.get("pipe"):
+        os.mkfifo(path)
+        return
+    text = file.get("before", "") + file["repeat"] * file["times"] + file.get("after", "")
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("case", CASES["input"], ids=lambda case: str(case["name"]))
+def test_an_input_without_end(
+    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuenv.serialize.MAX_INPUT_BYTES", 1 << 20)
+    monkeypatch.setattr("gpuenv.serialize._WRITER_SECONDS", 0.05)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    if "file" in case:
+        write(case, folder)
+    before = contents(folder)
+    command = case["command"].replace("{digits}", "9" * 5000).replace("{folder}", str(folder))
+    done = run(shlex.split(command), folder)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (2, 1), done.stderr[-1000:]
+    assert case["says"] in lines[0] and lines[0].isprintable() and len(lines[0]) < 10_500
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("case", CASES["output"], ids=lambda case: str(case["shell"]))
+def test_outputs_that_take_nothing(case: dict[str, Any], tmp_path: Path) -> None:
+    command = case["shell"].replace("{gpuenv}", f"{sys.executable} -m gpuenv")
+    done = subprocess.run(
+        ["/bin/bash", "-c", command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "resolver")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == case["status"], done.stderr
+    assert case.get("says", "") in done.stderr
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+
+
+def test_control_characters_are_visible() -> None:
+    line = Line("a\x1b[2J\u202eb\r", "bad", marked=1)
+    assert visible(line) == "a\\x1b[2J\\u202eb\\r"
+    assert isinstance(visible(line), Line)
+    assert visible("a\tb") == "a\tb"
+    assert len(visible("x" * 100_000)) < 11_000
