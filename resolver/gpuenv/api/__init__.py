@@ -22,7 +22,14 @@ imports nothing of conda.
 """
 
 from .caches import cache_folder, cache_size, clean_cache
-from .data import compatibility_data, data_dates, data_version, matrix_catalog, matrix_check
+from .data import (
+    compatibility_data,
+    data_dates,
+    data_version,
+    matrix_catalog,
+    matrix_check,
+    matrix_tables,
+)
 from .environments import (
     WAIT,
     active_conda_prefix,
@@ -125,6 +132,7 @@ __all__ = [
     "make_script_environment",
     "matrix_catalog",
     "matrix_check",
+    "matrix_tables",
     "profile_host",
     "profile_states",
     "project_tables",
