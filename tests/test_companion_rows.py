@@ -115,20 +115,6 @@ def test_an_extension_takes_torch_for_its_cuda(tmp_path: Path) -> None:
     assert plan.needs.cuda == (12, 6)
 
 
-def test_a_dependency_without_a_release_is_told_as_such(tmp_path: Path) -> None:
-    """One that no release fits is no conflict with the others that need the same package."""
-    wheels = [("app", "2.0", ("base>=9", "tool")), ("app", "1.0", ("tool",)),
-              ("tool", "1.0", ("base",)), ("base", "1.0", ())]  # fmt: skip
-    for name, version, requires in wheels:
-        filename, content = make_wheel(name, version, requires)
-        (tmp_path / filename).write_bytes(content)
-    options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
-    plan = gpuenv.solve(Request(requirements=("app",)), host("H100"), options)
-    (skipped,) = plan.skipped
-    (reason,) = skipped.reasons
-    assert (reason.code, reason.need) == ("no-candidate", "base>=9")
-
-
 def test_show_says_what_a_companion_was_built_for() -> None:
     release = matrix_catalog().release("vllm", newest("vllm"), PLATFORM)
     (variant,) = release.variants
