@@ -178,7 +178,8 @@ def _open_file(name: str) -> BinaryIO:
     try:
         return open(name, "rb")
     except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+        hint = "give the path of a log, or - for standard input"
+        raise InputError(f"{name}: cannot be read: {error.strerror}", hint=hint) from None
 
 
 def _standard_input() -> BinaryIO:

@@ -28,8 +28,9 @@ _ARGPARSE_MESSAGES = (
     (re.compile(r"^one of the arguments (\S+) (\S+) is required$"), r"\1 or \2 is missing"),
     (
         re.compile(r"^argument (.+?): invalid choice: (.+?) \(choose from (.+)\)$"),
-        r"\1 \2 is not one of \3",
+        r"\1: \2 is not one of \3",
     ),
+    (re.compile(r"^[^-]\S*: (.+ is not one of )"), r"\1"),  # a positional argument needs no name
     (re.compile(r"^argument (.+?): expected one argument$"), r"\1 needs a value"),
     (re.compile(r"^argument "), ""),
 )

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ..errors import InputError
 from ..model import Value
 from .target import split_label
-from .versions import LONGEST_REQUIREMENT
+from .versions import LONGEST_REQUIREMENT, has_single_equals_sign
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement as ParsedRequirement  # heavy
@@ -76,7 +76,7 @@ def checked_requirement(text: str, where: str) -> str:
         _check_marker(parsed)
     except (ValueError, RecursionError) as error:
         detail = (str(error).splitlines() or ["it is empty"])[0]
-        if re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", head):
+        if has_single_equals_sign(head):
             detail += "; did you mean =="
         raise InputError(f"{where}: {shortened(text)} is not a requirement: {detail}") from None
     if parsed.url is not None:

@@ -9,6 +9,7 @@ saving.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import cache
@@ -359,6 +360,11 @@ _NAME_CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 @cache  # a solve reads the requirements of a framework for each of its releases
+def has_single_equals_sign(text: str) -> bool:
+    """Return whether a text is like "torch=2.9", where == is meant."""
+    return re.fullmatch(r"[\w.\[\],-]+\s*=\s*[\w.]+", text) is not None
+
+
 def parse_requirement(text: str) -> Requirement:
     """Return a PEP 508 text as a Requirement.
 
@@ -378,7 +384,9 @@ def parse_requirement(text: str) -> Requirement:
         parsed = ParsedRequirement(text)
     except (ValueError, RecursionError) as error:
         detail = (str(error) or "not a requirement").splitlines()[0]
-        raise InputError(f"{text!r} is not a requirement such as 'torch>=2.5': {detail}") from None
+        hint = f"write {text.replace('=', '==')}" if has_single_equals_sign(text) else ""
+        message = f"{text!r} is not a requirement such as 'torch>=2.5': {detail}"
+        raise InputError(message, hint=hint) from None
     return Requirement(
         name=normalize_name(parsed.name),
         extras=tuple(sorted(set(map(normalize_name, parsed.extras)))),
