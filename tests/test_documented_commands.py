@@ -57,6 +57,7 @@ PARSED_ONLY = {
     "script.py": "installs from the default index",
     "conda-lock.yml": "needs a lock of conda packages",
     "monday.json": "needs documents of a fleet",
+    "html": "takes seconds; test_explorer makes the page",
     "demo": "needs an index of variant wheels",
 }
 H100 = {"GPUENV_GPU": "H100", "GPUENV_DRIVER": "580.65.06", "GPUENV_OFFLINE": "1"}

@@ -28,6 +28,7 @@ from .data import (
     data_version,
     matrix_catalog,
     matrix_check,
+    matrix_tables,
     unread_package,
 )
 from .environments import (
@@ -133,6 +134,7 @@ __all__ = [
     "make_script_environment",
     "matrix_catalog",
     "matrix_check",
+    "matrix_tables",
     "profile_host",
     "profile_states",
     "project_tables",

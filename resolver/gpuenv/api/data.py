@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the stages are imported when they are first used
     from ..compat.audit import Audit
@@ -70,3 +70,19 @@ def matrix_check() -> Audit:
     from ..compat.audit import check
 
     return check(compatibility_data(), snapshot().wheels)
+
+
+def matrix_tables() -> dict[str, Any]:
+    """Return the solver's answers about every release and host, as tables.
+
+    They come from the shipped data and the index snapshot alone. resolve.answer_tables describes
+    them.
+    """
+    from ..index.factory import open_indexes
+    from ..model import IndexOptions
+    from ..resolve.answer_tables import AnswerTables
+
+    data = compatibility_data()
+    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
+    tables = AnswerTables(data, index, snapshot.environment).document()
+    return {"data": data_version(snapshot.version), **tables}

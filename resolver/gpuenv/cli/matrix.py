@@ -10,7 +10,7 @@ from ..model import IndexOptions
 from ..render import matrix as render
 from ..render.plans import package_lines
 from .host_args import add_host_flags, read_host_flags
-from .output import print_json, print_lines
+from .output import print_json, print_lines, write_page
 from .parser import Parser, add_common_flags
 
 HELP = "Show what is known about releases and GPUs"
@@ -21,6 +21,7 @@ DESCRIPTION = (
 EXAMPLES = (
     ("gpuenv matrix show torch 2.15.0", "Show the builds of a release"),
     ("gpuenv matrix list", "List the frameworks and libraries"),
+    ("gpuenv matrix html", "Write a page that answers what runs on which GPU"),
 )
 
 
@@ -68,6 +69,17 @@ def add_arguments(parser: Parser) -> None:
     _add_platform_flag(update)
     add_common_flags(update)
 
+    text = "Write a page that answers, in a browser and offline, what runs on which GPU"
+    page = commands.add_parser("html", help=text, description=text)
+    page.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="explorer.html",
+        help="Write this file (default: explorer.html)",
+    )
+    add_common_flags(page)
+
     text = "Check that the data is consistent, and show how much is known"
     check = commands.add_parser("check", help=text, description=f"{text}.")
     add_common_flags(check)
@@ -92,6 +104,8 @@ def run(arguments: Namespace) -> int:
         return _scan(arguments)
     if arguments.subcommand == "update":
         return _update(arguments)
+    if arguments.matrix_command == "html":
+        return _html(arguments)
     return _check(arguments)
 
 
@@ -155,6 +169,12 @@ def _update(arguments: Namespace) -> int:
 
 def _print_progress(line: str) -> None:
     print(line, file=sys.stderr)
+
+
+def _html(arguments: Namespace) -> int:
+    from ..render import html  # no other command of `gpuenv matrix` makes a page
+
+    return write_page(arguments, html.explorer_html(api.matrix_tables()))
 
 
 def _check(arguments: Namespace) -> int:

@@ -125,3 +125,24 @@ def _print_step(text: str) -> None:
 def _print_on_stderr(line: str) -> None:
     if not _Settings.quiet:
         print_errors([line])
+
+
+def write_page(arguments: Namespace, text: str) -> int:
+    """Write an HTML page to the file of --output, and print where it is. Return 0.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    from ..atomic_write import write_whole
+    from ..errors import InputError
+
+    content = text.encode()
+    try:
+        write_whole(arguments.output, content)
+    except OSError as error:
+        raise InputError(f"{arguments.output}: cannot be written: {error.strerror}") from None
+    if arguments.json:
+        print_json({"path": arguments.output, "bytes": len(content)})
+    else:
+        print_report([f"wrote {arguments.output}"])
+    return 0

@@ -1,4 +1,4 @@
-"""`gpuenv report`: one HTML file of a solve, a verification or a fleet."""
+"""`gpuenv report`: one HTML file of a lock, a solve, a verification or a fleet."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import os
 from argparse import Namespace
 from typing import Any
 
-from ..atomic_write import write_whole
+from .. import api
 from ..errors import InputError
-from ..render import html
+from ..render import html, locks
 from ..serialize import read_input
-from .output import print_json, print_report
+from .output import write_page
 from .parser import Parser, add_common_flags
 
-HELP = "Write an HTML report of JSON documents"
+HELP = "Write an HTML report of locks and JSON documents"
 DESCRIPTION = (
-    "Write one HTML file that needs no network, from documents of solve, verify and fleet with "
-    "--json. Several documents of fleet verify give a timeline."
+    "Write one HTML file that needs no network, from locks and from documents of solve, verify and "
+    "fleet with --json. Several documents of fleet verify give a timeline."
 )
 EXAMPLES = (
+    ("gpuenv report pylock.toml", "Show a lock: its builds, its needs and its packages"),
     ("gpuenv report monday.json tuesday.json -o fleet.html", "Show two runs of fleet verify"),
 )
 
@@ -30,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
         "file",
         metavar="FILE",
         nargs="+",
-        help="A document of solve, verify or fleet with --json",
+        help="A lock (pylock.toml), or a document of solve, verify or fleet with --json",
     )
     parser.add_argument(
         "-o",
@@ -45,19 +46,12 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: Namespace) -> int:
     """Write the report."""
     documents = [(os.path.basename(path), _read(path)) for path in arguments.file]
-    text = html.report_html(documents)
-    try:
-        write_whole(arguments.output, text.encode())
-    except OSError as error:
-        raise InputError(f"{arguments.output}: cannot be written: {error.strerror}") from None
-    if arguments.json:
-        print_json({"path": arguments.output, "bytes": len(text.encode())})
-    else:
-        print_report([f"wrote {arguments.output}"])
-    return 0
+    return write_page(arguments, html.report_html(documents))
 
 
 def _read(path: str) -> dict[str, Any]:
+    if path.endswith(".toml"):
+        return locks.lock_document(api.read_lock(path))
     try:
         document = json.loads(read_input(path))
     except OSError as error:

@@ -494,6 +494,22 @@ class CompatibilityData:
         """Return every known GPU name, in the order of compute capability."""
         return self._gpu_names
 
+    def gpu_tables(self) -> dict[str, Any]:
+        """Return what `compute_capability` and `gpu_platform` look up, for a reader elsewhere.
+
+        Compute capabilities are places in `capabilities`.
+        """
+        columns = {capability: place for place, capability in enumerate(self.capabilities())}
+        keys = {key: columns[major, minor] for key, (major, minor) in self._gpus.items()}
+        return {
+            "names": [(name, keys[gpu_key(name)]) for name in self._gpu_names],
+            "keys": keys,
+            "platforms": self._gpu_platforms,
+            "ambiguous": sorted(self._ambiguous),
+            "noise_words": sorted(_NOISE_WORDS),
+            "noise": _NOISE,
+        }
+
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
         """Return known GPU names like `text`, best first, for a hint.
 

@@ -41,6 +41,12 @@ if TYPE_CHECKING:  # few packages have variant wheels
 Facts = dict[str, tuple[Reason, ...]]
 
 OWNER_SOURCE = rules.OWNER_SOURCE
+# The codes of `host_reasons` in its order, and those of R2 for a device.
+HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
+DEVICE_CODES = (
+    "no-code-for-device", "ptx-needs-newer-driver", "code-unknown", "device-unknown",
+    "jetson-wheel",
+)  # fmt: skip
 _CUDNN = "nvidia-cudnn-cu"
 
 

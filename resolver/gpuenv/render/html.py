@@ -1,7 +1,13 @@
-"""`gpuenv report`: one HTML file, made from JSON documents. It needs no network and no script."""
+"""HTML pages in one design (page.css): reports of JSON documents, and the compatibility explorer.
+
+Each page is one file that needs no network. Reports need no script.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +16,7 @@ from ..errors import InputError
 from . import fleet
 
 TEMPLATE = "report.html.j2"
+_FOLDER = os.path.dirname(__file__)
 _CHART_HEIGHT = 120  # pixels
 _BAR_WIDTH = 28
 
@@ -17,9 +24,10 @@ Document = Mapping[str, Any]
 
 
 def kind(document: Document) -> str | None:
-    """Return what a document is: fleet-detect, fleet-solve, fleet-verify, verify or solve."""
-    if str(document.get("kind", "")).startswith("fleet-"):
-        return str(document["kind"])
+    """Return what a document is: fleet-detect, -solve or -verify, lock, verify or solve."""
+    name = str(document.get("kind", ""))
+    if name.startswith("fleet-") or name == "lock":
+        return name
     if isinstance(document.get("checks"), list):
         return "verify"
     if isinstance(document.get("frameworks"), dict) and "packages" in document:
@@ -36,27 +44,67 @@ def report_html(documents: Sequence[tuple[str, Document]]) -> str:
     Raises:
         InputError: jinja2 is not installed, or a document lacks a key.
     """
+    _require_jinja("gpuenv report")
+    import jinja2
+
+    sections = []
     try:
-        import jinja2
+        for name, document in documents:
+            sections.append({"name": name, "kind": kind(document), **_section(document)})
+        return _render(TEMPLATE, sections=sections, timeline=_timeline(documents))
+    except (KeyError, TypeError, AttributeError, jinja2.UndefinedError) as error:
+        raise InputError(f"a document lacks what its report shows: {error}") from None
+
+
+def explorer_html(tables: Document) -> str:
+    """Return the compatibility explorer, one page that needs no network.
+
+    Args:
+        tables: the document of resolve.answer_tables.
+
+    Raises:
+        InputError: jinja2 is not installed.
+    """
+    _require_jinja("gpuenv matrix html")
+    with open(os.path.join(_FOLDER, "explorer.js"), encoding="utf-8") as file:
+        script = file.read()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = json.dumps(tables, separators=(",", ":"), ensure_ascii=True)
+    # Inside a script element, only "</script" and "<!--" have a meaning for a browser.
+    return _render(
+        "explorer.html.j2",
+        script=script,
+        digest=digest,
+        tables=text.replace("<", "\\u003c"),
+        data=tables["data"],
+        frameworks=sorted(tables["platforms"]["linux-x86_64"]["frameworks"]),
+        libraries=sorted(tables["platforms"]["linux-x86_64"]["libraries"]),
+        pythons=[python["version"] for python in tables["pythons"]],
+        platforms=list(tables["platforms"]),
+        gpus=[name for name, _ in tables["gpus"]["names"]],
+    )
+
+
+def _require_jinja(command: str) -> None:
+    """Raise InputError if jinja2 is not installed, an optional dependency of gpuenv."""
+    try:
+        import jinja2  # noqa: F401  # the first import of it in a process
     except ImportError:
         hint = "pip install 'gpuenv[report]'"
-        raise InputError("gpuenv report needs jinja2", hint=hint) from None
-    folder = os.path.dirname(__file__)
+        raise InputError(f"{command} needs jinja2", hint=hint) from None
+
+
+def _render(template: str, **values: object) -> str:
+    import jinja2
+
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = []
-    try:
-        for name, document in documents:
-            sections.append({"name": name, "kind": kind(document), **_section(document)})
-        template = environment.get_template(TEMPLATE)
-        return str(template.render(sections=sections, timeline=_timeline(documents)))
-    except (KeyError, TypeError, AttributeError, jinja2.UndefinedError) as error:
-        raise InputError(f"a document lacks what its report shows: {error}") from None
+    return str(environment.get_template(template).render(values))
 
 
 def _section(document: Document) -> dict[str, Any]:

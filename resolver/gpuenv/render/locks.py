@@ -21,6 +21,7 @@ from .values import (
     quantity_text,
     reason_text,
     reasons_json,
+    size,
 )
 
 # What the lines mean that `gpuenv init` writes.
@@ -124,6 +125,20 @@ _LOCK_FACTS: tuple[tuple[str, Callable[[Lock], str]], ...] = (
     ("download", download_text),
     ("data", _data),
 )
+
+
+def lock_document(lock: Lock) -> dict[str, Any]:
+    """Return what `gpuenv report` shows of a lock."""
+    packages = []
+    for pin in lock.pins:
+        wheel = pin.wheel
+        packages.append({"name": wheel.name, "version": wheel.version, "size": size(wheel.size)})
+    return {
+        "kind": "lock",
+        "made_for": host_text(lock.host),
+        "facts": [(name, text(lock)) for name, text in _LOCK_FACTS],
+        "packages": packages,
+    }
 
 
 def lock_json(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from ..compat import evaluate
@@ -132,6 +133,15 @@ class CandidateStore:
                 self._at_url[key] = ()
         return self._at_url[key]
 
+    def on_host(self, host: Host) -> CandidateStore:
+        """Return a store of the same files for another host of the platform and interpreter.
+
+        The orders of the releases that were read already stay those of this store's host.
+        """
+        store = copy(self)
+        store.host = host
+        return store
+
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
@@ -156,7 +166,7 @@ class CandidateStore:
         if sdists:  # they do not stand at the place of their version yet
             candidates.sort(key=lambda candidate: version_key(candidate.version), reverse=True)
         if name in self._framework_of:
-            self._sort_builds(candidates)
+            self.sort_builds(candidates)
         if name in self._preferred_versions:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
         return tuple(candidates)
@@ -286,17 +296,22 @@ class CandidateStore:
         return self._variants[framework]
 
     def _read_variants(self, framework: Framework) -> tuple[Variant, ...]:
-        ranked: list[tuple[tuple[int, tuple[int, int], int], Variant]] = []
+        variants: list[Variant] = []
         platform = self.host.platform
-        for place, way in enumerate(framework.ways):
+        for way in framework.ways:
             if way.platforms and platform not in way.platforms:
                 continue
             for candidate in self.candidates(parse_requirement(way.requires[0]).name):
                 build = self.data.variant(framework, way, candidate.version, platform)
-                variant = Variant(framework, way, candidate.wheel, build)
-                ranked.append(((*self._code_order(build), place), variant))
-        ranked.sort(key=lambda row: row[0])
-        variants = [variant for _, variant in ranked]
+                variants.append(Variant(framework, way, candidate.wheel, build))
+        self.sort_variants(variants)
+        return tuple(variants)
+
+    # ---- order
+
+    def sort_variants(self, variants: list[Variant]) -> None:
+        """Sort releases of one framework. `variants` come in the order of its ways."""
+        variants.sort(key=lambda variant: self._code_order(variant.build))
         # Stable sorts, the most important key last. Versions of one framework may come from
         # several distributions, so the order of the index does not give them.
         variants.sort(key=lambda variant: version_key(variant.version), reverse=True)
@@ -305,9 +320,6 @@ class CandidateStore:
         else:
             variants.sort(key=lambda variant: bool(variant.way.carriers))
         variants.sort(key=lambda variant: not self._is_preferred(variant))
-        return tuple(variants)
-
-    # ---- order
 
     def _is_preferred(self, release: Release) -> bool:
         """Return whether the request prefers a release; a variant with all of its carriers."""
@@ -318,7 +330,7 @@ class CandidateStore:
             return False
         return self._preferred_versions[release.wheel.name] == release.version
 
-    def _sort_builds(self, candidates: list[Candidate]) -> None:
+    def sort_builds(self, candidates: list[Candidate]) -> None:
         """Sort builds of a framework or companion. `candidates` come newest version first."""
         places: dict[str, int] = {}
         for candidate in candidates:

@@ -32,24 +32,36 @@ def reasons_against(
     """Return every reason against a release and against the CUDA libraries that it pins."""
     reasons = facts.reasons(release)
     try:
-        dependencies = store.dependencies(release.wheel)
+        libraries = pinned_libraries(store, release)
     except UnusableFileError as error:
         return (*reasons, error.reason)
     except OfflineError:
         return (*reasons, not_cached(release.wheel))
+    for library in libraries:
+        for reason in facts.reasons(library):
+            if reason not in reasons:
+                reasons.append(reason)
+    return tuple(reasons)
+
+
+def pinned_libraries(store: CandidateStore, release: Release) -> list[Candidate]:
+    """Return the CUDA libraries that a release pins.
+
+    Raises:
+        PackageIndexError: see Index.dependencies.
+    """
+    libraries = []
     environment = store.environment
-    for dependency in dependencies:
+    for dependency in store.dependencies(release.wheel):
         if not is_exact(dependency.specifier) or not store.data.is_library(dependency.name):
             continue
         if dependency.marker and not environment.marker(dependency.marker, ()):
             continue
         for library in store.candidates(dependency.name):
             if environment.contains(dependency.specifier, library.version, True):
-                for reason in facts.reasons(library):
-                    if reason not in reasons:
-                        reasons.append(reason)
+                libraries.append(library)
                 break
-    return tuple(reasons)
+    return libraries
 
 
 class Skipped:
@@ -139,8 +151,7 @@ class Skipped:
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         found = tuple(reasons) or tuple(self._conflicts(release))
         if not found:
-            need = "dependencies that fit the other requirements"
-            found = (Reason(code="conflict", subject=release.label, need=need, have="none do"),)
+            found = (no_dependencies_reason(release.label),)
         return Rejection(name=name, version=release.local_version, reasons=found)
 
     def _conflicts(self, release: Release) -> Iterator[Reason]:
@@ -227,14 +238,21 @@ def _builds_without_wheel(
         if key in listed or not _is_requested(store, root, build) or facts.build_reasons(build):
             continue
         listed.add(key)
-        reason = Reason(
-            code="no-wheel",
-            subject=f"{root.name} {build.local}",
-            need=f"a wheel for {tag} on {platform}",
-            have="none in the index data",
-            source=build.code.source,
-        )
+        reason = no_wheel_reason(f"{root.name} {build.local}", tag, platform, build.code.source)
         yield Rejection(name=root.name, version=build.local, reasons=(reason,))
+
+
+def no_dependencies_reason(label: str) -> Reason:
+    """Return that the dependencies of a release cannot be chosen, without more that is known."""
+    need = "dependencies that fit the other requirements"
+    return Reason(code="conflict", subject=label, need=need, have="none do")
+
+
+def no_wheel_reason(subject: str, tag: str, platform: str, source: str) -> Reason:
+    """Return that a release has no wheel for an interpreter on a platform."""
+    need = f"a wheel for {tag} on {platform}"
+    have = "none in the index data"
+    return Reason(code="no-wheel", subject=subject, need=need, have=have, source=source)
 
 
 def _is_requested(store: CandidateStore, root: PackageRequirement, build: Build) -> bool:

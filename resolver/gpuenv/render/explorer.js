@@ -1,0 +1,902 @@
+// The compatibility explorer: looks answers up in the tables that `gpuenv matrix html` embeds.
+//
+// A verdict is [tier, reasons] of a release on one GPU. Tier 0 is code for the device, 1 is PTX
+// that the driver compiles, more is unknown. A reason is [code, doubt, subject, need, have, source], its
+// texts by number. The rules were applied when the tables were made; nothing here applies one.
+"use strict";
+
+const tables = JSON.parse(document.getElementById("tables").textContent);
+const NO_GPU = tables.capabilities.length;
+const VIEWS = ["answer", "wheel", "table", "charts"];
+const DEFAULTS = { framework: "torch", python: "3.12", platform: "linux-x86_64", view: "answer" };
+
+// ---- what people type -------------------------------------------------------------------------
+
+/** Return the comparable form of a GPU's name, as compat.data.gpu_key does. */
+function gpuKey(text) {
+  const { noise_words, noise } = tables.gpus;
+  const isNoise = new RegExp(`^(?:${noise})$`);
+  const key = [];
+  for (const word of text
+    .toLowerCase()
+    .split(/[^a-z0-9]+/)
+    .filter(Boolean)) {
+    if (word === "mig") break;
+    if (!noise_words.includes(word) && !isNoise.test(word)) key.push(word);
+    else if (["gb", "tb"].includes(word) && /\d$/.test(key.at(-1) ?? "")) key.pop();
+  }
+  return key.join("");
+}
+
+/** Return the compute capability "9.0" of "sm_90", "SM120" or "9.0"; null for a name. */
+function typedCapability(text) {
+  const target = /^sm_?(\d{1,2})(\d)$/i.exec(text);
+  if (target) return `${Number(target[1])}.${target[2]}`;
+  return /^\d+\.\d+$/.test(text) ? text : null;
+}
+
+/** Return {name, capability (a column of the tables), platform} of a typed GPU, or {error}. */
+function parseGpu(text) {
+  const { keys, ambiguous, platforms } = tables.gpus;
+  const typed = typedCapability(text);
+  if (typed) {
+    const capability = tables.capabilities.indexOf(typed);
+    if (capability < 0) return { error: `No known GPU has compute capability ${typed}.` };
+    return { name: `sm_${typed.replace(".", "")}`, capability, platform: platformOf(capability) };
+  }
+  const key = gpuKey(text);
+  let capability = ambiguous.includes(key) ? undefined : (keys[key] ?? keys[`quadro${key}`]);
+  if (capability === undefined && /^\d/.test(key) && !ambiguous.includes(key)) {
+    const known = [keys[`gtx${key}`], keys[`rtx${key}`]].filter((one) => one !== undefined);
+    if (new Set(known).size === 1) capability = known[0];
+  }
+  if (capability === undefined) return { error: unknownGpu(text, key) };
+  const platform = key in keys ? (platforms[key] ?? null) : platformOf(capability);
+  return { name: text, capability, platform };
+}
+
+/** Return the platform of all GPUs of a compute capability; null if they have several. */
+function platformOf(capability) {
+  const { keys, platforms } = tables.gpus;
+  const found = new Set();
+  for (const [key, column] of Object.entries(keys)) {
+    if (column === capability) found.add(platforms[key] ?? null);
+  }
+  return found.size === 1 ? [...found][0] : null;
+}
+
+function unknownGpu(text, key) {
+  const near = tables.gpus.names.filter(([name]) => key && gpuKey(name).includes(key)).slice(0, 4);
+  const names = near.map(([name]) => name).join(", ");
+  return (
+    `${text} is not a known GPU. ` +
+    (names ? `Did you mean ${names}?` : "Type a name such as RTX 4090, or sm_89.")
+  );
+}
+
+/** Return {interval} of a typed driver, which is the last one for "", or {error}. */
+function parseDriver(text, platform) {
+  const { thresholds } = tables.platforms[platform];
+  if (!text) return { interval: thresholds.length + 1 };
+  if (!/^\d+(\.\d+){0,3}$/.test(text)) {
+    return { error: `${text} is not a driver release such as 580.65.06.` };
+  }
+  const release = text.split(".").map(Number);
+  if (release[0] < 100) {
+    return { error: `${text} looks like a CUDA version. Type the driver release, as 580.65.06.` };
+  }
+  const reached = thresholds.filter((threshold) => reaches(release, threshold));
+  return { interval: reached.length };
+}
+
+/** Return whether a release is a threshold or newer. "580" stands for the newest 580. */
+function reaches(release, threshold) {
+  const floor = threshold.split(".").map(Number).slice(0, release.length);
+  const difference = floor.findIndex((number, place) => number !== release[place]);
+  return difference < 0 || release[difference] > floor[difference];
+}
+
+// ---- answers ----------------------------------------------------------------------------------
+
+/** Return the verdict on a release for one compute capability and one interval of drivers. */
+function verdict(release, capability, interval) {
+  const column = tables.intervals[release.verdicts[capability]];
+  const steps = column.filter(([start]) => start <= interval);
+  const [, tier, reasons] = steps.at(-1);
+  return { tier, reasons };
+}
+
+/** Return the reasons against a release on all GPUs of a host, those of the driver first. */
+function reasonsAgainst(release, host) {
+  if (!host.gpus.length) {
+    return verdict(release, NO_GPU, 0).reasons.map((one) => fill(one, release, host, null));
+  }
+  const groups = [];
+  const texts = new Map();
+  for (const gpu of differentGpus(host)) {
+    let place = 0;
+    for (const number of verdict(release, gpu.capability, host.interval).reasons) {
+      const reason = fill(number, release, host, gpu);
+      const key = groupOf(reason);
+      if (!groups.includes(key)) groups.splice(place, 0, key);
+      place = groups.indexOf(key) + 1;
+      if (!texts.has(key)) texts.set(key, new Map());
+      texts.get(key).set(`${reason.subject} ${reason.need} ${reason.have}`, reason);
+    }
+  }
+  groups.sort((one, other) => hostOrder(one) - hostOrder(other));
+  return groups.flatMap((key) => [...texts.get(key).values()]);
+}
+
+/** Return what the reasons have in common that one rule gives for the GPUs of a host. */
+function groupOf(reason) {
+  const code = tables.device_codes.includes(reason.code) ? "device" : reason.code;
+  return `${code} ${reason.group}`;
+}
+
+/** Return the place of a group of reasons: those about the driver of a GPU come first. */
+function hostOrder(group) {
+  const place = tables.host_codes.indexOf(group.split(" ")[0]);
+  return place < 0 ? tables.host_codes.length : place;
+}
+
+/** Return the first GPU of each compute capability of a host. */
+function differentGpus(host) {
+  const isFirst = (gpu, place) =>
+    host.gpus.findIndex((other) => other.capability === gpu.capability) === place;
+  return host.gpus.filter(isFirst);
+}
+
+/** Return a reason with the facts of a host in the place of the placeholders. */
+function fill(number, release, host, gpu) {
+  const [code, doubt, subject, need, have, source] = tables.reasons[number];
+  const cuda = tables.platforms[host.platform].cuda[host.interval] ?? "unknown";
+  const facts = {
+    gpu: gpu?.name,
+    capability: gpu && tables.capabilities[gpu.capability],
+    release: `${host.name} ${release.version}`,
+    driver: host.driver,
+    driver_cuda: cuda,
+    tag: tables.pythons[host.python]?.tag,
+    platform: host.platform,
+  };
+  const put = (text) => tables.texts[text].replace(/\{(\w+)\}/g, (_, name) => facts[name]);
+  return {
+    code,
+    doubt: Boolean(doubt),
+    group: tables.texts[subject],
+    subject: put(subject),
+    need: put(need),
+    have: put(have),
+    source: put(source),
+  };
+}
+
+/** Return everything that speaks against a release, a missing file first. */
+function judge(release, host) {
+  const reasons = reasonsAgainst(release, host);
+  const hasWheel = release.pythons?.includes(host.python) ?? true;
+  if (!hasWheel) reasons.unshift(fill(release.no_wheel, release, host, null));
+  const missing = release.missing?.[host.python];
+  if (missing !== undefined) reasons.push(fill(missing, release, host, null));
+  return { release, reasons, hasWheel, runs: reasons.every((reason) => reason.doubt) };
+}
+
+/** Return the releases of a framework on a host in the order of the solver, each judged. */
+function judgedReleases(host) {
+  const { releases } = releasesOf(host);
+  const versions = [...new Set(releases.map((release) => release.public))];
+  const rank = (release) => [
+    Boolean(release.cpu) === Boolean(host.gpus.length) ? 1 : 0,
+    versions.indexOf(release.public),
+    worstTier(release, host),
+    release.place === undefined ? 0 : tables.places[release.place][host.interval],
+  ];
+  const ranked = releases.map((release) => ({ rank: rank(release), ...judge(release, host) }));
+  return ranked.sort((one, other) => compare(one.rank, other.rank));
+}
+
+function worstTier(release, host) {
+  return Math.max(
+    0,
+    ...host.gpus.map((gpu) => verdict(release, gpu.capability, host.interval).tier),
+  );
+}
+
+function compare(numbers, others) {
+  const place = numbers.findIndex((number, index) => number !== others[index]);
+  return place < 0 ? 0 : numbers[place] - others[place];
+}
+
+/** Return the table of a framework, or of a distribution with device code, on a platform. */
+function releasesOf({ name, platform }) {
+  const { frameworks, libraries } = tables.platforms[platform];
+  if (frameworks[name]) return frameworks[name];
+  const releases = (libraries[name] ?? []).map((one) => ({ ...one, public: one.version }));
+  return { releases, refusals: {}, refusals_without_gpu: {} };
+}
+
+/**
+ * Return the answer for a host: {chosen, judged, refusal}.
+ *
+ * `chosen` is the release that `gpuenv solve` chooses, null if none runs. Of the builds of one
+ * version, one without doubts comes first. `refusal` is the first reason if none runs.
+ */
+function answer(host) {
+  const judged = judgedReleases(host);
+  const first = judged.find((one) => one.runs);
+  const builds = judged.filter((one) => one.runs && one.release.public === first?.release.public);
+  const chosen = builds.find((one) => !one.reasons.length) ?? first ?? null;
+  if (chosen) return { chosen, judged, refusal: null };
+  const { refusals, refusals_without_gpu } = releasesOf(host);
+  const number = (host.gpus.length ? refusals : refusals_without_gpu)[host.python];
+  const best = judged.find((one) => one.hasWheel) ?? judged[0];
+  const refusal = number === undefined ? best?.reasons[0] : fill(number, {}, host, null);
+  return { chosen: null, judged, refusal: refusal ?? null };
+}
+
+/** Return whether nothing but doubts speaks against a release on a GPU. */
+function runsAt(release, capability, interval) {
+  return verdict(release, capability, interval).reasons.every(isDoubt);
+}
+
+function isDoubt(number) {
+  return tables.reasons[number][1];
+}
+
+/** Return the driver that a release needs on these GPUs: {from, until} by thresholds, or null. */
+function driversOf(release, host) {
+  const { thresholds } = tables.platforms[host.platform];
+  const runs = (interval) => host.gpus.every((gpu) => runsAt(release, gpu.capability, interval));
+  const intervals = [...thresholds.keys(), thresholds.length].filter(runs);
+  if (!intervals.length || !host.gpus.length) return null;
+  const end = intervals.at(-1);
+  return {
+    from: intervals[0] ? driverName(thresholds[intervals[0] - 1]) : "",
+    until: end && end < thresholds.length ? `R${parseInt(thresholds[end - 1], 10)}` : "",
+  };
+}
+
+/** Return "R570" for the beginning of a branch, and other releases as they are. */
+function driverName(threshold) {
+  return threshold.endsWith(".00") ? `R${threshold.slice(0, -3)}` : threshold;
+}
+
+function driverText(drivers) {
+  if (!drivers) return "";
+  const texts = [];
+  if (drivers.from) texts.push(`${drivers.from} or newer`);
+  if (drivers.until) texts.push(`up to branch ${drivers.until}`);
+  return texts.join(", ") || "any driver";
+}
+
+/** Return what would make a release run on a host: another Python, driver or GPU. */
+function changes({ release, hasWheel }, host) {
+  const texts = [];
+  if (!hasWheel) {
+    const versions = release.pythons.map((python) => tables.pythons[python].version);
+    if (!versions.length) return "a file, which no known index has";
+    texts.push(`Python ${versions.join(", ")}`);
+  }
+  const columns = host.gpus.length ? host.gpus.map((gpu) => gpu.capability) : [NO_GPU];
+  if (columns.every((column) => runsAt(release, column, host.interval))) return texts.join("; ");
+  const drivers = driversOf(release, host);
+  if (drivers) texts.push(`driver ${driverText(drivers)}`);
+  else texts.push(...otherGpus(release, host));
+  return texts.join("; ");
+}
+
+/** Return which GPUs a release needs if no driver helps. */
+function otherGpus(release, host) {
+  const served = host.gpus.filter((gpu) => driversOf(release, { ...host, gpus: [gpu] }));
+  if (served.length) return [`only ${served.map((gpu) => gpu.name).join(", ")}`];
+  if (release.cpu) return host.gpus.length ? ["--gpu none"] : [];
+  const capabilities = tables.capabilities.filter((_, column) => bestOf(release, column) !== "no");
+  return capabilities.length ? [`a GPU of compute capability ${capabilities.join(", ")}`] : [];
+}
+
+// ---- the choice, kept in the URL's fragment ---------------------------------------------------
+
+/** Return the choice that a fragment names. */
+function readChoice(fragment) {
+  const values = new URLSearchParams(fragment.replace(/^#/, ""));
+  const known = (name, options) =>
+    options.includes(values.get(name)) ? values.get(name) : DEFAULTS[name];
+  const platform = known("platform", Object.keys(tables.platforms));
+  const names = Object.keys(tables.platforms["linux-x86_64"].frameworks).concat(
+    Object.keys(tables.platforms["linux-x86_64"].libraries),
+  );
+  return {
+    gpus: values
+      .getAll("gpu")
+      .map((gpu) => gpu.trim())
+      .filter(Boolean),
+    driver: (values.get("driver") ?? "").trim(),
+    framework: known("framework", names),
+    python: known(
+      "python",
+      tables.pythons.map((python) => python.version),
+    ),
+    platform,
+    view: known("view", VIEWS),
+    wheel: values.get("wheel") ?? "",
+  };
+}
+
+/** Return the fragment that names a choice; defaults are left out. */
+function fragmentOf(choice) {
+  const values = new URLSearchParams();
+  for (const gpu of choice.gpus) values.append("gpu", gpu);
+  if (choice.driver) values.set("driver", choice.driver);
+  for (const [name, usual] of Object.entries(DEFAULTS)) {
+    if (choice[name] !== usual) values.set(name, choice[name]);
+  }
+  if (choice.wheel) values.set("wheel", choice.wheel);
+  return `#${values}`;
+}
+
+/** Return {host} for a choice, or {error}. Without a GPU, neither is there. */
+function hostOf(choice) {
+  if (!choice.gpus.length) return {};
+  const none = choice.gpus.some((gpu) => ["none", "cpu"].includes(gpu.toLowerCase()));
+  if (none && choice.gpus.length > 1) return { error: "none cannot be combined with a GPU." };
+  const gpus = none ? [] : choice.gpus.map(parseGpu);
+  const driver = parseDriver(none ? "" : choice.driver, choice.platform);
+  const error = gpus.find((gpu) => gpu.error)?.error ?? driver.error;
+  if (error) return { error };
+  const elsewhere = gpus.find((gpu) => gpu.platform && gpu.platform !== choice.platform);
+  if (elsewhere) return { error: `${elsewhere.name} exists on ${elsewhere.platform} only.` };
+  const python = tables.pythons.findIndex((one) => one.version === choice.python);
+  const { framework: name, platform } = choice;
+  const { interval } = driver;
+  return { host: { name, gpus, driver: none ? "" : choice.driver, interval, python, platform } };
+}
+
+/** Return the command that gives the answer on the user's machine. */
+function commandOf(choice) {
+  const quote = (text) => (/^[\w.+-]+$/.test(text) ? text : `"${text}"`);
+  const isFramework = choice.framework in tables.platforms[choice.platform].frameworks;
+  const words = ["gpuenv", "solve"];
+  words.push(...(isFramework ? ["--framework", choice.framework] : [choice.framework]));
+  for (const gpu of choice.gpus) words.push("--gpu", quote(gpu));
+  if (choice.driver) words.push("--driver", choice.driver);
+  words.push("--python", choice.python, "--platform", choice.platform);
+  return words.join(" ");
+}
+
+// ---- elements ---------------------------------------------------------------------------------
+
+/** Make an element with attributes and children (elements and texts). */
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  return fillElement(element, attributes, children);
+}
+
+/** Make an element of a picture. */
+function draw(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  return fillElement(element, attributes, children);
+}
+
+function fillElement(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Make a table with a caption that can be scrolled by keyboard. */
+function makeTable(caption, headings, rows, kind = "") {
+  const head = make("tr", {}, ...headings.map((heading) => make("th", { scope: "col" }, heading)));
+  const table = make(
+    "table",
+    { class: kind },
+    make("caption", {}, caption),
+    make("thead", {}, head),
+    make("tbody", {}, ...rows),
+  );
+  return make(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": caption },
+    table,
+  );
+}
+
+function makeRow(heading, cells) {
+  return make("tr", {}, make("th", { scope: "row" }, heading), ...cells);
+}
+
+function makeCell(text, kind = "") {
+  return make("td", kind ? { class: kind } : {}, text);
+}
+
+function makeList(pairs) {
+  const items = pairs
+    .filter(([, text]) => text)
+    .flatMap(([name, text]) => [make("dt", {}, name), make("dd", {}, text)]);
+  return make("dl", {}, ...items);
+}
+
+function sentence(reason) {
+  return `${reason.subject} needs ${reason.need}; found ${reason.have}.`;
+}
+
+function evidenceText({ evidence, source }) {
+  if (evidence === undefined) return "unknown: no row in the data";
+  return `${evidence}: ${tables.texts[source] || "no source"}`;
+}
+
+// ---- the view "answer" ------------------------------------------------------------------------
+
+function showAnswer(choice, host) {
+  const panel = document.getElementById("answer");
+  const list = document.getElementById("releases");
+  if (!host) {
+    panel.className = "answer open";
+    const title = make("h2", { id: "answer-title" }, "Type the name of a GPU");
+    panel.replaceChildren(title, make("p", {}, "For example: ", ...exampleLinks()));
+    list.replaceChildren(make("p", { class: "faint" }, "They are listed once a GPU is chosen."));
+    return;
+  }
+  const result = answer(host);
+  panel.className = result.chosen ? "answer" : "answer none";
+  panel.replaceChildren(...answerElements(choice, host, result));
+  list.replaceChildren(releaseTable(host, result));
+}
+
+function exampleLinks() {
+  const examples = [
+    ["GTX 1080 Ti with driver 580", { gpus: ["GTX 1080 Ti"], driver: "580" }],
+    ["B200 with driver 570", { gpus: ["B200"], driver: "570.86.15" }],
+    ["vLLM on a V100", { gpus: ["V100"], framework: "vllm" }],
+    ["V100 and H100 together", { gpus: ["V100", "H100"], driver: "580.65.06" }],
+  ];
+  return examples.flatMap(([text, part], place) => {
+    const choice = { ...readChoice(""), ...part };
+    const link = make("a", { href: fragmentOf(choice) }, text);
+    return place ? [", ", link] : [link];
+  });
+}
+
+function answerElements(choice, host, { chosen, judged, refusal }) {
+  const title = make("h2", { id: "answer-title" });
+  if (!chosen) {
+    title.append(`No release of ${host.name} runs here`);
+    const why = make(
+      "p",
+      { class: "bad" },
+      refusal ? sentence(refusal) : "It has no release here.",
+    );
+    return [title, why, make("p", {}, helpText(host, judged))];
+  }
+  const { release } = chosen;
+  const build =
+    release.variant && !release.version.includes(release.variant) ? `, ${release.variant}` : "";
+  title.append(`${host.name} ${release.version}${build}`);
+  const isFramework = host.name in tables.platforms[host.platform].frameworks;
+  const scope = isFramework
+    ? ""
+    : "By the device code of the wheel and the driver. " +
+      "gpuenv solve also chooses a framework that fits.";
+  const facts = makeList([
+    ["Driver", host.gpus.length ? driverText(driversOf(release, host)) : "none is needed"],
+    ["CUDA", release.cuda],
+    ["cuDNN", release.cudnn],
+    ["glibc", release.glibc && `${release.glibc} or newer`],
+    ["Runs by", host.gpus.length ? tierText(worstTier(release, host)) : "the CPU"],
+    ["Doubts", chosen.reasons.map(sentence).join(" ")],
+    ["Evidence", evidenceText(release)],
+  ]);
+  return [title, make("p", { class: "faint" }, scope), commandElement(choice), facts];
+}
+
+function tierText(tier) {
+  return (
+    ["code for the device (SASS)", "PTX, which the driver compiles"][tier] ??
+    "code that is not known"
+  );
+}
+
+function commandElement(choice) {
+  const code = make("code", { id: "command" }, commandOf(choice));
+  const button = make("button", { type: "button" }, "Copy");
+  button.addEventListener("click", () => {
+    const range = document.createRange();
+    range.selectNodeContents(code);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    navigator.clipboard?.writeText(code.textContent).then(
+      () => button.replaceChildren("Copied"),
+      () => {},
+    );
+  });
+  return make("div", { class: "command" }, code, button);
+}
+
+/** Return which release would run with another driver or Python, or else with another GPU. */
+function helpText(host, judged) {
+  const keepsGpus = (one) => one.release.pythons?.length !== 0 && driversOf(one.release, host);
+  const withCuda = judged.filter((one) => !one.release.cpu);
+  const nearest = withCuda.find(keepsGpus) ?? withCuda.find((one) => changes(one, host));
+  if (!nearest) return "";
+  return `${host.name} ${nearest.release.version} needs ${changes(nearest, host)}.`;
+}
+
+function releaseTable(host, { chosen, judged }) {
+  const rows = judged.map((one) => {
+    const { release } = one;
+    let state = makeCell("no", "bad");
+    if (one.release === chosen?.release) state = makeCell("chosen", "good");
+    else if (one.runs) state = makeCell("runs", "good");
+    const why = one.runs ? "" : sentence(one.reasons[0]);
+    const change = one.runs ? "" : changes(one, host);
+    return makeRow(release.version, [
+      makeCell(release.cuda ?? "", "short"),
+      state,
+      makeCell(why),
+      makeCell(change),
+      makeCell(release.evidence ?? "unknown", "short"),
+    ]);
+  });
+  const headings = ["Release", "CUDA", "Here", "Why not", "What it would take", "Evidence"];
+  return makeTable(`Releases of ${host.name}, best first`, headings, rows, "releases");
+}
+
+// ---- the view "wheel" -------------------------------------------------------------------------
+
+/** Return [text, package, release] of every release on a platform. */
+function allWheels(platform) {
+  const { frameworks, libraries } = tables.platforms[platform];
+  return [...Object.keys(frameworks), ...Object.keys(libraries)].flatMap((name) =>
+    releasesOf({ name, platform }).releases.map((release) => [
+      `${name} ${release.version}`,
+      name,
+      release,
+    ]),
+  );
+}
+
+function showWheel(choice) {
+  const wheels = allWheels(choice.platform);
+  const list = document.getElementById("wheels");
+  list.replaceChildren(...wheels.map(([text]) => make("option", { value: text })));
+  const output = document.getElementById("wheel-answer");
+  const typed = choice.wheel.trim().toLowerCase().replace("==", " ");
+  const wheel =
+    wheels.find(([text]) => text.toLowerCase() === typed) ??
+    wheels.find(([text]) => typed && text.toLowerCase().startsWith(`${typed} `)) ??
+    wheels.find(([text]) => typed && text.toLowerCase().startsWith(typed));
+  if (!wheel) {
+    const text = typed ? `${choice.wheel} is not in the data for ${choice.platform}.` : "";
+    output.replaceChildren(make("p", {}, text));
+    return;
+  }
+  const [text, name, release] = wheel;
+  const rows = tables.capabilities.map((capability, column) => {
+    const gpus = tables.gpus.names.filter(([, place]) => place === column).map(([gpu]) => gpu);
+    const host = {
+      name,
+      platform: choice.platform,
+      python: -1,
+      gpus: [{ name: gpus[0], capability: column }],
+    };
+    const drivers = driversOf(release, { ...host, driver: "", interval: 0 });
+    const best = bestOf(release, column);
+    const [kind, how] = CELLS[best];
+    return makeRow(capability, [
+      makeCell(how, `short ${kind}`),
+      makeCell(driverText(drivers), "driver"),
+      makeCell(gpus.join(", "), "faint"),
+    ]);
+  });
+  const pythons = (release.pythons ?? []).map((python) => tables.pythons[python].version);
+  const facts = makeList([
+    ["CUDA", release.cuda],
+    ["cuDNN", release.cudnn],
+    ["Python", pythons.join(", ")],
+    ["Evidence", evidenceText(release)],
+  ]);
+  const headings = ["Capability", "Runs by", "Driver", "GPUs"];
+  const caption = `GPUs and drivers of ${text} on ${choice.platform}`;
+  const table = makeTable(caption, headings, rows, "releases");
+  output.replaceChildren(make("h3", {}, text), facts, table);
+}
+
+// ---- the view "table" -------------------------------------------------------------------------
+
+const CELLS = {
+  sass: ["sass", "SASS"],
+  ptx: ["ptx", "PTX"],
+  open: ["open-cell", "unknown"],
+  no: ["no", "no"],
+};
+
+/** Return the best that a release does on a compute capability with any driver. */
+function bestOf(release, capability) {
+  const steps = tables.intervals[release.verdicts[capability]];
+  const tiers = steps.filter(([, , reasons]) => reasons.every(isDoubt)).map(([, tier]) => tier);
+  if (!tiers.length) return "no";
+  return ["sass", "ptx"][Math.min(...tiers)] ?? "open";
+}
+
+function showTable(choice) {
+  const { releases } = releasesOf({ name: choice.framework, platform: choice.platform });
+  const rows = releases
+    .filter((release) => !release.cpu)
+    .map((release) => {
+      const cells = tables.capabilities.map((_, capability) => {
+        const [kind, text] = CELLS[bestOf(release, capability)];
+        return makeCell(text, kind);
+      });
+      const link = make(
+        "a",
+        {
+          href: fragmentOf({
+            ...choice,
+            view: "wheel",
+            wheel: `${choice.framework} ${release.version}`,
+          }),
+        },
+        release.version,
+      );
+      return makeRow(link, [...cells, makeCell(release.evidence ?? "unknown")]);
+    });
+  const note = make(
+    "p",
+    { class: "faint" },
+    "With a driver that is new enough. SASS is code for the " +
+      "device; PTX is compiled by the driver; unknown means that no source says it.",
+  );
+  const caption = `Releases of ${choice.framework} on ${choice.platform} by compute capability`;
+  const headings = ["Release", ...tables.capabilities, "Evidence"];
+  const table = rows.length
+    ? makeTable(caption, headings, rows, "matrix")
+    : make("p", {}, `${choice.framework} has no row for ${choice.platform}.`);
+  document.getElementById("table").replaceChildren(note, table);
+}
+
+// ---- the view "charts" ------------------------------------------------------------------------
+
+function showCharts(choice) {
+  const { platform } = choice;
+  const { frameworks, libraries } = tables.platforms[platform];
+  const name = choice.framework in frameworks ? choice.framework : "torch";
+  const releases = frameworks[name].releases.filter((one) => !one.cpu && one.pythons.length);
+  const versions = [...new Set(releases.map((one) => one.public))].reverse();
+  const buildsOf = (version) => releases.filter((one) => one.public === version);
+  const figures = [
+    serviceChart(`GPUs that releases of ${name} serve (${platform})`, versions, buildsOf),
+    driverChart(
+      `Oldest driver of the releases of ${name} (${platform})`,
+      versions,
+      buildsOf,
+      platform,
+    ),
+  ];
+  for (const cudnn of Object.keys(libraries).filter((one) => one.includes("cudnn"))) {
+    const rows = releasesOf({ name: cudnn, platform }).releases;
+    const lines = [...new Set(rows.map((one) => one.version))].reverse();
+    figures.push(
+      serviceChart(`GPUs that ${cudnn} serves: what was dropped, and when`, lines, (version) =>
+        rows.filter((one) => one.version === version),
+      ),
+    );
+  }
+  document.getElementById("charts").replaceChildren(...figures);
+}
+
+const LEFT = 80;
+const WIDTH = 900;
+const ROW = 18;
+
+/** Draw which compute capabilities (rows) the releases (columns) serve, and say it in words. */
+function serviceChart(title, versions, buildsOf) {
+  const step = (WIDTH - LEFT) / Math.max(versions.length, 1);
+  const all = tables.capabilities.map((capability, column) => ({
+    capability,
+    row: versions.map((version) =>
+      buildsOf(version).some((build) => bestOf(build, column) !== "no"),
+    ),
+  }));
+  const served = all.filter(({ row }) => row.includes(true));
+  const marks = served.flatMap(({ row }, y) =>
+    row.map((runs, x) =>
+      draw("rect", {
+        x: LEFT + x * step + 0.5,
+        y: y * ROW + 2,
+        width: Math.max(step - 1, 1),
+        height: ROW - 4,
+        class: runs ? "mark" : "gap",
+      }),
+    ),
+  );
+  const labels = served.map(({ capability }, y) =>
+    draw("text", { x: 0, y: y * ROW + 14 }, capability),
+  );
+  const lines = served.map(({ capability, row }) => `${capability}: ${spanText(row, versions)}`);
+  const height = served.length * ROW;
+  return figureOf(
+    title,
+    [...marks, ...labels, ...axis(versions, step, height)],
+    height + 30,
+    lines,
+  );
+}
+
+/** Return the first and the last version that are served, as "2.0.0 to 2.13.0". */
+function spanText(row, versions) {
+  const first = row.indexOf(true);
+  const last = row.lastIndexOf(true);
+  return last === row.length - 1
+    ? `${versions[first]} and newer`
+    : `${versions[first]} to ${versions[last]}`;
+}
+
+/** Draw the oldest driver of the build for the newest CUDA, and of the build for the oldest. */
+function driverChart(title, versions, buildsOf, platform) {
+  const { thresholds } = tables.platforms[platform];
+  const step = (WIDTH - LEFT) / Math.max(versions.length, 1);
+  const floors = versions.map((version) =>
+    buildsOf(version)
+      .map(firstInterval)
+      .filter((one) => one !== null),
+  );
+  const used = [...new Set(floors.flat())].sort((one, other) => one - other);
+  const y = (interval) => (used.length - 1 - used.indexOf(interval)) * 32 + 20;
+  const path = (pick, kind) =>
+    draw("polyline", {
+      class: kind,
+      points: floors
+        .map((all, x) =>
+          all.length
+            ? `${LEFT + x * step},${y(pick(...all))} ${LEFT + (x + 1) * step},${y(pick(...all))}`
+            : "",
+        )
+        .join(" "),
+    });
+  const name = (interval) => (interval ? driverName(thresholds[interval - 1]) : "any");
+  const labels = used.map((interval) => draw("text", { x: 0, y: y(interval) + 4 }, name(interval)));
+  const height = used.length * 32;
+  const content = [
+    path(Math.max, "line"),
+    path(Math.min, "line other"),
+    ...labels,
+    ...axis(versions, step, height),
+  ];
+  const lines = versions.map((version, x) =>
+    floors[x].length
+      ? `${version}: ${name(Math.min(...floors[x]))} to ${name(Math.max(...floors[x]))}`
+      : `${version}: unknown`,
+  );
+  const caption = `${title}. Solid: the build for the newest CUDA; dashed: for the oldest.`;
+  return figureOf(caption, content, height + 30, lines);
+}
+
+/** Return the first interval in which some GPU runs a build; null if none does. */
+function firstInterval(build) {
+  const starts = tables.capabilities.flatMap((_, column) =>
+    tables.intervals[build.verdicts[column]]
+      .filter(([, , reasons]) => reasons.every(isDoubt))
+      .map(([start]) => start)
+      .slice(0, 1),
+  );
+  return starts.length ? Math.min(...starts) : null;
+}
+
+/** Draw the names of some versions below a chart. */
+function axis(versions, step, height) {
+  const every = Math.ceil(70 / step);
+  const shown = versions
+    .map((version, x) => [version, x])
+    .filter(([, x]) => x % every === 0 && x * step < WIDTH - LEFT - 50);
+  return shown.map(([version, x]) =>
+    draw("text", { x: LEFT + x * step, y: height + 18, class: "faint" }, version),
+  );
+}
+
+function figureOf(title, content, height, lines) {
+  const picture = draw(
+    "svg",
+    {
+      role: "img",
+      "aria-label": title,
+      viewBox: `0 0 ${WIDTH} ${height}`,
+    },
+    ...content,
+  );
+  const words = make(
+    "details",
+    {},
+    make("summary", {}, "The same in words"),
+    make("ul", {}, ...lines.map((line) => make("li", {}, line))),
+  );
+  const wide = make(
+    "div",
+    { class: "wide", tabindex: "0", role: "region", "aria-label": title },
+    picture,
+  );
+  return make("figure", {}, make("figcaption", {}, title), wide, words);
+}
+
+// ---- the page ---------------------------------------------------------------------------------
+
+const SHOW = {
+  answer: (choice, host) => showAnswer(choice, host),
+  wheel: showWheel,
+  table: showTable,
+  charts: showCharts,
+};
+
+/** Show a choice: its fields, its view and what is wrong with it. */
+function show(choice) {
+  const form = document.getElementById("choice");
+  for (const name of ["driver", "framework", "python", "platform"]) {
+    if (form.elements[name].value !== choice[name]) form.elements[name].value = choice[name];
+  }
+  const { gpu } = form.elements;
+  if (splitGpus(gpu.value).join() !== choice.gpus.join()) gpu.value = choice.gpus.join(", ");
+  const wheel = document.getElementById("wheel");
+  if (wheel.value !== choice.wheel) wheel.value = choice.wheel;
+
+  const { host, error } = hostOf(choice);
+  document.getElementById("problem").replaceChildren(error ?? "");
+  gpu.setAttribute("aria-invalid", Boolean(error));
+  for (const section of document.querySelectorAll("[data-section]")) {
+    section.hidden = section.dataset.section !== choice.view;
+  }
+  for (const link of document.querySelectorAll("[data-view]")) {
+    link.href = fragmentOf({ ...choice, view: link.dataset.view });
+    if (link.dataset.view === choice.view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  SHOW[choice.view](choice, host);
+}
+
+function splitGpus(text) {
+  return text
+    .split(",")
+    .map((gpu) => gpu.trim())
+    .filter(Boolean);
+}
+
+/** Return the choice that the fields name. */
+function chosenInForm() {
+  const { gpu, driver, framework, python, platform } = document.getElementById("choice").elements;
+  const wheel = document.getElementById("wheel").value;
+  return {
+    ...readChoice(location.hash),
+    gpus: splitGpus(gpu.value),
+    driver: driver.value.trim(),
+    wheel,
+    framework: framework.value,
+    python: python.value,
+    platform: platform.value,
+  };
+}
+
+/** Show what the fields name, and keep it in the URL: as a new entry of the history, or not. */
+function update(isNew) {
+  const choice = chosenInForm();
+  const fragment = fragmentOf(choice);
+  if (isNew && fragment !== history.state) history.pushState(fragment, "", fragment);
+  else if (fragment !== location.hash) history.replaceState(history.state, "", fragment);
+  show(choice);
+}
+
+function start() {
+  for (const element of [document.getElementById("choice"), document.getElementById("wheel")]) {
+    element.addEventListener("input", () => update(false));
+    element.addEventListener("change", () => update(true));
+  }
+  document.getElementById("choice").addEventListener("submit", (event) => {
+    event.preventDefault();
+    update(true);
+  });
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    document.getElementById("main").focus();
+  });
+  addEventListener("popstate", () => show(readChoice(location.hash)));
+  show(readChoice(location.hash));
+}
+
+if (document.querySelector("main")) start();

@@ -1,0 +1,688 @@
+"""The answers of the solver for every host, as tables (`gpuenv matrix html`).
+
+An answer depends on the compute capabilities of the GPUs and on the interval of the driver: drivers
+between two thresholds are alike. So each release is judged once for each pair of them, by the same
+functions as in a solve. A reader of the tables only looks up and compares:
+
+- A release does not run on a host if one of its GPUs has a reason that is not a doubt.
+- The releases of a framework are sorted by "block", then by the worst "tier" of the GPUs, then by
+  "place". The first one that runs is the newest one, and the one that `gpuenv solve` chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from ..compat import evaluate
+from ..compat.architectures import TEGRA, driver_branch
+from ..compat.catalog import short_name
+from ..compat.data import CompatibilityData
+from ..errors import NoSolutionError, Reason
+from ..index.protocol import Index
+from ..model import (
+    Build,
+    Code,
+    ComputeCapability,
+    Framework,
+    Gpu,
+    Host,
+    Library,
+    Plan,
+    Python,
+    Request,
+    Value,
+    parse_release,
+    show_pair,
+)
+from ..requirements.target import (
+    PLATFORMS,
+    PYTHONS,
+    interpreter_tag,
+    parse_requirement,
+    version_key,
+)
+from .candidates import CandidateStore, is_single_distribution
+from .graph import Candidate, PackageRequirement, Release, Variant
+from .missing_releases import NO_CANDIDATE, missing_release_reasons
+from .release_facts import ReleaseFacts
+from .skipped import no_dependencies_reason, no_wheel_reason, pinned_libraries
+from .solver import EnvironmentFor, solve
+
+# What a reader fills in.
+GPU, CAPABILITY, RELEASE = "{gpu}", "{capability}", "{release}"
+DRIVER, DRIVER_CUDA = "{driver}", "{driver_cuda}"
+_TEXTS = ("subject", "need", "have", "source")  # of a reason
+_OLDER_THAN_ALL = "300.00"
+_NO_TIER = 3
+
+# (tier, reasons): the tier is as in evaluate.device_tier, 3 for releases that have none.
+Verdict = tuple[int, Sequence[Reason]]
+NumberedVerdict = tuple[int, tuple[int, ...]]
+# (first interval, tier, numbers of the reasons) of each different verdict.
+Column = tuple[tuple[int, int, tuple[int, ...]], ...]
+
+
+class _Row(Value):
+    """A release of a framework, or a build without a file (`release` None)."""
+
+    version: str
+    public: str
+    variant: str
+    build: Build | None
+    release: Release | None
+    store: CandidateStore
+    pythons: tuple[int, ...]
+    glibc: tuple[int, int] | None
+
+
+class AnswerTables:
+    """Makes the tables of all frameworks and of all distributions with device code.
+
+    Args:
+        data: the compatibility data.
+        index: the index snapshot. The tables say nothing about releases that it does not have.
+        environment_for: gives the tags and markers of a host as target.
+    """
+
+    def __init__(
+        self, data: CompatibilityData, index: Index, environment_for: EnvironmentFor
+    ) -> None:
+        self._data, self._index, self._environment_for = data, index, environment_for
+        self._capabilities = tuple(data.capabilities())
+        self._numbers = _Numbers()
+        self._plans: dict[tuple[Request, Host], Plan | None] = {}
+
+    def document(self, platforms: Iterable[str] = PLATFORMS) -> dict[str, Any]:
+        """Return the tables of some platforms as a JSON document."""
+        tables = {name: self._platform(name) for name in platforms}
+        return {
+            "version": self._data.version,
+            "capabilities": [show_pair(capability) for capability in self._capabilities],
+            "gpus": self._data.gpu_tables(),
+            "host_codes": evaluate.HOST_CODES,
+            "device_codes": evaluate.DEVICE_CODES,
+            "pythons": [
+                {"version": show_pair(version), "tag": interpreter_tag(version, False)}
+                for version in PYTHONS
+            ],
+            "platforms": tables,
+            "texts": list(self._numbers.texts),
+            "reasons": list(self._numbers.reasons),
+            "intervals": list(self._numbers.columns),
+            "places": list(self._numbers.places),
+        }
+
+    def _platform(self, platform: str) -> dict[str, Any]:
+        drivers = _Drivers(self._data, platform)
+        frameworks = {}
+        for framework in self._data.all_frameworks():
+            frameworks[framework.name] = self._framework(framework, platform, drivers)
+        libraries = {}
+        for distribution in filter(self._is_shown, self._data.libraries()):
+            rows = self._library(distribution, platform, drivers)
+            if rows:
+                libraries[distribution] = rows
+        return {
+            "thresholds": drivers.thresholds,
+            "cuda": [show_pair(cuda) if cuda else None for cuda in drivers.cuda],
+            "frameworks": frameworks,
+            "libraries": libraries,
+        }
+
+    # ---- frameworks
+
+    def _framework(self, framework: Framework, platform: str, drivers: _Drivers) -> dict[str, Any]:
+        request = Request(frameworks=(framework.name,))
+        stores = []
+        for version in PYTHONS:
+            host = drivers.host(None, None).replace(python=Python(version=version))
+            environment = self._environment_for(host)
+            stores.append(CandidateStore(request, host, self._data, self._index, environment))
+        rows = self._rows(framework, platform, stores)
+        judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
+        releases = []
+        for row, places in zip(rows, _places(rows, framework, drivers), strict=True):
+            releases.append(
+                {
+                    **self._facts(row.version, row.build),
+                    "public": row.public,
+                    "variant": row.variant,
+                    "cpu": _is_cpu_build(row),
+                    "pythons": row.pythons,
+                    "glibc": show_pair(row.glibc) if row.glibc else None,
+                    "place": number(self._numbers.places, places),
+                    "verdicts": judge.release(row, f"{framework.name} {row.version}"),
+                    "no_wheel": self._numbers.reason(self._no_wheel(framework, row)),
+                    "missing": self._missing(row, stores),
+                }
+            )
+        on_gpu = drivers.host((9, 0), len(drivers.thresholds))
+        with_cuda = [row for row in rows if row.build and row.build.cuda]
+        return {
+            "releases": releases,
+            "refusals": self._refusals(request, with_cuda, stores, on_gpu),
+            "refusals_without_gpu": self._refusals(request, rows, stores, drivers.host_without_gpu),
+            "source": framework.source,
+        }
+
+    def _rows(
+        self, framework: Framework, platform: str, stores: Sequence[CandidateStore]
+    ) -> list[_Row]:
+        rows: dict[tuple[str, str], _Row] = {}
+        for python, store in enumerate(stores):
+            for release in _releases(store, framework):
+                key = (release.local_version, release.wheel.index)
+                known = rows.get(key)
+                rows[key] = _Row(
+                    version=release.local_version,
+                    public=release.version.partition("+")[0],
+                    variant=_variant(release),
+                    build=release.build,
+                    release=release,
+                    store=store,
+                    pythons=(*known.pythons, python) if known else (python,),
+                    glibc=store.environment.least_glibc(release.wheel.filename),
+                )
+        if is_single_distribution(framework):
+            listed = {(row.build.version, row.build.variant) for row in rows.values() if row.build}
+            for build in self._data.builds(framework.distribution, platform):
+                if (build.version, build.variant) not in listed:
+                    rows[build.local, build.index] = _Row(
+                        version=build.local,
+                        public=build.version,
+                        variant=build.variant,
+                        build=build,
+                        release=None,
+                        store=stores[0],
+                        pythons=(),
+                        glibc=None,
+                    )
+        return sorted(rows.values(), key=lambda row: version_key(row.public), reverse=True)
+
+    def _no_wheel(self, framework: Framework, row: _Row) -> Reason:
+        source = row.build.code.source if row.build else ""
+        return no_wheel_reason(f"{framework.name} {row.version}", "{tag}", "{platform}", source)
+
+    def _missing(self, row: _Row, stores: Sequence[CandidateStore]) -> dict[str, int]:
+        """Return what a release requires and no index has, by interpreter."""
+        missing = {}
+        for python in row.pythons:
+            reason = _missing_dependency(stores[python], row.release)
+            if reason is not None:
+                missing[str(python)] = self._numbers.reason(reason)
+        return missing
+
+    def _refusals(
+        self,
+        request: Request,
+        rows: Sequence[_Row],
+        stores: Sequence[CandidateStore],
+        host: Host,
+    ) -> dict[str, int]:
+        """Return the first reason of the solver for the interpreters that no row has."""
+        refusals = {}
+        known = {python for row in rows for python in row.pythons}
+        for python, store in enumerate(stores):
+            if python in known:
+                continue
+            on_python = host.replace(python=store.host.python)
+            try:
+                solve(
+                    request,
+                    on_python,
+                    self._data,
+                    self._index,
+                    self._environment_for,
+                    changes=False,
+                )
+            except NoSolutionError as error:
+                refusals[str(python)] = self._numbers.reason(error.explanation.reasons[0])
+        return refusals
+
+    def _solver_reasons(self, row: _Row, host: Host) -> Sequence[Reason]:
+        """Return why the solver passes over a release on a host that seems to run it."""
+        if row.release is None or host.machine != "aarch64":  # each Jetson has an Arm CPU
+            return ()
+        release = row.release
+        name = release.framework.name if isinstance(release, Variant) else release.name
+        builds = ((name, row.variant),) if isinstance(release, Variant) else ()
+        pinned = Request(frameworks=(f"{name}=={release.version}",), builds=builds)
+        python = row.pythons[len(row.pythons) // 2]  # one that most releases have
+        host = host.replace(python=Python(version=PYTHONS[python]))
+        if self._plan(pinned, host) is not None:
+            return ()
+        plan = self._plan(Request(frameworks=(name,)), host)
+        for rejection in () if plan is None else plan.skipped:
+            if rejection.version == row.version:
+                return rejection.reasons
+        return (no_dependencies_reason(release.label),)
+
+    def _plan(self, request: Request, host: Host) -> Plan | None:
+        key = (request, host)
+        if key not in self._plans:
+            try:
+                self._plans[key] = solve(
+                    request, host, self._data, self._index, self._environment_for, changes=False
+                )
+            except NoSolutionError:
+                self._plans[key] = None
+        return self._plans[key]
+
+    # ---- libraries
+
+    def _library(self, distribution: str, platform: str, drivers: _Drivers) -> list[dict[str, Any]]:
+        judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
+        rows = []
+        for library in reversed(self._data.releases(distribution, platform)):
+            facts = self._facts(library.version, library)
+            rows.append({**facts, "verdicts": judge.library(library)})
+        return rows
+
+    def _is_shown(self, distribution: str) -> bool:
+        """Return whether a library has a table: companions of frameworks, and cuDNN."""
+        own_frameworks = {
+            name for framework in self._data.all_frameworks() for name in framework.companions
+        }
+        is_companion = self._data.is_extension(distribution) or distribution in own_frameworks
+        return is_companion or short_name(distribution) == "cudnn"
+
+    # ---- compact forms
+
+    def _facts(self, version: str, build: Build | Library | None) -> dict[str, Any]:
+        facts: dict[str, Any] = {"version": version}
+        if build is None:
+            return facts
+        code, cuda = build.code, build.cuda
+        if cuda is not None:
+            facts["cuda"] = show_pair(cuda)
+        elif isinstance(build, Library) and build.cuda_major:
+            facts["cuda"] = str(build.cuda_major)
+        if build.cudnn:
+            facts["cudnn"] = build.cudnn
+        evidence = "unknown" if code.sass is None else code.evidence
+        return {**facts, "evidence": evidence, "source": number(self._numbers.texts, code.source)}
+
+
+class _Numbers:
+    """The numbers of what releases share."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+        self.reasons: dict[tuple[str | int, ...], int] = {}
+        self.failures: set[int] = set()  # the reasons that are not doubts
+        self.columns: dict[Column, int] = {}
+        self.places: dict[tuple[int, ...], int] = {}
+
+    def reason(self, reason: Reason, **texts: str) -> int:
+        """Return the number of a reason, with `texts` in the place of its own."""
+        fields = (texts.get(name, getattr(reason, name)) for name in _TEXTS)
+        numbers = [number(self.texts, field) for field in fields]
+        doubt = evaluate.is_doubt(reason)
+        row: tuple[str | int, ...] = (reason.code, int(doubt), *numbers)
+        known = number(self.reasons, row)
+        if not doubt:
+            self.failures.add(known)
+        return known
+
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+def number(known: dict[KeyT, int], value: KeyT) -> int:
+    """Return the number of a value. A new value gets the next one."""
+    return known.setdefault(value, len(known))
+
+
+class _Drivers:
+    """The intervals of driver releases between which no answer changes.
+
+    Interval 0 is older than all thresholds, and interval N begins at threshold N. One more stands
+    for an unknown driver.
+    """
+
+    def __init__(self, data: CompatibilityData, platform: str) -> None:
+        self._data = data
+        self._os, machine = PLATFORMS[platform]
+        python = Python(version=PYTHONS[0])
+        self.host_without_gpu = Host(os=self._os, machine=machine, python=python)
+        branches = set(data.branches)
+        for first, _ in data.first_branches.values():
+            branches.add(first)
+        for last, _ in data.last_branches.values():
+            branches.add(_next_branch(last))
+        branches.add(_next_branch(data.newest_branch()))
+        floors = (data.driver_floor((major, 0), self._os) for major in data.floors)
+        releases = {floor[0] for floor in floors if floor is not None}
+        releases |= {f"{branch}.00" for branch in branches}
+        self.thresholds = sorted(releases, key=parse_release)
+        self._releases = [_OLDER_THAN_ALL, *self.thresholds]
+        self.cuda = [data.driver_cuda(release) for release in self._releases]
+        known = [interval for interval, cuda in enumerate(self.cuda) if cuda]
+        last = len(self.cuda) - 1
+        # The first and the last interval of each span: CUDA version unknown, known, unknown.
+        self.spans = ((0, known[0] - 1), (known[0], known[-1]), (known[-1] + 1, last))
+        self._hosts: dict[tuple[ComputeCapability | None, int | None], Host] = {}
+
+    def __len__(self) -> int:
+        return len(self._releases)
+
+    def host(self, capability: ComputeCapability | None, interval: int | None) -> Host:
+        """Return a host with one GPU, of unknown capability for None, and a driver.
+
+        The driver is unknown for interval None.
+        """
+        key = (capability, interval)
+        if key not in self._hosts:
+            release = None if interval is None else self._releases[interval]
+            self._hosts[key] = self.host_without_gpu.replace(
+                gpus=(Gpu(name=GPU, compute_capability=capability, index=0),),
+                driver=release,
+                driver_cuda=None if release is None else self._data.driver_cuda(release),
+            )
+        return self._hosts[key]
+
+
+def _next_branch(branch: int) -> int:
+    """Return the least major of a driver release that belongs to a later branch."""
+    following = branch + 1
+    while driver_branch(f"{following}.00") == branch:
+        following += 1
+    return following
+
+
+class _Judge:
+    """Judges releases for each compute capability, an absent GPU and each interval of drivers.
+
+    Releases with the same code, toolkit and pinned libraries have the same verdicts.
+    """
+
+    def __init__(
+        self,
+        drivers: _Drivers,
+        capabilities: Sequence[ComputeCapability],
+        data: CompatibilityData,
+        numbers: _Numbers,
+        solver_reasons: Callable[[_Row, Host], Sequence[Reason]],
+    ) -> None:
+        self._drivers, self._capabilities, self._data = drivers, capabilities, data
+        self._numbers, self._solver_reasons = numbers, solver_reasons
+        self._facts: dict[tuple[CandidateStore, int], ReleaseFacts] = {}
+        self._columns_of: dict[Hashable, tuple[Column, ...]] = {}
+
+    def release(self, row: _Row, subject: str) -> list[int]:
+        """Return the numbers of the columns of a release of a framework (see `_column`)."""
+        libraries: Sequence[Candidate] = ()
+        if row.release is not None:
+            libraries = pinned_libraries(row.store, row.release)
+        codes = [library.library.code for library in libraries if library.library]
+
+        def judge(host: Host) -> Verdict:
+            facts = self._facts_on(row.store, host)
+            reasons = self._own_reasons(row, facts)
+            for library in libraries:
+                reasons += facts.reasons(library)
+            return _tier(row.build, host), reasons
+
+        if row.build is not None:
+            codes.append(row.build.code)
+        labels = tuple(library.label for library in libraries)
+        key = (_code_key(row.build), labels, self._other_reasons(row, subject))
+        columns = self._columns(key, judge, subject, codes)
+
+        def judge_and_solve(host: Host) -> Verdict:
+            tier, reasons = judge(host)
+            if all(map(evaluate.is_doubt, reasons)):
+                reasons = [*reasons, *self._solver_reasons(row, host)]
+            return tier, reasons
+
+        numbered = self._numbered(judge_and_solve, subject, codes)
+        for place, capability in enumerate(self._capabilities):
+            # No CUDA library of an index runs on a Jetson, whichever a release may require.
+            if capability in TEGRA and any(map(self._runs, columns[place])):
+                columns[place] = self._column(numbered, capability)
+        return [number(self._numbers.columns, column) for column in columns]
+
+    def _runs(self, step: tuple[int, int, tuple[int, ...]]) -> bool:
+        return not self._numbers.failures.intersection(step[2])
+
+    def library(self, library: Library) -> list[int]:
+        """Return the numbers of the columns of a distribution with device code."""
+        name, version = library.name, library.version
+        subject = f"{name} {version}"
+
+        def judge(host: Host) -> Verdict:
+            reasons: list[Reason] = []
+            if host.gpus:
+                reasons += evaluate.host_reasons(host, self._data)
+            facts = evaluate.library_reasons(subject, library, host, self._data)
+            for fact in ("__driver", "__sm"):
+                reasons += facts.get(fact, ())
+            reasons += evaluate.known_bad_reasons(name, version, host, self._data)
+            return _tier(library, host), reasons
+
+        bad = tuple(self._data.bad(name, version, [one]) for one in self._capabilities)
+        columns = self._columns((_code_key(library), bad), judge, subject, [library.code])
+        return [number(self._numbers.columns, column) for column in columns]
+
+    def _own_reasons(self, row: _Row, facts: ReleaseFacts) -> list[Reason]:
+        if row.release is not None:
+            return facts.reasons(row.release)
+        return [] if row.build is None else facts.build_reasons(row.build)
+
+    def _other_reasons(self, row: _Row, subject: str) -> Hashable:
+        """Return the reasons against a release that are not about its code and its toolkit."""
+        if row.release is None:
+            return ()
+        others = []
+        for capability in self._capabilities:
+            host = self._drivers.host(capability, None)
+            for fact, reasons in self._facts_on(row.store, host).facts(row.release).items():
+                if fact not in ("__driver", "__sm"):
+                    others += [self._number(reason, subject, (), host) for reason in reasons]
+        return tuple(others)
+
+    def _facts_on(self, store: CandidateStore, host: Host) -> ReleaseFacts:
+        key = (store, id(host))  # the hosts of `drivers` are kept, so no two have the same id
+        if key not in self._facts:
+            on_host = store.on_host(host.replace(python=store.host.python))
+            self._facts[key] = ReleaseFacts(on_host)
+        return self._facts[key]
+
+    def _columns(
+        self, key: Hashable, judge: Callable[[Host], Verdict], subject: str, codes: Sequence[Code]
+    ) -> list[Column]:
+        if key not in self._columns_of:
+            numbered = self._numbered(judge, subject, codes)
+            columns = [self._column(numbered, capability) for capability in self._capabilities]
+            columns.append(((0, *numbered(self._drivers.host_without_gpu)),))
+            self._columns_of[key] = tuple(columns)
+        return list(self._columns_of[key])
+
+    def _numbered(
+        self, judge: Callable[[Host], Verdict], subject: str, codes: Sequence[Code]
+    ) -> Callable[[Host], NumberedVerdict]:
+        """Return a judge whose reasons are numbers."""
+        sources = {code.source for code in codes}
+
+        def numbered(host: Host) -> NumberedVerdict:
+            tier, reasons = judge(host)
+            numbers = [self._number(reason, subject, sources, host) for reason in reasons]
+            return tier, tuple(dict.fromkeys(numbers))
+
+        return numbered
+
+    def _column(
+        self, judge: Callable[[Host], NumberedVerdict], capability: ComputeCapability
+    ) -> Column:
+        """Return the first interval of each different verdict, and the one of an unknown driver.
+
+        A newer driver only removes the reasons that ask for one, and only adds the one that it
+        dropped the GPU. So two equal verdicts have no other one between them, if the CUDA versions
+        of both drivers are known, or if neither is.
+        """
+        verdicts: dict[int, NumberedVerdict] = {}
+
+        def at(interval: int) -> NumberedVerdict:
+            if interval not in verdicts:
+                verdicts[interval] = judge(self._drivers.host(capability, interval))
+            return verdicts[interval]
+
+        def divide(first: int, last: int) -> None:
+            if at(first) != at(last) and last - first > 1:
+                middle = (first + last) // 2
+                divide(first, middle)
+                divide(middle, last)
+
+        for first, last in self._drivers.spans:
+            at(first)
+            divide(first, last)
+        column: list[tuple[int, int, tuple[int, ...]]] = []
+        for interval in sorted(verdicts):
+            if not column or column[-1][1:] != verdicts[interval]:
+                column.append((interval, *verdicts[interval]))
+        unknown = judge(self._drivers.host(capability, None))
+        column.append((len(self._drivers), *unknown))
+        return tuple(column)
+
+    def _number(self, reason: Reason, subject: str, sources: Collection[str], host: Host) -> int:
+        """Return the number of a reason, in a form that releases and hosts share.
+
+        The source of the code stands beside the release.
+        """
+        source = reason.source
+        for text in sources:
+            source = source.removesuffix(f"; {text}")
+        return self._numbers.reason(
+            reason,
+            subject=RELEASE if reason.subject == subject else reason.subject,
+            need=_without_capability(reason.need, host),
+            have=_without_driver(reason.have, host),
+            source=source,
+        )
+
+
+def _code_key(build: Build | Library | None) -> Hashable:
+    """Return what a verdict depends on of a build or a library."""
+    if build is None:
+        return None
+    code = build.code
+    major = build.cuda_major if isinstance(build, Library) else 0
+    # The verdicts of code name all its targets.
+    return build.cuda, major, code.sass, code.ptx, code.made_by
+
+
+def _variant(release: Release) -> str:
+    if release.build is not None:
+        return release.build.variant
+    return release.way.variant if isinstance(release, Variant) else "unknown"
+
+
+def _is_cpu_build(row: _Row) -> bool:
+    if isinstance(row.release, Variant):
+        return not row.release.way.carriers
+    return row.build is not None and row.build.cuda is None
+
+
+def _tier(build: Build | Library | None, host: Host) -> int:
+    if build is None or not host.gpus or (isinstance(build, Build) and build.cuda is None):
+        return _NO_TIER
+    return evaluate.device_tier(build.code, host)
+
+
+def _without_driver(have: str, host: Host) -> str:
+    """Return a text with placeholders for the driver of a host."""
+    have = have.replace(f"driver {host.driver}", f"driver {DRIVER}")
+    cuda = show_pair(host.driver_cuda)
+    return have.replace(f"a driver for CUDA {cuda}", f"a driver for CUDA {DRIVER_CUDA}")
+
+
+def _without_capability(need: str, host: Host) -> str:
+    """Return a text with a placeholder for the compute capability of a host's GPU."""
+    for gpu in host.gpus:
+        text = f"compute capability {show_pair(gpu.compute_capability)}"
+        if need.endswith(text) or f"{text} " in need:
+            return need.replace(text, f"compute capability {CAPABILITY}")
+    return need
+
+
+def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
+    releases: Sequence[Release] = store.variants(framework)
+    if is_single_distribution(framework):
+        releases = store.candidates(framework.distribution)
+    is_prerelease = store.environment.is_prerelease
+    return [
+        release
+        for release in releases
+        if release.wheel.yanked is None
+        and not is_prerelease(release.version)
+        and not _is_before_carriers(store, release)
+    ]
+
+
+def _missing_dependency(store: CandidateStore, release: Release | None) -> Reason | None:
+    """Return the requirement of a release for which no index has a file."""
+    if release is None:
+        return None
+    extras: tuple[str, ...] = ()
+    if isinstance(release, Variant):
+        extras = parse_requirement(release.way.requires[0]).extras
+    environment = store.environment
+    for dependency in store.dependencies(release.wheel):
+        if dependency.marker and not environment.marker(dependency.marker, extras):
+            continue
+        name, specifier = dependency.name, dependency.specifier
+        is_known = store.index.at_hand(name)  # the snapshot has all that the GPU stack requires
+        if is_known and store.admitted_versions(name, specifier):
+            continue
+        requirement = PackageRequirement(name, dependency.extras, specifier)
+        have = NO_CANDIDATE
+        if is_known:
+            for reason in missing_release_reasons(store, requirement):
+                have = reason.have
+        need = str(requirement)
+        return Reason(code="no-candidate", subject=release.label, need=need, have=have)
+    return None
+
+
+def _is_before_carriers(store: CandidateStore, release: Release) -> bool:
+    """Return whether a release is older than what brings its device code: jax 0.7.1 for CUDA 13."""
+    if not isinstance(release, Variant) or release.build is not None:
+        return False
+    version = version_key(release.version)
+    for name in release.way.carriers:
+        if all(version_key(one.version) > version for one in store.candidates(name)):
+            return True
+    return False
+
+
+def _places(rows: Sequence[_Row], framework: Framework, drivers: _Drivers) -> list[tuple[int, ...]]:
+    """Return the place of each row in its version, for each interval and an unknown driver.
+
+    No device of unknown compute capability has SASS or PTX, so the tier has no part in it.
+    """
+    places: list[list[int]] = [[] for _ in rows]
+    hosts = [drivers.host(None, interval) for interval in range(len(drivers))]
+    for host in (*hosts, drivers.host(None, None)):
+        numbers = _places_on(host, rows, framework)
+        for listed, place in zip(places, numbers, strict=True):
+            listed.append(place)
+    return [tuple(listed) for listed in places]
+
+
+def _places_on(host: Host, rows: Sequence[_Row], framework: Framework) -> list[int]:
+    releases = [row.release for row in rows if row.release is not None]
+    store = rows[0].store.on_host(host)
+    candidates = [release for release in releases if isinstance(release, Candidate)]
+    store.sort_builds(candidates)
+    variants = [release for release in releases if isinstance(release, Variant)]
+    order = {way.variant: place for place, way in enumerate(framework.ways)}
+    variants.sort(key=lambda variant: order[variant.way.variant])
+    store.sort_variants(variants)
+    places: dict[Release, int] = {}
+    counts: dict[str, int] = {}
+    in_order: list[Release] = [*candidates, *variants]
+    for release in in_order:
+        public = release.version.partition("+")[0]
+        places[release] = counts[public] = counts.get(public, -1) + 1
+    return [places.get(row.release, 0) if row.release else 0 for row in rows]

@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Prove the page of `gpuenv matrix html` in a headless Chromium, and write docs/records/explorer.json.
+
+    python scripts/prove_explorer.py [--choices 2000] [--seed 1] [--pictures docs/pictures]
+
+- agreement: random choices; version, variant and first reasons equal those of the solver. The first
+  choices are typed into the form. Jetsons are not mixed with other GPUs: no such host exists.
+- axe: axe-core, which npm fetches, on each view, light and dark, 390 and 1280 px wide. Without npm or
+  its registry this part fails; nothing of axe-core is kept.
+- questions: tests/data/explorer_questions.toml, typed into the form. The seconds of a person are an
+  estimate by the keystroke-level model (Card, Moran, Newell 1980), and no person was timed.
+- figures: size, first paint, blocking and the time of an answer, by the browser's own protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
+
+import test_explorer  # noqa: E402  # the answers of the page and of the solver
+from browser import Browser  # noqa: E402
+from gpuenv import api  # noqa: E402
+from gpuenv.cli import main as main_of_gpuenv  # noqa: E402
+from gpuenv.errors import InputError  # noqa: E402
+
+AXE = "axe-core@4.14.1"  # MPL-2.0
+DRIVERS = (
+    "", "390.157", "418.87.00", "440.33", "450.80.02", "455.23", "460", "470.256.02", "495.29",
+    "510.47.03", "515.65", "520.61.05", "525", "525.60.13", "528.33", "535.183.01", "545.23",
+    "550.54.14", "552.22", "555.42", "560.35.05", "565.57", "570.86.15", "572.61", "575.51", "580",
+    "580.65.06", "580.95.05", "590.44", "595.10", "610.20", "615.1", "620.1", "640",
+)  # fmt: skip
+PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.12", "3.13", "3.14", "3.15")
+PLATFORMS = ("linux-x86_64",) * 4 + ("linux-aarch64", "win-amd64")
+VIEWS = ("", "&view=wheel&wheel=torch+2.13.0%2Bcu126", "&view=table&framework=vllm", "&view=charts")
+SECONDS_PER_KEY, SECONDS_PER_FIELD = 0.28, 1.35 + 1.1  # typing; thinking and pointing
+TYPED = 25  # choices that are typed into the form
+
+
+def random_choices(count: int, seed: int) -> list[tuple[str, list[str], str, str, str]]:
+    """Return choices that `gpuenv solve` accepts."""
+    data = api.compatibility_data()
+    chance = random.Random(seed)  # noqa: S311  # choices that can be repeated
+    targets = [f"sm_{major}{minor}" for major, minor in data.capabilities()]
+    choices = []
+    while len(choices) < count:
+        number = chance.choice((0, 1, 1, 1, 1, 2, 2, 3))
+        pool = (*data.gpu_names(), *targets * 8)
+        gpus = [chance.choice(pool) for _ in range(number)] or ["none"]
+        choice = (
+            chance.choice(data.frameworks()),
+            gpus,
+            chance.choice(DRIVERS) if number else "",
+            chance.choice(PYTHONS),
+            chance.choice(PLATFORMS),
+        )
+        if is_host(choice):
+            choices.append(choice)
+    return choices
+
+
+def is_host(choice: tuple[str, list[str], str, str, str]) -> bool:
+    """Return whether a choice describes a host that can exist."""
+    _, gpus, _, _, platform = choice
+    try:
+        host = api.describe(gpus=gpus, platform=platform)
+    except InputError:
+        return False
+    jetson = {(5, 3), (6, 2), (7, 2), (8, 7)}
+    return len({gpu.compute_capability in jetson for gpu in host.gpus}) <= 1
+
+
+def prove_agreement(page: Browser, count: int, seed: int) -> dict[str, object]:
+    """Compare random choices with the solver."""
+    choices = random_choices(count, seed)
+    page.open(page.url)
+    answers = test_explorer.explorer_answers(page, choices)
+    differences, refused, passed_over = [], 0, 0
+    for number, (choice, answer) in enumerate(zip(choices, answers, strict=True)):
+        expected = test_explorer.solver_answer(*choice)
+        refused += "refusal" in expected
+        passed_over += len(expected.get("skipped", ()))
+        if number < TYPED:
+            type_choice(page, choice)
+            title = page.text("#answer-title")
+            if expected.get("version", "No release") not in title:
+                differences.append([choice, title])
+        try:
+            test_explorer.require_agreement(expected, answer)
+        except AssertionError:
+            differences.append([choice, expected, answer])
+        if number % 200 == 199:
+            print(f"{number + 1} choices, {len(differences)} differences", flush=True)
+    return {
+        "choices": count,
+        "seed": seed,
+        "typed into the form": min(TYPED, count),
+        "refused": refused,
+        "reasons of passed-over releases compared": passed_over,
+        "differences": differences,
+    }
+
+
+def type_choice(page: Browser, choice: tuple[str, list[str], str, str, str]) -> None:
+    """Fill the form as a user does."""
+    framework, gpus, driver, python, platform = choice
+    fields = {"gpu": ", ".join(gpus), "driver": driver}
+    selects = {"framework": framework, "python": python, "platform": platform}
+    page.open(page.url)
+    for name, value in selects.items():
+        page.evaluate(
+            f"(() => {{ const field = document.forms[0].elements.{name};"
+            f" field.value = {json.dumps(value)};"
+            " field.dispatchEvent(new Event('change', { bubbles: true })); })()"
+        )
+    for name, value in fields.items():
+        page.click(f"[name={name}]")
+        page.type(value)
+    page.press("Enter")
+
+
+def prove_questions(page: Browser) -> list[dict[str, object]]:
+    """Answer the real questions in the form."""
+    content = (ROOT / "tests/data/explorer_questions.toml").read_text()
+    results = []
+    for question in tomllib.loads(content)["question"]:
+        fields = question["fields"]
+        page.open(page.url)
+        clicks = []
+        for name, value in fields.items():
+            if name == "framework":
+                page.evaluate(
+                    "(() => { const field = document.forms[0].elements.framework;"
+                    f" field.value = {json.dumps(value)};"
+                    " field.dispatchEvent(new Event('change', { bubbles: true })); })()"
+                )
+                clicks.append(f"choose {value}")
+            else:
+                page.click(f"[name={name}]")
+                page.type(value)
+                clicks.append(f"click {name}, type {value}")
+        answer = page.text("#answer")
+        keys = sum(len(value) for name, value in fields.items() if name != "framework")
+        results.append({
+            "thread": question["thread"],
+            "asks": question["asks"],
+            "clicks": clicks,
+            "answer": answer.splitlines()[0],
+            "right": all(text in answer for text in question["answer"]),
+            "estimated seconds": round(len(clicks) * SECONDS_PER_FIELD + keys * SECONDS_PER_KEY, 1),
+        })  # fmt: skip
+    return results
+
+
+def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
+    """Run axe-core on every view of the explorer, and on a report."""
+    subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True)  # checks its hash
+    (archive,) = folder.glob("axe-core-*.tgz")
+    subprocess.run(["tar", "xzf", archive.name], cwd=folder, check=True)
+    script = (folder / "package/axe.min.js").read_text()
+    places = {view or "answer": f"{page.url}#gpu=GTX+1080+Ti&driver=580{view}" for view in VIEWS}
+    places["report"] = report
+    found, pages = [], 0
+    for name, url in places.items():
+        for width in (390, 1280):
+            for dark in (False, True):
+                page.look(width=width, height=900, dark=dark)
+                page.open(url)
+                page.evaluate(script + "; 0")
+                pages += 1
+                for one in page.evaluate("axe.run().then((results) => results.violations)"):
+                    place = f"{name} {width} {'dark' if dark else 'light'}"
+                    nodes = [node["html"][:120] for node in one["nodes"][:2]]
+                    found.append([place, one["impact"], one["id"], nodes])
+    page.look(width=1280, height=900)
+    return {"version": AXE, "pages": pages, "violations": found}
+
+
+FIGURES = """(async () => {
+  while (!performance.getEntriesByType("paint").length) {
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  const paint = performance.getEntriesByType("paint").at(-1)?.startTime;
+  const { loadEventEnd } = performance.getEntriesByType("navigation")[0];
+  const choice = readChoice("gpu=GTX+1080+Ti&driver=580");
+  const start = performance.now();
+  show(choice);
+  const first = performance.now() - start;
+  const times = [];
+  for (const gpu of ["H100", "V100", "K80", "B200", "RTX 3060"]) {
+    const before = performance.now();
+    show({ ...choice, gpus: [gpu] });
+    times.push(performance.now() - before);
+  }
+  return { paint, load: loadEventEnd, first, later: Math.max(...times) };
+})()"""
+
+
+def measure(page: Browser, size: int) -> dict[str, object]:
+    """Return figures like those of Lighthouse: medians of five loads."""
+    loads, widths = [], {}
+    for _ in range(5):
+        page.open(page.url)
+        loads.append(page.evaluate(FIGURES))
+    for width in (390, 768, 1280, 1600):
+        page.look(width=width, height=900)
+        page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
+        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        widths[str(width)] = page.evaluate(overflow)
+    page.look(width=1280, height=900)
+    page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
+    metrics = {one["name"]: one["value"] for one in page.call("Performance.getMetrics")["metrics"]}
+    names = {
+        "first contentful paint": "paint",
+        "load": "load",
+        "first answer after the load": "first",
+        "slowest of five later answers": "later",
+    }
+    figures = {
+        f"{text}, ms": round(sorted(load[key] for load in loads)[2], 1)
+        for text, key in names.items()
+    }
+    return {
+        "bytes": size,
+        **figures,
+        "layout shift": page.evaluate(
+            "new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { for (const one"
+            " of list.getEntries()) sum += one.value; }).observe({ type: 'layout-shift', buffered:"
+            " true }); setTimeout(() => done(sum), 200); })"
+        ),
+        "JavaScript heap, MB": round(metrics["JSHeapUsedSize"] / 1e6, 1),
+        "elements": int(metrics["Nodes"]),
+        "horizontal overflow of the page by width, px": widths,
+    }
+
+
+def take_pictures(page: Browser, folder: Path) -> None:
+    """Take the pictures of the README."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, fragment, width, height, dark in (
+        ("explorer.png", "gpu=GTX+1080+Ti&driver=580", 1280, 800, False),
+        ("explorer-phone-dark.png", "gpu=V100&gpu=H100&driver=580.65.06", 390, 900, True),
+    ):
+        page.look(width=width, height=height, dark=dark)
+        page.open(f"{page.url}#{fragment}")
+        page.screenshot(folder / name)
+
+
+def main() -> int:
+    """Run all parts. Return 1 if one of them fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--choices", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--record", type=Path, default=ROOT / "docs/records/explorer.json")
+    arguments = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file, report = folder / "explorer.html", folder / "report.html"
+        start = time.process_time()
+        main_of_gpuenv(["matrix", "html", "-o", str(file)])
+        seconds = round(time.process_time() - start, 1)
+        lock = ROOT / "tests/data/locks/format-1.toml"
+        main_of_gpuenv(["report", str(lock), "-o", str(report)])
+        with Browser(folder / "profile") as page:
+            page.url = file.as_uri()
+            page.look(width=1280, height=900)
+            page.open(page.url)
+            if arguments.pictures:
+                take_pictures(page, arguments.pictures)
+            record = {
+                "date": date.today().isoformat(),
+                "browser": page.call("Browser.getVersion")["product"],
+                "seconds of processor time to make the page": seconds,
+                "figures": measure(page, file.stat().st_size),
+                "questions": prove_questions(page),
+                "axe": prove_axe(page, report.as_uri(), folder),
+                "agreement": prove_agreement(page, arguments.choices, arguments.seed),
+                "console errors": page.errors,
+                "requests": [url for url in page.requests if not url.startswith("file:")],
+            }
+    arguments.record.write_text(json.dumps(record, indent=1) + "\n")
+    wrong = [one for one in record["questions"] if not one["right"]]
+    failed = (
+        record["agreement"]["differences"] or record["axe"]["violations"] or wrong
+        or record["console errors"] or record["requests"]
+    )  # fmt: skip
+    print(json.dumps(record, indent=1)[:6000])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
