@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prove the page of `gpuenv matrix html` in a headless Chromium, and write docs/records/explorer.json.
+"""Prove the page of `gpuenv matrix html` in a headless Chromium. Write docs/records/explorer.json.
 
     python scripts/prove_explorer.py [--choices 2000] [--seed 1] [--pictures docs/pictures]
 
 - agreement: random choices; version, variant and first reasons equal those of the solver. The first
   choices are typed into the form. Jetsons are not mixed with other GPUs: no such host exists.
-- axe: axe-core, which npm fetches, on each view, light and dark, 390 and 1280 px wide. Without npm or
-  its registry this part fails; nothing of axe-core is kept.
+- axe: axe-core, which npm fetches, on each view and on a report, light and dark, 390 and 1280 px
+  wide. Without npm or its registry this part fails; nothing of axe-core is kept.
 - questions: tests/data/explorer_questions.toml, typed into the form. The seconds of a person are an
   estimate by the keystroke-level model (Card, Moran, Newell 1980), and no person was timed.
 - figures: size, first paint, blocking and the time of an answer, by the browser's own protocol.
@@ -235,9 +235,9 @@ def measure(page: Browser, size: int) -> dict[str, object]:
         "bytes": size,
         **figures,
         "layout shift": page.evaluate(
-            "new Promise((done) => { let sum = 0; new PerformanceObserver((list) => { for (const one"
-            " of list.getEntries()) sum += one.value; }).observe({ type: 'layout-shift', buffered:"
-            " true }); setTimeout(() => done(sum), 200); })"
+            "new Promise((done) => { let sum = 0; const add = (list) => { for (const one of"
+            " list.getEntries()) sum += one.value; }; new PerformanceObserver(add).observe({"
+            " type: 'layout-shift', buffered: true }); setTimeout(() => done(sum), 200); })"
         ),
         "JavaScript heap, MB": round(metrics["JSHeapUsedSize"] / 1e6, 1),
         "elements": int(metrics["Nodes"]),
