@@ -2,7 +2,8 @@
 //
 // A verdict is [tier, reasons] of a release on one GPU. Tier 0 is code for the device, 1 is PTX
 // that the driver compiles, more is unknown. A reason is [code, doubt, subject, need, have,
-// source], its texts by number. The rules were applied when the tables were made; nothing here applies one.
+// source], its texts by number. The rules were applied when the tables were made; nothing here
+// applies one.
 "use strict";
 
 const tables = JSON.parse(document.getElementById("tables").textContent);
