@@ -44,7 +44,7 @@ from ..requirements.target import (
 )
 from .candidates import CandidateStore, is_single_distribution
 from .graph import Candidate, PackageRequirement, Release, Variant
-from .missing_releases import NO_CANDIDATE, missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .release_facts import ReleaseFacts
 from .skipped import no_dependencies_reason, no_wheel_reason, pinned_libraries
 from .solver import EnvironmentFor, solve
@@ -459,7 +459,8 @@ class _Judge:
             for fact in ("__driver", "__sm"):
                 reasons += facts.get(fact, ())
             reasons += evaluate.known_bad_reasons(name, version, host, self._data)
-            return _tier(library, host), reasons
+            choices = list(library.choices()) or [library]
+            return min(_tier(choice, host) for choice in choices), reasons
 
         bad = tuple(self._data.bad(name, version, [one]) for one in self._capabilities)
         columns = self._columns((_code_key(library), bad), judge, subject, [library.code])
@@ -567,9 +568,10 @@ def _code_key(build: Build | Library | None) -> Hashable:
     if build is None:
         return None
     code = build.code
-    major = build.cuda_major if isinstance(build, Library) else 0
-    # The verdicts of code name all its targets.
-    return build.cuda, major, code.sass, code.ptx, code.made_by
+    key = (build.cuda, code.sass, code.ptx, code.made_by)
+    if isinstance(build, Library):
+        return (*key, build.cuda_major, build.by_cuda)
+    return key
 
 
 def _variant(release: Release) -> str:
@@ -636,12 +638,10 @@ def _missing_dependency(store: CandidateStore, release: Release | None) -> Reaso
         if is_known and store.admitted_versions(name, specifier):
             continue
         requirement = PackageRequirement(name, dependency.extras, specifier)
-        have = NO_CANDIDATE
         if is_known:
-            for reason in missing_release_reasons(store, requirement):
-                have = reason.have
+            return missing_dependency_reason(store, release.label, requirement)
         need = str(requirement)
-        return Reason(code="no-candidate", subject=release.label, need=need, have=have)
+        return Reason(code="no-candidate", subject=release.label, need=need, have=NO_CANDIDATE)
     return None
 
 

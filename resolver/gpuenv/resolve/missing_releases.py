@@ -41,6 +41,22 @@ def missing_release_reasons(
             yield reason.replace(need=f"{reason.need}, for {dependent}")
 
 
+def missing_dependency_reason(
+    store: CandidateStore, label: str, requirement: PackageRequirement
+) -> Reason:
+    """Return that nothing can be chosen for a requirement of a release, and why if the index tells.
+
+    Args:
+        store: the candidates.
+        label: how the reason names the release.
+        requirement: what the release requires.
+    """
+    code, have = "no-candidate", NO_CANDIDATE
+    for reason in missing_release_reasons(store, requirement):
+        code, have = reason.code, reason.have
+    return Reason(code=code, subject=label, need=str(requirement), have=have)
+
+
 def _missing_release_reasons(
     store: CandidateStore, requirement: PackageRequirement, constraints: Sequence[str]
 ) -> Iterator[Reason]:

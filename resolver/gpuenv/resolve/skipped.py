@@ -20,7 +20,7 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_release_reasons
+from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
@@ -198,12 +198,11 @@ class Skipped:
         self, release: Release, requirement: PackageRequirement, parent: Node | None
     ) -> Reason:
         """Return that nothing can be chosen for a requirement, and why if the index tells."""
-        code, need, have = "no-candidate", str(requirement), NO_CANDIDATE
-        for reason in missing_release_reasons(self._store, requirement):
-            code, have = reason.code, reason.have
+        reason = missing_dependency_reason(self._store, release.label, requirement)
+        need = reason.need
         if isinstance(parent, Candidate) and parent.name != release.wheel.name:
             need += f", for {parent.name} {parent.version}"
-        return Reason(code=code, subject=release.label, need=need, have=have)
+        return reason.replace(need=need)
 
     def _exclude(self, needed: NodeRequirement, other: NodeRequirement) -> bool:
         """Return whether no candidate of a node meets both of two requirements."""
