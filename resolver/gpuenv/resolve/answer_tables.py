@@ -568,11 +568,10 @@ def _code_key(build: Build | Library | None) -> Hashable:
     if build is None:
         return None
     code = build.code
-    major, choices = 0, ()
+    key = (build.cuda, code.sass, code.ptx, code.made_by)
     if isinstance(build, Library):
-        major, choices = build.cuda_major, build.by_cuda
-    # The verdicts of code name all its targets.
-    return build.cuda, major, choices, code.sass, code.ptx, code.made_by
+        return (*key, build.cuda_major, build.by_cuda)
+    return key
 
 
 def _variant(release: Release) -> str:
