@@ -133,7 +133,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     links = ["--no-index", "--find-links", "wheels", "--gpu", "none"]
     for requirement in ("alpha<2", "alpha"):
         assert run(["solve", requirement, *links], folder).returncode == 0
-        done = run(["sync", "pylock.toml", "--target", "env", "-y", "--gpu", "none"], folder)
+        sync = ["sync", "pylock.toml", "--target", "env", "-y", "--gpu", "none"]
+        done = run([*sync, "--find-links", "wheels"], folder)
         assert done.returncode == 0, done.stderr
     assert run(["lock"], folder).returncode == 0
     return folder
@@ -145,7 +146,9 @@ def environment(words: list[str]) -> dict[str, str]:
         return {**CPU, "GPUENV_FIND_LINKS": "wheels"}
     if words[0] in ("solve", "explain", "env") and "--gpu" not in words:
         return H100
-    if words[0] in ("sync", "init"):
+    if words[0] in ("sync", "download"):
+        return {**CPU, "GPUENV_FIND_LINKS": "wheels"}
+    if words[0] == "init":
         return CPU
     return {}
 
