@@ -1,5 +1,6 @@
-"""Kills of `gpuenv sync` at a few random points. scripts/kill_commands.py runs hundreds."""
+"""Kills of `gpuenv sync` at a few random points. scripts/kill_commands.py runs hundreds of all."""
 
+import json
 from pathlib import Path
 
 import kills
@@ -12,3 +13,16 @@ def test_sync_is_killed(tmp_path: Path) -> None:
     bad = {name: trials.counts[name] for name in kills.BAD_OUTCOMES}
     assert bad == dict.fromkeys(kills.BAD_OUTCOMES, 0)
     assert trials.counts["points"] == 8
+
+
+def test_the_records_show_no_failure() -> None:
+    records = Path(__file__).parents[2] / "docs" / "records"
+    killed = json.loads((records / "kill-commands.json").read_text())
+    assert killed["total"]["points"] == 300
+    assert [killed["total"][name] for name in kills.BAD_OUTCOMES] == [0] * len(kills.BAD_OUTCOMES)
+    stress = json.loads((records / "stress-sync.json").read_text())
+    assert (stress["processes"], stress["rounds"], stress["targets"]) == (16, 50, 4)
+    assert (stress["failures"], stress["wrong targets"]) == (0, 0)
+    full = json.loads((records / "full-disk.json").read_text())
+    for row in full["commands"].values():
+        assert row["failed"] and not row["partial states"] and not row["unclear"]
