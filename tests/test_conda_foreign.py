@@ -336,7 +336,8 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
     target = tmp_path / "env"
     (target / "conda-meta").mkdir(parents=True)
     (target / "conda-meta" / "history").touch()
-    assert main(["sync", "--target", str(target), "--no-verify", "--gpu", "none"]) == 0
+    command = ["sync", "--target", str(target), "--no-verify", "--gpu", "none"]
+    assert main(command) == 0
     assert "numpy 1.26.4" in packages_in(target)
     (installed,) = conda_prefix.wheels_in(str(target))
     assert installed.name == "leaf-kit"

@@ -312,7 +312,7 @@ def download(
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:
-    """Return a lock of wheels whose files are those of folders, where these have them.
+    """Return a lock whose wheels are those of folders, where these have them.
 
     InputError with `no_index` if a file is in none of them.
     """
@@ -320,6 +320,9 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
 
     if not folders and not no_index:
         return lock
+    if lock.wheels is not None:
+        beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
+        return lock.replace(wheels=beside)
     if lock.conda:
         raise InputError("--find-links and --no-index are for locks of wheels")
     return downloads.with_local_files(lock, folders, no_index=no_index)
