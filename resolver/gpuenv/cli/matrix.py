@@ -70,7 +70,7 @@ def add_arguments(parser: Parser) -> None:
     add_common_flags(update)
 
     text = "Write a page that answers, in a browser and offline, what runs on which GPU"
-    page = commands.add_parser("html", help=text, description=text)
+    page = commands.add_parser("html", help=text, description=f"{text}.")
     page.add_argument(
         "-o",
         "--output",
@@ -104,7 +104,7 @@ def run(arguments: Namespace) -> int:
         return _scan(arguments)
     if arguments.subcommand == "update":
         return _update(arguments)
-    if arguments.matrix_command == "html":
+    if arguments.subcommand == "html":
         return _html(arguments)
     return _check(arguments)
 
