@@ -104,7 +104,7 @@ def run(arguments: Namespace) -> int:
         return _scan(arguments)
     if arguments.subcommand == "update":
         return _update(arguments)
-    if arguments.matrix_command == "html":
+    if arguments.subcommand == "html":
         return _html(arguments)
     return _check(arguments)
 
