@@ -29,17 +29,17 @@ VERSIONS = (10, 30, 100, 300, 1000)
 
 
 class Made(Index):
-    """An index of made packages."""
+    """An index of generated packages."""
 
     def __init__(self, packages: Packages) -> None:
         self.packages = packages
 
     def has(self, name: str) -> bool:
-        """Whether it was made."""
+        """Return whether the package was generated."""
         return name in self.packages
 
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
-        """One pure wheel a version, newest first."""
+        """Return one pure wheel for each version, the newest first."""
         versions = sorted(self.packages.get(name, ()), key=version_key, reverse=True)
         files = (
             (version, f"{name.replace('-', '_')}-{version}-py3-none-any.whl")
@@ -58,12 +58,12 @@ class Made(Index):
         ]
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
-        """As they were made."""
+        """Return the requirements of the generated release."""
         return [parse_requirement(text) for text in self.packages[wheel.name][wheel.version]]
 
 
 def many(count: int) -> tuple[Packages, list[str]]:
-    """So many requirements; each has 20 releases and needs two of the others' dependencies, in ranges."""
+    """Requirements with 20 releases each. Each depends on two shared packages, with a range of versions."""
     packages: Packages = {}
     for place in range(count):
         needs = [f"base{place % 7}>=3", f"base{place % 5}<19"]
@@ -74,14 +74,14 @@ def many(count: int) -> tuple[Packages, list[str]]:
 
 
 def long(count: int) -> tuple[Packages, list[str]]:
-    """A package with so many versions, of which another one refuses the newer half."""
+    """A package with many versions, and another package that excludes the newer half of them."""
     packages: Packages = {"long": {f"{number}.0": [] for number in range(1, count + 1)}}
     packages["picky"] = {"1.0": [f"long<={count // 2}"]}
     return packages, ["long", "picky"]
 
 
 def deep(count: int) -> tuple[Packages, list[str]]:
-    """A chain of so many packages of three versions each; only the oldest of all go with what is asked for.
+    """A chain of packages with three versions each. Only the oldest versions fit the request.
 
     That is known at the end of the chain alone, so the whole of it is taken back, twice.
     """
@@ -97,7 +97,7 @@ def deep(count: int) -> tuple[Packages, list[str]]:
 
 
 def knots(count: int) -> tuple[Packages, list[str]]:
-    """So many knots: of three packages with four versions each any two disagree, unless all take the oldest.
+    """Groups of three packages with four versions each. Only the oldest versions of a group fit together.
 
     What is wrong with a choice shows two packages later; every knot is undone by itself.
     """
@@ -111,13 +111,13 @@ def knots(count: int) -> tuple[Packages, list[str]]:
 
 
 def hopeless(count: int) -> tuple[Packages, list[str]]:
-    """A chain as before of which no version goes with what is asked for: time to the refusal, with its reasons."""
+    """The same chain, but no version fits the request. The time is that of the refusal with its reasons."""
     packages, asked = deep(count)
     return packages, [asked[0], "end<1"]
 
 
 class Series(NamedTuple):
-    """Made requests of growing size."""
+    """Generated requests of growing size."""
 
     title: str
     unit: str
@@ -128,16 +128,16 @@ class Series(NamedTuple):
 SERIES = [
     Series("Requirements", "requirements", SIZES, many),
     Series("Versions of a package", "versions", VERSIONS, long),
-    Series("Backtracking deep", "links of a chain that is taken back", SIZES, deep),
-    Series("Backtracking often", "knots, each undone by itself", SIZES, knots),
-    Series("No solution", "links of a chain that leads nowhere", SIZES, hopeless),
+    Series("Deep backtracking", "packages in the chain", SIZES, deep),
+    Series("Frequent backtracking", "groups", SIZES, knots),
+    Series("No solution", "packages in the chain", SIZES, hopeless),
 ]
 
 
 def measure(
     packages: Packages, asked: list[str], host: Host, runs: int
 ) -> tuple[float, float, int]:
-    """(median, least) seconds of a solve, and the number of packages it chose."""
+    """Return the median and the minimum of the seconds of a solve, and how many packages it chose."""
     matrix = api.compatibility_data()
     times: list[float] = []
     pins = 0
@@ -156,23 +156,23 @@ Point = tuple[int, float, float, int]
 
 
 def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
-    """The page."""
+    """Return the page."""
     lines = [
         "# How the time of a solve grows",
         "",
-        "Written by `scripts/bench_growth.py`: made packages in memory, so that nothing but the resolver is measured,",
-        f"no start-up, no file and no network. Medians of {runs} solves in one process, and the least.",
+        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only the resolver is measured:",
+        f"no start of Python, no files, no network. The figures are the median and the minimum of {runs} solves.",
         "",
         f"Measured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
         f"CPython {platform.python_version()}, gpuenv {gpuenv.__version__}.",
         "",
-        "![time over size, both logarithmic](growth.svg)",
+        "![time by size, both axes logarithmic](growth.svg)",
     ]
     for series, points in found:
         what = (series.make.__doc__ or "").strip().partition("\n")[0]
         lines += ["", f"## {series.title}", "", what, ""]
         lines += [
-            f"| {series.unit} | packages chosen | median ms | least ms |",
+            f"| {series.unit} | packages chosen | median ms | minimum ms |",
             "| ---: | ---: | ---: | ---: |",
         ]
         lines += [
@@ -180,7 +180,7 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
             for n, median, least, pins in points
         ]
         (first, early, _, _), (last, late, _, _) = points[0], points[-1]
-        lines += ["", f"{last // first} times the size takes {late / early:.1f} times as long."]
+        lines += ["", f"{last // first} times the size takes {late / early:.1f} times the time."]
     return "\n".join(lines) + "\n"
 
 
@@ -188,7 +188,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, ACROSS = 320, 230, 60, 44, 3
 
 
 def drawing(found: list[tuple[Series, list[Point]]]) -> str:
-    """The same as curves, one panel a series, both axes logarithmic."""
+    """Return the same as curves: one panel for each series, both axes logarithmic."""
     from math import ceil, floor, log10
 
     every = [median * 1e3 for _, points in found for _, median, _, _ in points]
@@ -227,7 +227,7 @@ def drawing(found: list[tuple[Series, list[Point]]]) -> str:
 
 
 def main() -> None:
-    """Measures, prints, and writes where it is asked to."""
+    """Measure, print, and write the page if --write is given."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--write", metavar="DIR", help="where growth.md and growth.svg go")

@@ -33,7 +33,7 @@ HEAD = """# Causes
 
 The causes that `gpuenv doctor` can find. Each page shows typical messages, what proves the cause,
 what rules it out, and what to do. `doctor --json` uses the same names. Facts of the host outrank
-the log, and a cause that is ruled out is never a verdict. [doctor.md](../doctor.md) describes how
+the log, and a cause that is ruled out is never a verdict. [The doctor](../doctor.md) describes how
 the doctor reaches a verdict.
 
 `python scripts/causes_page.py` writes these pages from `matrix_data/doctor/causes.toml`. A test

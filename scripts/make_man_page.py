@@ -29,22 +29,23 @@ def quoted(text: str) -> str:
     return f"\\&{text}" if text.startswith((".", "'")) else text
 
 
-def option_lines(parser: Parser) -> list[str]:
+def arguments_of(parser: Parser) -> list[tuple[str, str]]:
     """Return the flags and arguments of a command, each with its help."""
-    lines = []
+    pairs = []
     for action in parser.shown_actions():
         names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
         if action.option_strings and action.nargs != 0:
             names += f" {action.metavar or '|'.join(map(str, action.choices or ()))}"
-        lines += [".TP", f".B {quoted(names)}", quoted(str(action.help).replace("%%", "%"))]
-    return lines
+        pairs.append((names, str(action.help).replace("%%", "%")))
+    return pairs
 
 
 def command_lines(name: str) -> list[str]:
     """Return the section of a command."""
     command = load_command(name)
     lines = [f".SS {quoted(f'gpuenv {name}')}", quoted(command.DESCRIPTION)]
-    lines += option_lines(command_parser(name))
+    for names, meaning in arguments_of(command_parser(name)):
+        lines += [".TP", f".B {quoted(names)}", quoted(meaning)]
     for example, purpose in command.EXAMPLES:
         lines += [".PP", f"{quoted(purpose)}:", ".br", f".B {quoted(example)}"]
     return lines

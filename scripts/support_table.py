@@ -61,14 +61,18 @@ GPUS = (
 )
 HEAD = """# What runs where
 
-The newest release of each framework that works on a GPU with a driver of a branch: one solve a cell, alone, on
-CPython 3.12 with glibc 2.39, the frameworks' own indexes included. "3.11:" says that only that older CPython has one.
-A branch is listed from the first to the last that drives the GPU. Beside a version stands
-the variant. `*`: with a warning (`gpuenv solve` tells which). A dash: no release; `gpuenv solve` says why.
+The first table of a GPU has the newest release of each framework that works with a driver branch. Each cell is a solve
+for this framework alone, on CPython 3.12 with glibc 2.39, from the default index and the frameworks' own indexes. The
+word behind a version is the variant.
 
-The second table of a GPU has companions of torch: the newest release whose own code runs on the GPU with the driver
-(rules R1 and R2). Which torch goes with it, `gpuenv solve` decides. flash-attn has no wheel on the default index: its
-column has the builds of release pages that public lock files name, with the code that their build script names.
+- "3.11:" means that no release works on CPython 3.12, and that this one works on 3.11.
+- `*` means that the release has a warning, which `gpuenv solve` prints.
+- A dash means that no release works. `gpuenv solve` prints the reasons.
+- Branches that do not support the GPU are left out.
+
+The second table has companions of torch: the newest release whose own code runs on the GPU with the driver (rules R1 and
+R2). `gpuenv solve` also chooses the torch that goes with it. flash-attn has no wheel on the default index. Its column has
+the builds of release pages that public lock files name, with the code that their build script names.
 
 Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
 """

@@ -573,16 +573,21 @@ Mark = tuple[str, str, str]
 
 
 class Check(Value):
-    """The outcome of one check: `status` is pass, fail or unknown; `evidence` is what was seen.
+    """The outcome of one check.
 
-    `marks` is the evidence for programs, each (code, what it is about, more). Of libraries of a
-    framework or of cuDNN: missing (file, who needs it), outside (file, path taken), mixed, broken
-    (path), foreign (path), symbol (file), crashed, none (no libcudnn at all), version (what loads).
-    Of files and owners: twice (distribution), two-owners (path), no-record (distribution), glibc
-    (distribution, version). Of a device: result (call, number), status (cuda or cudnn, name),
-    no-driver, memory. Of device code: no-code (path, the compute capabilities that it has),
-    rebuild (distribution or path, what to do). Of what a fleet compares: library (path in the
-    environment, hash), bits (what was convolved, sha256 of the result).
+    `status` is pass, fail or unknown. `evidence` says what was observed. `marks` is the evidence
+    for programs: a code, its subject, and more. The codes are
+
+    - of libraries: missing (file, file that needs it), outside (file, path that was loaded),
+      mixed, broken (path), foreign (path), symbol (file), crashed, none (there is no libcudnn),
+      version (the version that loads);
+    - of files: twice (distribution), two-owners (path), no-record (distribution), glibc
+      (distribution, version);
+    - of a device: result (call, number), status (cuda or cudnn, name), no-driver, memory;
+    - of device code: no-code (path, its compute capabilities), rebuild (distribution or path,
+      what to do);
+    - of a fleet: library (path in the environment, hash), bits (convolution, sha256 of its
+      result).
     """
 
     name: str

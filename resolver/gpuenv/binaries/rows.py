@@ -1,7 +1,7 @@
 """From what was read of a wheel to a row of the compatibility data.
 
 A row says of a release which device code all of its libraries on the path of a convolution carry.
-docs/matrix.md, "Evidence", has the rules.
+docs/evidence.md has the rules.
 """
 
 from __future__ import annotations

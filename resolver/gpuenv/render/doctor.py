@@ -14,7 +14,7 @@ from ..doctor.origin import Origin
 from ..doctor.remedy import Remedy
 from ..model import Check
 from .checks import check_lines, checks_json, ok, summary_lines
-from .text import columns
+from .text import Line, columns
 from .values import choice_text
 
 Causes = Mapping[str, Cause]
@@ -120,8 +120,9 @@ def _place_of_log(origin: Origin) -> str:
 
 
 def _headline(verdict: Verdict, causes: Causes) -> str:
-    confidence = CONFIDENCE[verdict.confidence]
-    return f"{causes[verdict.cause].title}  [{verdict.cause}; {confidence}]"
+    title = causes[verdict.cause].title
+    text = f"{title}  [{verdict.cause}; {CONFIDENCE[verdict.confidence]}]"
+    return Line(text, "bad", marked=len(title))
 
 
 def _first_cause_lines(verdict: Verdict, examination: Examination, causes: Causes) -> list[str]:

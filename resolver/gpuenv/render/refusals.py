@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import Change, Explanation, Reason
 from ..model import Host, Plan, Rejection, show_pair
 from ..serialize import to_plain
-from .text import columns
+from .text import Line, columns
 from .values import (
     choice_text,
     found_text,
@@ -46,8 +46,9 @@ def explanation_lines(explanation: Explanation, used: int = 1) -> list[str]:
 
 def impossible_lines(explanation: Explanation, host: Host) -> list[str]:
     """Return the answer of `gpuenv explain` if there is no solution."""
-    text = f"Resolution is impossible: {explanation.subject} on {host_text(host)}"
-    head = wrapped(text, "")
+    answer = "Resolution is impossible"
+    first, *rest = wrapped(f"{answer}: {explanation.subject} on {host_text(host)}", "")
+    head = [Line(first, "bad", marked=len(answer)), *rest]
     return [*head, *explanation_lines(explanation, len(head))]
 
 

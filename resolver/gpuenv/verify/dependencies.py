@@ -55,7 +55,7 @@ def dependency_check(survey: SurveyAnswer) -> Check:
             pending += wanted - known
             known |= wanted
     if not problems:
-        evidence = f"{count} requirements of {len(environment.names())} distributions hold"
+        evidence = f"every requirement of the installed distributions holds ({count})"
         return Check(name="dependencies", subject="", status="pass", evidence=evidence)
     # A package of conda may have what a wheel requires under another name.
     status = "unknown" if survey["conda"] else "fail"

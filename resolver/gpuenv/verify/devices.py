@@ -142,7 +142,7 @@ def host_checks(host: Host, checks: Sequence[Check]) -> list[Check]:
     """
     if host.gpus:
         return [_doubt(problem) for problem in host.problems if problem.code in _DOUBTFUL]
-    problems = [f"{problem.code}: {problem.detail}" for problem in host.problems]
+    problems = [f"{problem.detail} ({problem.code})" for problem in host.problems]
     text = "; ".join(problems) or "no GPU is visible"
     if any(check.name == "cudnn convolution" for check in checks):
         evidence = f"one device was checked; whether there are others is not known: {text}"

@@ -1,0 +1,129 @@
+"""The pages of docs/: links, length, navigation, pictures, and lists that must be complete."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuenv
+from gpuenv.cli import COMMANDS
+from gpuenv.compat import rules
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+BESIDE_DOCS = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*sorted(DOCS.rglob("*.md")), *BESIDE_DOCS]
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)]*))?\)")
+CODE = re.compile(r"^```.*?^```$|^ {4}.*?$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+WORDS_IN_FIVE_MINUTES = 1_200
+# One looks a single row up in these pages; nobody reads them from the first to the last line.
+LOOKED_UP = {"support.md", "CHANGELOG.md"}
+
+
+def names(pages: list[Path]) -> list[str]:
+    return [str(page.relative_to(ROOT)) for page in pages]
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield target and anchor of each link to another file or to an anchor."""
+    for target, anchor in LINK.findall(CODE.sub("", page.read_text())):
+        if "://" not in target:
+            yield target, anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of headings that GitHub and the site spell in the same way."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"(?ms)^```.*?^```$", "", page.read_text()), re.M)
+    texts = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
+    return {
+        slug for text in texts if (slug := text.replace(" ", "-")) == re.sub(r"[-\s]+", "-", text)
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_every_link_leads_to_a_page(page: Path) -> None:
+    for target, anchor in links(page):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), f"{target} does not exist"
+        if page.name != "README.md" or page.parent != ROOT:
+            assert path.is_relative_to(DOCS) or path in BESIDE_DOCS, f"{target} is not in the site"
+        if anchor and path.suffix == ".md":  # the anchor of a picture names its theme
+            assert anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_a_page_is_read_in_five_minutes(page: Path) -> None:
+    words = re.findall(r"\S*\w\S*", re.sub(r"(?ms)^```.*?^```$|^ {4}.*?$", "", page.read_text()))
+    assert page.name in LOOKED_UP or len(words) <= WORDS_IN_FIVE_MINUTES
+
+
+def entries(nav: list[dict[str, Any]]) -> Iterator[str]:
+    for part in nav:
+        for value in part.values():
+            yield from [value] if isinstance(value, str) else entries(value)
+
+
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text())
+    listed = list(entries(config["project"]["nav"]))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    pages = {page for page in pages if not page.startswith("causes/")} | {"causes/README.md"}
+    pages |= {page.name for page in BESIDE_DOCS if page.name != "README.md"}
+    assert sorted(listed) == sorted(pages)
+
+
+def test_the_sources_of_the_site_are_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    importlib.import_module("build_site").write_sources(tmp_path, [])
+    docs = tmp_path / "docs"
+    config = tomllib.loads((tmp_path / "zensical.toml").read_text())
+    listed = set(entries(config["project"]["nav"]))
+    assert {f"reference/commands/{name}.md" for name in COMMANDS} <= listed
+    assert [page for page in listed if not (docs / page).is_file()] == []
+    for page in docs.rglob("*.md"):
+        assert [target for target, _ in links(page) if not (page.parent / target).exists()] == []
+    reference = "".join(page.read_text() for page in docs.glob("reference/api-*.md"))
+    names_of_api = set(gpuenv.__all__) - {"__version__"}
+    assert set(re.findall(r"^::: gpuenv\.(\w+)$", reference, re.M)) == names_of_api
+    solve = (docs / "reference" / "commands" / "solve.md").read_text()
+    assert "`--framework NAME[SPEC]`" in solve and "## Examples" in solve
+
+
+def test_the_page_of_rules_has_every_rule_and_code() -> None:
+    page = (DOCS / "rules.md").read_text()
+    documented = " ".join(str(getattr(rules, name).__doc__) for name in dir(rules))
+    codes = set(
+        re.findall(r"\b[a-z]+(?:-[a-z]+)+\b", " ".join(re.findall(r"Codes?: ([^.(]*)", documented)))
+    )
+    assert len(codes) >= 20 and [code for code in sorted(codes) if f"`{code}`" not in page] == []
+    assert [n for n in range(1, 11) if f"\n## R{n}: " not in page] == []
+
+
+def test_the_page_of_variables_has_every_variable() -> None:
+    page = (DOCS / "environment.md").read_text()
+    read = re.compile(
+        r"environ\S*\(\s*\"([A-Z_]+)\"|env(?:iron)?\[\"([A-Z_]+)\"\]|\"([A-Z_]+)\" in (?:os\.)?env"
+    )
+    found = set()
+    for path in (ROOT / "resolver" / "gpuenv").rglob("*.py"):
+        if "probes" not in path.parts:
+            found |= {name for match in read.findall(path.read_text()) for name in match if name}
+    assert len(found) >= 15
+    assert [name for name in sorted(found) if f"`{name}" not in page] == []
+
+
+def test_pictures_load_nothing_from_outside() -> None:
+    pictures = sorted((DOCS / "pictures").glob("*.svg"))
+    assert len(pictures) == 10
+    for picture in pictures:
+        text = picture.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in text and "@font-face" not in text
+    assert sum(picture.stat().st_size for picture in pictures) < 300_000
