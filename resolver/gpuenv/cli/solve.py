@@ -10,7 +10,8 @@ from datetime import date
 
 from .. import api
 from ..errors import InputError
-from ..model import Plan
+from ..index.urls import file_url_to_path, redact_url
+from ..model import Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
 from .parser import Parser
@@ -70,12 +71,33 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
     elif paths or arguments.dry_run:
-        step = f"gpuenv sync {shlex.quote(paths[0])} --target {_new_target()}" if paths else ""
+        step = ""
+        if paths:
+            step = _sync_command(lock, paths[0], arguments)
         verbose = arguments.verbose > 0
         print_report(plans.solution_lines(plan, paths, verbose=verbose, next_step=step))
     else:
         sys.stdout.write(api.lock_text(lock, form))
     return 0
+
+
+def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
+    """Return the command that installs a lock; it names the places of files without https."""
+    words = ["gpuenv", "sync", path, "--target", _new_target()]
+    urls = [pin.wheel.url for pin in lock.pins]
+    folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}
+    for folder in sorted(folders):
+        words += ["--find-links", _short_path(folder)]
+    if any(url.startswith("http:") for url in urls):
+        for url in filter(None, [arguments.index_url, *arguments.extra_index_url]):
+            words += ["--extra-index-url", redact_url(url)]
+    return shlex.join(words)
+
+
+def _short_path(path: str) -> str:
+    """Return a path below the working folder as a relative one."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
 
 
 def _new_target() -> str:
