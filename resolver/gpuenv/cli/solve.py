@@ -54,7 +54,8 @@ def run(arguments: Namespace) -> int:
         arguments.backend = "conda"
     form, path = read_output(arguments)
     if arguments.variants_json and form != "pylock":
-        raise InputError(f"--variants-json: a lock of the format {form} has no such table")
+        message = f"--variants-json: a lock of the format {form} has no such table"
+        raise InputError(message, hint="leave it out, or write a pylock.toml")
     if arguments.repair is not None:
         plan = _repair(arguments)
     else:
@@ -101,7 +102,7 @@ def _short_path(path: str) -> str:
 
 
 def _new_target() -> str:
-    """Return the folder to propose for the environment: not the one that gpuenv runs in."""
+    """Return the folder that the next step proposes. It is not the one that gpuenv runs in."""
     return "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
 
 
