@@ -210,7 +210,7 @@ class _Member:
         return None
 
     def _disagreements(self, node: AgreementId, other: _Member) -> Iterator[Reason]:
-        """Yield the first two requirements of a topic that no value fits."""
+        """Yield the first two requirements of a topic that have no common value."""
         for who, mine in self._agreements(node):
             opposite = other._opposite(mine)
             if opposite is not None:
