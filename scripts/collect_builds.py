@@ -1,13 +1,14 @@
-"""Collects builds of the PyTorch index from lock files (a maintainers' tool).
+"""Collect builds of the PyTorch index from lock files (a maintainers' tool).
 
     python scripts/collect_builds.py PATH ... [--name OWNER/REPOSITORY] [--output FILE]
 
-A PATH is a lock file, a folder, or a git directory, of which every version of every lock file is read. uv.lock,
-pylock.toml, requirements and hash tables of Nix name the URL of a wheel and its sha256. Each file of torch,
-torchvision and torchaudio becomes a row of matrix_data/pytorch_index.json, with the lock files that name it. Wheels of
-companions that only a release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A file
-that two projects name with one hash is surer than a file that one project names. A file with two hashes is a
-contradiction: nothing is written.
+A PATH is a lock file, a folder, or a git directory. All versions of the lock files in a git
+directory are read. uv.lock, pylock.toml, requirements and hash tables of Nix name the URL of a
+wheel and its sha256. Each file of torch, torchvision and torchaudio becomes a row of
+matrix_data/pytorch_index.json, with the lock files that name it. Wheels of companions that only a
+release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A hash that two
+projects give is more certain than a hash that one project gives. If a file has two hashes, the
+sources contradict each other and nothing is written.
 
 Exit status: 0 done, 1 a contradiction, 2 bad usage.
 """

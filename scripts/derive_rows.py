@@ -143,9 +143,9 @@ def companion_fields(
 
 
 def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows of builds that are on no index: public lock files name the wheel and its hash.
+    """Yield the rows of builds that are on no index, but whose wheels public lock files name.
 
-    An [[elsewhere]] row of scans.toml documents the device code; otherwise it is unknown.
+    The device code is known if scans.toml has an [[elsewhere]] row for the distribution.
     """
     documents = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8"))
     known = {one: row for row in documents.get("elsewhere", []) for one in row["distributions"]}

@@ -58,7 +58,8 @@ TEXTS = (
 )  # fmt: skip
 LARGEST_TEXT = 64 * 1024
 KERNELS = (".cubin", ".fatbin")
-MANY = 100  # a wheel with more kernels is downloaded: a request for each takes longer
+# A wheel with more kernels is downloaded, because a request for each kernel takes longer.
+MANY = 100
 
 
 class Progress:
@@ -148,7 +149,7 @@ def inflate(
 
 
 def is_library(member: zipfile.ZipInfo) -> bool:
-    """Whether a member's name says that it is a shared library of Linux or Windows."""
+    """Return whether a member is, by its name, a shared library of Linux or Windows."""
     return LIBRARY.search(member.filename) is not None and member.file_size > 0
 
 
@@ -208,7 +209,7 @@ def scan(
 def counted(
     wheel: RemoteWheel | LocalWheel, kernels: list[zipfile.ZipInfo]
 ) -> list[dict[str, Any]]:
-    """The cubins and fat binaries of each folder at the top, counted under one row."""
+    """Return one row for the cubins and fat binaries of each top-level folder."""
     rows: dict[str, dict[str, Any]] = {}
     for member in kernels:
         path = f"{member.filename.partition('/')[0]}/*{os.path.splitext(member.filename)[1]}"
