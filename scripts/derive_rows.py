@@ -108,9 +108,9 @@ def companion_fields(
     toolkits: dict[str, str],
     lines: list[tuple[tuple[int, int], frozenset[str]]],
 ) -> dict[str, Any]:
-    """The toolkit of a companion, and in the source the CUDA that it links and the torch that METADATA requires.
+    """Return the toolkit and the source of a companion.
 
-    The toolkit is that of its PTX, else the oldest of the major that it links which compiles its targets.
+    The source says which CUDA version it links and which torch its METADATA requires.
     """
     majors = linked_majors(record)
     torch = [
@@ -123,6 +123,26 @@ def companion_fields(
     source = "; ".join([row["source"], *built])
     if "by_cuda" in row or len(majors) > 1:
         return {"cuda": None, "source": source}
+    return {"cuda": companion_toolkit(record, majors, toolkits, lines), "source": source}
+
+
+def companion_toolkit(
+    record: dict[str, Any],
+    majors: set[int],
+    toolkits: dict[str, str],
+    lines: list[tuple[tuple[int, int], frozenset[str]]],
+) -> str | None:
+    """Return the toolkit of a companion's PTX, otherwise the oldest one that has its targets.
+
+    Args:
+        record: the scan.
+        majors: the CUDA major that the companion links; empty if it links none.
+        toolkits: {PTX language version: the first toolkit that writes it}.
+        lines: see `compilers`.
+
+    Returns:
+        None if the CUDA major is not known.
+    """
     known = [
         parse_pair(toolkits[language])
         for library in record["libraries"]
@@ -133,13 +153,12 @@ def companion_fields(
         named = cuda_major(record["name"], record["version"])
         majors = {named} if named else {pair[0] for pair in known}
     if len(majors) != 1:
-        return {"cuda": None, "source": source}
-    major = majors.pop()
+        return None
+    (major,) = majors
     targets = {target for library in record["libraries"] for target in library["sass"]}
     of_ptx = [pair for pair in known if pair[0] == major]
     of_targets = [pair for pair, has in lines if pair[0] == major and targets <= has]
-    toolkit = max(of_ptx + of_targets[:1], default=(major, 0))
-    return {"cuda": show_pair(toolkit), "source": source}
+    return show_pair(max(of_ptx + of_targets[:1], default=(major, 0)))
 
 
 def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:

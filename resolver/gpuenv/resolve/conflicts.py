@@ -85,6 +85,11 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
             groups.append(pair)
     if groups or len(roots) == 1:
         return groups
+    return _larger_group(trials, roots)
+
+
+def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
+    """Return one group of which every requirement counts; [] if too little is known."""
     core = list(roots)
     for root in roots:
         smaller = [other for other in core if other is not root]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from .candidates import CandidateStore
-from .graph import PackageRequirement
+from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
 from .selection import admitted, is_exact
 
@@ -85,14 +85,18 @@ def _missing_release_reasons(
     if not fitting:
         yield from _unfit_file_reasons(store, requirement, files_in_ranges)
     elif not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
-        yanked = [one.version for one in fitting if one.wheel.yanked is not None]
-        yield Reason(
-            code="yanked",
-            subject=str(requirement),
-            need="a release that is not yanked, or one that == names",
-            have=f"yanked: {_first(yanked)}",
-            source="PEP 592",
-        )
+        yield _yanked_reason(str(requirement), fitting)
+
+
+def _yanked_reason(subject: str, candidates: Sequence[Candidate]) -> Reason:
+    yanked = [one.version for one in candidates if one.wheel.yanked is not None]
+    return Reason(
+        code="yanked",
+        subject=subject,
+        need="a release that is not yanked, or one that == names",
+        have=f"yanked: {_first(yanked)}",
+        source="PEP 592",
+    )
 
 
 def _no_version_reason(
