@@ -38,7 +38,7 @@ PLATFORMS = (*LINUX, "win-amd64")
 
 @cache
 def devices(folder: Path) -> list[tuple[int, int]]:
-    """Every compute capability of the GPU table."""
+    """Return every compute capability of the GPU table."""
     groups = tomllib.loads((folder / "gpus.toml").read_text(encoding="utf-8"))["group"]
     return sorted({parse_pair(group["capability"]) for group in groups})
 
@@ -46,7 +46,10 @@ def devices(folder: Path) -> list[tuple[int, int]]:
 def library_file(
     name: str, records: list[dict[str, Any]], folder: Path, toolkits: dict[str, str]
 ) -> dict[str, Any]:
-    """The content of libraries/<name>.json: scanned rows, and the documented ones that no scan replaces."""
+    """Return the content of libraries/<name>.json.
+
+    It has the scanned rows, and the documented rows that no scan replaces.
+    """
     path = folder / "libraries" / f"{name}.json"
     old = json.loads(path.read_text(encoding="ascii")) if path.exists() else {"releases": []}
     rows = {
@@ -96,7 +99,7 @@ def library_file(
 
 @cache
 def compilers(folder: Path) -> list[tuple[tuple[int, int], frozenset[str]]]:
-    """The targets that the compiler of each toolkit line has, the oldest line first."""
+    """Return the targets that the compiler of each toolkit line has, the oldest line first."""
     rows = tomllib.loads((folder / "toolkits.toml").read_text(encoding="utf-8"))["compiler"]
     lines = [(parse_pair(row["cuda"]), frozenset(row["targets"])) for row in rows]
     return sorted(lines, key=lambda line: line[0])
@@ -194,7 +197,10 @@ def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def toolkit_of(local: str, toolkits: list[str]) -> str | None:
-    """The toolkit that a local version names: 12.9 for cu129; for cu12 the one of `toolkits`, else 12.0."""
+    """Return the toolkit that a local version names: 12.9 for cu129.
+
+    For cu12 it is the CUDA 12 toolkit of `toolkits`, otherwise 12.0.
+    """
     found = re.search(r"cu(\d\d)(\d*)", local)
     if not found:
         return None
@@ -203,7 +209,7 @@ def toolkit_of(local: str, toolkits: list[str]) -> str | None:
 
 
 def companion_wheels(folder: Path) -> list[dict[str, Any]]:
-    """The wheels of companions that public lock files name."""
+    """Return the wheels of companions that public lock files name."""
     path = folder / "pytorch_index.json"
     if not path.exists():
         return []
@@ -213,7 +219,7 @@ def companion_wheels(folder: Path) -> list[dict[str, Any]]:
 
 
 def linked_majors(record: dict[str, Any]) -> set[int]:
-    """The CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
+    """Return the CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
     pattern = r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?|(?:cudart64|cublas64)_(\d\d)\d*\.dll"
     return {
         int(found[1] or found[2])
@@ -226,7 +232,7 @@ def linked_majors(record: dict[str, Any]) -> set[int]:
 def framework_file(
     path: Path, scans: Scans, folder: Path, toolkits: dict[str, str]
 ) -> dict[str, Any]:
-    """The content of frameworks/<name>.json, the builds of the default index taken from the scans."""
+    """Return the content of frameworks/<name>.json. Its default builds come from the scans."""
     data: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     name, everything = data["distribution"], scopes(folder)
     rows = {(row["local"], row["platform"]): row for row in data["builds"]}
@@ -250,7 +256,7 @@ def framework_file(
 
 
 def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict[str, Any]:
-    """The [[scan]] row for a distribution on a platform."""
+    """Return the [[scan]] row for a distribution on a platform."""
     found = [
         one for one in everything if name in one["distributions"] and one["platform"] == platform
     ]
@@ -258,7 +264,7 @@ def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict
 
 
 def dump(data: dict[str, Any]) -> str:
-    """One row a line, in the order given."""
+    """Return the rows as text, with one row on each line, in the order given."""
     parts = []
     for key, value in data.items():
         if isinstance(value, list):
@@ -272,7 +278,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def derived(folder: Path) -> Iterator[tuple[Path, str]]:
-    """(path, text) of every file that the scans give rows to."""
+    """Yield (path, text) of every file that the scans give rows to."""
     scans = Scans(str(folder / "scans"))
     tables = json.loads((folder / "tables.json").read_text(encoding="ascii"))
     toolkits: dict[str, str] = tables["ptx_toolkits"]
@@ -290,7 +296,7 @@ def derived(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes what changed, or says what would."""
+    """Write what changed, or say what would."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "matrix_data")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is stale")

@@ -82,7 +82,7 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
 
 
 def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
-    """The device code of a cubin or a fat binary. DamagedFileError for anything else."""
+    """Return the device code of a cubin or a fat binary. DamagedFileError for anything else."""
     images = read_stream(chunks, size)
     if images is None:
         raise DamagedFileError("it is neither a cubin nor a fat binary")
