@@ -76,6 +76,10 @@ def _become_a_process(
     folder: Path, environment: Mapping[str, str], outputs: Sequence[IO[bytes]]
 ) -> None:
     """Replace what this process has of pytest's by what a new process would have."""
+    # A command that a test called may have set handlers in this process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -394,3 +395,22 @@ def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:
     (names,) = own.values()
     assert {"torch", "torchvision"} <= names <= {"torch", "torchvision", "triton"}
     assert len(indexes) == 2
+
+
+def test_the_proposed_command_names_where_files_without_https_come_from(folder: Path) -> None:
+    links = folder / "wheels"
+    links.mkdir()
+    filename, content = make_wheel("local-one", "1.0", ["alpha"])
+    (links / filename).write_bytes(content)
+    with IndexServer() as server:
+        fill(server)
+        done = solve(folder, server, "local-one", "--find-links", "wheels")
+        assert done.returncode == 0, done.stderr
+        proposed = shlex.split(done.stdout.splitlines()[-1].removeprefix("next: gpuenv "))
+        assert proposed == [
+            *["sync", "pylock.toml", "--target", ".venv"],
+            *["--find-links", "wheels", "--extra-index-url", server.url],
+        ]
+        assert run([*proposed[:4], "--gpu", "none"], folder).returncode == 2
+        synced = run([*proposed, "--gpu", "none"], folder)
+        assert synced.returncode == 0, synced.stderr

@@ -414,7 +414,8 @@ def test_the_lock_of_the_wheels_alone_is_refused(
         "conda-lock": "conda-lock.yml"
     }
     capsys.readouterr()
-    assert main(["sync", str(beside), "--target", str(target), *HOST]) == 2
+    sync = ["sync", str(beside), "--target", str(target), "--find-links", str(links)]
+    assert main([*sync, *HOST]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert (
         "belong to conda-lock.yml" in line

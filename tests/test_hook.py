@@ -145,8 +145,9 @@ def test_a_library_that_hangs_is_over_at_the_limit(folder: Path, cache: Path) ->
 
 
 def test_a_hang_of_gpuenv_itself_is_over_at_the_limit(folder: Path) -> None:
-    """A lock that nobody ever writes to: the open() of it does not return, as no call to a dead driver does."""
+    """The lock is a pipe whose writer writes nothing."""
     os.mkfifo(folder / "pylock.toml")
+    writer = os.open(folder / "pylock.toml", os.O_RDWR)
     marker = f"marker-{os.getpid()}-{folder}"
     done = run(
         ["verify", "pylock.toml", "--hook", "--target", "env", "--timeout", "1"],
@@ -156,6 +157,7 @@ def test_a_hang_of_gpuenv_itself_is_over_at_the_limit(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout == "gpuenv: fail: time limit: no result in 1 s; it was at: starting\n"
     assert wait_until(lambda: running_with(marker) == [])
+    os.close(writer)
 
 
 @pytest.fixture
@@ -258,6 +260,7 @@ def shell(
     env |= {
         "PYTHONPATH": str(ROOT / "resolver"),
         "GPUENV_CACHE_DIR": str(machine / "cache"),
+        "GPUENV_FIND_LINKS": str(machine),  # where the lock has its files
         **environment,
     }
     command = ["sh", "-c", *words] if isinstance(line, str) else words

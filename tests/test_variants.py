@@ -499,7 +499,7 @@ def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) 
     capsys.readouterr()
     assert run("lock", "--check", path.name, *ON_H100) == 0
     assert run("lock", "--check", path.name, "--gpu", "none", "--python", PYTHON) == 1
-    assert run("download", path.name, "-d", "files") == 0
+    assert run("download", path.name, "-d", "files", "--find-links", "links") == 0
     assert os.listdir("files") == [package["wheels"][0]["name"]]
     path.write_text(text.replace("12.8", "12.6"))
     capsys.readouterr()

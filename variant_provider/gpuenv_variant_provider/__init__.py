@@ -64,7 +64,7 @@ class NvidiaProvider:
 
     @classmethod
     def get_supported_configs(cls) -> list[Feature]:
-        """Return what all visible devices can run together.
+        """Return the features that all visible devices support.
 
         The list is empty without a device, without a driver, and for a driver that supports no
         known CUDA version. A feature without a value is left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import WrongTypeError
 from ..model import Request, Value
 
-# Several texts. A plain str is a Sequence[str], too, so that type checkers would accept "torch".
+# Several texts. Not Sequence[str]: a plain str is one, and type checkers would accept "torch".
 Texts = tuple[str, ...] | list[str]
 
 _TEXTS = ("frameworks", "requirements", "constraints", "allow_sdist")

@@ -277,7 +277,8 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     from ..lock import conda_formats
 
     if variants_json:
-        raise InputError("variants_json: only the locks of wheels have this table")
+        message = "variants_json: only the locks of wheels have this table"
+        raise InputError(message, hint="leave it out for conda packages")
     own = conda_formats.lock(plan, _channels(plan.request))
     beside = None if plan.wheels is None else wheels.lock(plan.wheels)
     return own.replace(conda=True, wheels=beside)
@@ -293,8 +294,8 @@ def lock_text(lock: Lock, form: str) -> str:
 def lock_texts(lock: Lock, path: str, form: str) -> dict[str, str]:
     """See `environments.lock_texts`.
 
-    The lock of the wheels names the file of the conda lock, which names the file and the sha256 of
-    the other.
+    The lock of the wheels names the file of the conda lock. The conda lock names the file and the
+    sha256 of the lock of the wheels.
     """
     from ..lock import conda_formats
 
@@ -374,7 +375,7 @@ def check_target(lock: Lock, target: str, *, python: str | None, installer: str)
 def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
     """See `environments.sync`. The rules of compatibility are checked for the locks of any tool.
 
-    A conda environment is changed in place: it is proved after the change. `how.python` and
+    A conda environment is changed in place: it is verified after the change. `how.python` and
     `how.wait` have no effect.
     """
     from ..install import conda, conda_history, conda_prefix
@@ -395,7 +396,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
         if how.approve is not None:
             how.approve(planned)
     if leaving:
-        # Removed first: the new conda packages may have the same names.
+        # Remove the wheels first: the new conda packages may have the same names.
         nothing = lock.replace(pins=())
         old_python = interpreter_of(target)
         wheel_installer.add(
@@ -412,7 +413,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
             )
         conda_prefix.remember(target, beside, leaving)
         if beside is not None or leaving:
-            conda_history.forget_state(target)  # the wheels before are not kept
+            conda_history.forget_state(target)  # the old wheels are not kept
         elif before is not None:
             conda_history.remember_state(target, before)
     except BaseException:
@@ -425,7 +426,7 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
 
 
 def rollback(target: str, *, progress: Progress | None = None) -> None:
-    """See `environments.rollback`. Only the conda packages that the last sync changed change."""
+    """See `environments.rollback`. Only packages that the last sync changed are changed back."""
     from ..install import conda, conda_history
 
     conda.check(target)
@@ -450,6 +451,7 @@ def _changed_records(previous: State, now: State) -> Iterator[Mapping[str, Any]]
 
 
 def _pin_again(record: Mapping[str, Any]) -> Pin:
+    """Return the pin that installs the package of a record again."""
     from ..resolve.conda import planning
 
     if not record.get("url") or not record.get("sha256"):

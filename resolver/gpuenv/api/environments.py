@@ -163,7 +163,7 @@ def write_lock(lock: Lock, path: str, form: str = "") -> tuple[str, ...]:
 
 
 def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
-    """Return {path: text} of the files of a lock: `path`, then that of the wheels beside it."""
+    """Return {path: text} of the files of a lock: `path`, then the lock of its wheels, if any."""
     return _backend(conda=lock.conda).lock_texts(lock, path, form)
 
 
@@ -312,9 +312,10 @@ def download(
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:
-    """Return a lock whose wheels are those of folders, where these have them.
+    """Return a lock that takes its wheels from folders, where these have them.
 
-    InputError with `no_index` if a file is in none of them.
+    Raises:
+        InputError: with `no_index`, a file is in none of the folders.
     """
     from ..install import downloads
 
@@ -331,7 +332,7 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
 def refuse_unnamed_places(
     lock: Lock, *, indexes: Sequence[str] = (), folders: Sequence[str] = ()
 ) -> None:
-    """Raise InputError for a file of a lock at an http:// or file:// URL that nobody named.
+    """Raise InputError if a file of a lock is at an http:// or file:// URL that nobody named.
 
     Args:
         lock: a lock that was read from a file.
@@ -347,10 +348,11 @@ def refuse_unnamed_places(
 def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = None) -> None:
     """Return to the environment before the last `sync`; a second call undoes the first.
 
-    Of a conda environment, only the conda packages that the sync changed change again.
+    In a conda environment, only the conda packages that the sync changed are changed back.
 
     Raises:
-        InputError: there is none, or another tool changed the conda packages since then.
+        InputError: there is no earlier environment, or another tool changed the conda packages
+            since then.
         InstallError: a conda package cannot be installed again.
         TargetBusyError: another run changed the target all the time.
     """

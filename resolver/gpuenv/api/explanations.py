@@ -24,7 +24,7 @@ _ABOUT_PYTHON = frozenset({"python", "lock-python", "lock-environment", "no-whee
 
 
 def framework_of_nickname(name: str) -> str | None:
-    """Return the framework that people call so, such as torch for PyTorch; None for other names."""
+    """Return the framework that a nickname means, such as torch for PyTorch; None if none."""
     from ..resolve.requested import NICKNAMES
 
     return NICKNAMES.get(name.lower())
@@ -143,7 +143,7 @@ class LockReport(Value):
 
     @property
     def works(self) -> bool:
-        """Whether all reasons are doubts: facts that are not known, or notes."""
+        """Return whether all reasons are doubts: facts that are not known, or notes."""
         from ..compat.evaluate import is_doubt
 
         return all(is_doubt(reason) for reason in self.reasons)

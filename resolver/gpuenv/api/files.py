@@ -31,7 +31,8 @@ def scan_files(path: str, host: Host, *, progress: Progress | None = None) -> Sc
     if not os.path.exists(path):
         raise InputError(f"{path}: does not exist")
     if not (os.path.isdir(path) or os.path.isfile(path)):
-        raise InputError(f"{path}: is neither a folder nor a file")
+        hint = "give a library, a cubin, a fat binary, a wheel or a folder"
+        raise InputError(f"{path}: is neither a folder nor a file", hint=hint)
     try:
         kind, contents = _contents(path, progress)
     except DamagedFileError as error:

@@ -220,7 +220,7 @@ class _Solver:
         return plan
 
     def _add_frameworks(self, names: Sequence[str]) -> None:
-        """A framework is chosen for a GPU, or for a host that is said to have none."""
+        """Add frameworks. The host must have a GPU, or be described as one without a GPU."""
         require_gpu(self.host)
         frameworks = (*self.request.frameworks, *names)
         self.request = self.request.replace(frameworks=frameworks)

@@ -57,7 +57,7 @@ class FittingLock(Value):
     lock: Lock
 
     def index_options(self) -> IndexOptions:
-        """Return where the packages of the best profile may come from."""
+        """Return the indexes that the best profile allows."""
         from ..project.profiles import index_options
 
         folder = os.path.dirname(self.path)
@@ -125,7 +125,7 @@ def changed_requirements(
 
     data = compatibility_data()
     path = os.path.join(folder, FILE)
-    read_toml(path)  # says what is wrong with it, and where
+    read_toml(path)  # raises an InputError that says what is wrong, and where
     before = read_input(path)
     after = edited(
         before.decode(),
@@ -381,9 +381,9 @@ def _has_text(path: str, text: str) -> bool:
 
 
 def profile_states(folder: str, names: Sequence[str]) -> list[State]:
-    """Return for each profile whether its lock is what pyproject.toml asks for; () is all.
+    """Return whether the lock of each named profile is what pyproject.toml asks for.
 
-    Nothing is solved.
+    Without names, return this for all profiles. Nothing is solved.
     """
     project = read_project(folder)
     return [_state(project, profile) for profile in project.select(names)]
@@ -398,12 +398,12 @@ def _state(project: Project, profile: Profile) -> State:
 def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
     """Choose the profile whose lock fits a host best.
 
-    The interpreter is the lock's, whatever runs gpuenv. A conda environment at `target` takes the
-    lock of a conda profile, and one of wheels takes a lock of wheels.
+    A lock is checked with its own interpreter, not with the one that runs gpuenv. If `target` is a
+    conda environment, only conda profiles count. If it is a virtual environment, only profiles of
+    wheels count.
 
     Raises:
-        HostMismatchError: the lock of no profile fits; the error has the facts against each of
-        them.
+        HostMismatchError: the lock of no profile fits; the error has the facts against each lock.
     """
     from ..project.profiles import choose
 
@@ -436,7 +436,7 @@ def fitting_lock(folder: str, host: Host, target: str = "") -> FittingLock:
 
 
 def _profiles_for(profiles: Sequence[Profile], target: str) -> Sequence[Profile]:
-    """Return the profiles of the kind of an environment; all of them if there is none."""
+    """Return the profiles for the kind of an environment; all profiles if there is none."""
     if is_conda(target):
         return [profile for profile in profiles if profile.conda]
     if is_venv(target):

@@ -58,7 +58,7 @@ def _lasting_facts(host: Host) -> dict[str, object]:
 
 
 def is_ready(folder: str) -> bool:
-    """Return whether the environment of a script is there. Only a verified one is kept."""
+    """Return whether the environment of a script exists. Only a verified one is kept."""
     return is_venv(folder)
 
 

@@ -127,7 +127,7 @@ def solve_from(
 def _live_builds(
     request: Request, host: Host, options: IndexOptions, data: CompatibilityData
 ) -> dict[str, list[str]]:
-    """Return the own indexes of frameworks that --refresh reads: {package: URLs}."""
+    """Return the frameworks' own indexes that --refresh reads: {package: URLs}."""
     own: dict[str, list[str]] = {}
     if not options.refresh or not _uses_own_indexes(request, options):
         return own
@@ -147,7 +147,7 @@ def _missing_builds(
     options: IndexOptions,
     data: CompatibilityData,
 ) -> dict[str, list[str]]:
-    """Return where the builds are of which only the file is missing: {package: URLs}."""
+    """Return the indexes of known builds whose files are not in the data: {package: URLs}."""
     own: dict[str, list[str]] = {}
     if options.offline or not _uses_own_indexes(request, options):
         return own
@@ -165,13 +165,13 @@ def _missing_builds(
 
 
 def _uses_own_indexes(request: Request, options: IndexOptions) -> bool:
-    """Return whether the own indexes of frameworks may be asked: --index-url replaces them."""
+    """Return whether the frameworks' own indexes may be read. --index-url replaces them."""
     is_excluded = request.default_index_only or options.no_index
     return options.index_url is None and not is_excluded
 
 
 def _read_own(index: MultiIndex, own: dict[str, list[str]]) -> bool:
-    """Read own indexes of frameworks. Return whether they could be read."""
+    """Read frameworks' own indexes. Return whether there are any and all could be read."""
     try:
         index.read_own(own)
     except PackageIndexError:

@@ -2,10 +2,10 @@
 
 Each command is a module: it parses flags, calls `gpuenv.api`, and prints through `gpuenv.render`.
 
-A command's module has what `Command` names. Its `run(arguments)` returns the exit status:
+The module of a command implements `Command`. Its `run(arguments)` returns the exit status:
 
     0 done; 1 a check failed or a lock does not fit; 2 bad usage or input; 3 no solution; 4 the
-    network, an index, an installer or this system failed; 130 interrupted
+    network, an index, an installer or the operating system failed; 130 interrupted
 
 parser, host_args, request_args and environment_args have the flags that commands share; output
 prints; hook is `gpuenv verify --hook`, bundle is `gpuenv verify --bundle`.
@@ -44,7 +44,7 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h: a defect of gpuenv
 
 
 class Command(Protocol):
-    """What the module of a command has; a test checks it."""
+    """The interface of the module of a command. A test checks it."""
 
     HELP: str  # one line, for the list of commands
     DESCRIPTION: str  # sentences, for the help of the command
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader has left
+    except BrokenPipeError:  # the reader of stdout has closed it
         _discard_output()
         return 0
     except Exception as error:
@@ -72,10 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Run one command, and report the errors that it knows."""
+    """Run one command, and report the errors that the stages raise."""
     try:
         arguments = parse_arguments(argv)
-    except InputError as error:  # a variable or the config file
+    except InputError as error:  # in a variable or in the config file
         return _report(error, json=False)
     configure(arguments)
     try:
@@ -89,7 +89,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _outside_failure(error: Exception) -> tuple[str, int]:
-    """Return (what to tell the user, exit status) for an error that no stage has described."""
+    """Return (message, exit status) for an exception that is not a GpuEnvError."""
     if isinstance(error, OSError):
         place = error.filename or "the output or a file"
         return f"{place} cannot be used: {error.strerror or error}", SYSTEM_FAILURE
@@ -102,14 +102,17 @@ def _outside_failure(error: Exception) -> tuple[str, int]:
 
 
 def _discard_output() -> None:
-    """Lead stdout nowhere: to write what is left of it, at exit too, would fail again."""
+    """Redirect stdout to the null device.
+
+    Python writes the rest of the output at exit, which would fail again.
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def _fail(message: str, status: int) -> int:
-    """Print a message on stderr, if that is possible. Return the exit status."""
+    """Print a message on stderr, if possible. Return the exit status."""
     with suppress(OSError):
         print_errors([f"gpuenv: {message}"])
     return status

@@ -55,7 +55,7 @@ def add_target_flags(parser: ArgumentParser, target_help: str) -> None:
 
 
 def add_place_flags(parser: ArgumentParser) -> None:
-    """Add the flags that name where a lock may have files without https."""
+    """Add the flags that name folders and indexes that a lock may use without https."""
     parser.add_argument(
         "--find-links",
         metavar="DIR",
@@ -76,7 +76,7 @@ def add_place_flags(parser: ArgumentParser) -> None:
 
 
 def require_named_places(arguments: Namespace, lock: Lock) -> None:
-    """Raise InputError for a lock with a URL that is neither https nor of a named place."""
+    """Raise InputError if a lock has a URL without https that no flag allows."""
     indexes = [*arguments.extra_index_url, *filter(None, [arguments.index_url])]
     api.refuse_unnamed_places(lock, indexes=indexes, folders=arguments.find_links)
 
@@ -88,7 +88,8 @@ def add_wait_flag(parser: ArgumentParser) -> None:
         metavar="S",
         type=waiting_seconds,
         default=api.WAIT,
-        help="Wait S seconds for another run on the same folder, 0 not to wait (default: 600)",
+        help="Wait up to S seconds for another run on the same folder; 0 means no wait"
+        " (default: 600)",
     )
 
 

@@ -91,7 +91,7 @@ def _refuse_wrong_flags(arguments: Namespace, files: Sequence[str]) -> None:
     """Raise InputError for flags and files that do not go together."""
     flags = used_flags(arguments)
     if flags and not (arguments.check and files):
-        message = f"{flags[0]}: a profile describes its own host, and host flags change none"
+        message = f"{flags[0]}: a profile describes its own host, so host flags do not change it"
         raise InputError(message, hint="they are for --check with a lock file")
     if files and not arguments.check:
         message = f"{files[0]}: gpuenv lock takes profiles"

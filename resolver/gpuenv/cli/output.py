@@ -77,6 +77,7 @@ def _print(lines: Sequence[str], stream: TextIO) -> None:
 
 
 def _single_lines(text: str) -> list[str]:
+    """Return the lines of a text. A text of one line keeps its type, which may be `Line`."""
     return text.split("\n") if "\n" in text else [text]
 
 
@@ -140,7 +141,8 @@ def write_page(arguments: Namespace, text: str) -> int:
     try:
         write_whole(arguments.output, content)
     except OSError as error:
-        raise InputError(f"{arguments.output}: cannot be written: {error.strerror}") from None
+        message = f"{arguments.output}: cannot be written: {error.strerror}"
+        raise InputError(message, hint="name another file: -o FILE") from None
     if arguments.json:
         print_json({"path": arguments.output, "bytes": len(content)})
     else:

@@ -21,7 +21,7 @@ from ..errors import InputError
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 60
 COLUMNS_WITHOUT_TERMINAL = 80
-# How argparse says what is wrong, and what to say instead.
+# Messages of argparse, and the messages that replace them.
 _ARGPARSE_MESSAGES = (
     (re.compile(r"^the following arguments are required: (\S+)$"), r"\1 is missing"),
     (re.compile(r"^the following arguments are required: (.+)$"), r"\1 are missing"),
@@ -55,7 +55,6 @@ class _Formatter(HelpFormatter):
             names = [_usage_of(action) for action in actions if not action.option_strings]
             usage = " ".join(["%(prog)s", "[OPTIONS]", *names])
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
-
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         """Wrap the help of an argument. Words with hyphens, such as flags, stay whole."""
@@ -125,7 +124,7 @@ class Parser(ArgumentParser):
         sys.exit(InputError.exit_status)
 
     def add_commands(self) -> _SubParsersAction[Parser]:
-        """Return the action that takes the commands of this command, as `subcommand`."""
+        """Let this command have commands, and return their action. It sets `subcommand`."""
         return self.add_subparsers(
             dest="subcommand",
             metavar="COMMAND",
@@ -154,7 +153,7 @@ class Parser(ArgumentParser):
 
 
 def _plain_message(message: str) -> str:
-    """Return a message of argparse in the words of the other messages."""
+    """Reword a message of argparse in the style of the other messages."""
     for pattern, replacement in _ARGPARSE_MESSAGES:
         message = pattern.sub(replacement, message)
     return message
@@ -197,7 +196,7 @@ def seconds(text: str) -> float:
 
 
 def waiting_seconds(text: str) -> float:
-    """Parse how long a flag says to wait: a number of seconds; 0 is not at all."""
+    """Parse the waiting time of a flag: a number of seconds. 0 means that it does not wait."""
     try:
         value = float(text)
     except ValueError:

@@ -11,7 +11,7 @@ from ..activity import Activity, current
 from ..render.progress import activity_text
 
 FIRST = 0.3  # seconds after which a step is shown
-LOOK_PERIOD = 0.1
+LOOK_PERIOD = 0.1  # seconds between two looks at the activity
 TERMINAL_PERIOD = 0.2
 CI_PERIOD = 10.0
 _CLEAR = "\r\x1b[K"

@@ -130,7 +130,7 @@ def add_index_flags(parser: ArgumentParser) -> None:
     group.add_argument(
         "--exclude-newer",
         metavar="DATE",
-        help="Use only files that were uploaded until this date",
+        help="Use only files that were uploaded up to this date",
     )
     group.add_argument("--pre", action="store_true", help="Allow pre-releases")
     group.add_argument(
@@ -143,7 +143,7 @@ def add_index_flags(parser: ArgumentParser) -> None:
 
 
 def read_index_options(arguments: Namespace) -> IndexOptions:
-    """Return what the flags of `add_index_flags` say."""
+    """Read the flags of `add_index_flags`."""
     return IndexOptions(
         index_url=arguments.index_url,
         extra_index_urls=tuple(arguments.extra_index_url),
@@ -306,7 +306,7 @@ def read_request(
 
 
 def _request_of_flags(arguments: Namespace) -> Request:
-    """Return what the flags and the words of the command line ask for, without files."""
+    """Return the request of the command line, without that of its files."""
     builds: dict[str, str] = {}
     frameworks = [_without_tag(text, builds) for text in arguments.framework]
     requirements = [_without_tag(text, builds) for text in arguments.requirement]
@@ -324,7 +324,7 @@ def _request_of_flags(arguments: Namespace) -> Request:
 
 
 def _refuse_empty(request: Request, options: IndexOptions) -> None:
-    """Raise InputError if nothing is asked for, or if there is no place to find it."""
+    """Raise InputError if nothing is requested, or if no index and no folder may be used."""
     if options.no_index and not options.find_links:
         hint = "name a folder of wheels: --find-links DIR"
         raise InputError("--no-index: without --find-links nothing can be found", hint=hint)
@@ -357,7 +357,7 @@ def _checked_cuda(text: str) -> str:
 
 
 def refuse_nicknames(texts: Sequence[str]) -> None:
-    """Raise InputError for a requirement such as pytorch, which is no package of that framework."""
+    """Raise InputError for a nickname such as pytorch: another package has that name."""
     for text in texts:
         framework = api.framework_of_nickname(re.split(r"[^\w.-]", text)[0])
         if framework is not None:

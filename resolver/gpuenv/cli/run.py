@@ -129,7 +129,7 @@ def _changed_environment(changed: dict[str, str | None]) -> dict[str, str]:
 
 
 def _restore_signals() -> None:
-    """Restore the signals that Python ignores: the command would inherit that.
+    """Restore the handlers of signals that Python ignores. The command would inherit them.
 
     Windows has none of them.
     """

@@ -10,7 +10,8 @@ from datetime import date
 
 from .. import api
 from ..errors import InputError
-from ..model import Plan
+from ..index.urls import file_url_to_path, redact_url
+from ..model import Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
 from .parser import Parser
@@ -53,7 +54,8 @@ def run(arguments: Namespace) -> int:
         arguments.backend = "conda"
     form, path = read_output(arguments)
     if arguments.variants_json and form != "pylock":
-        raise InputError(f"--variants-json: a lock of the format {form} has no such table")
+        message = f"--variants-json: a lock of the format {form} has no such table"
+        raise InputError(message, hint="leave it out, or write a pylock.toml")
     if arguments.repair is not None:
         plan = _repair(arguments)
     else:
@@ -70,7 +72,9 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         print_json(plans.solution_json(plan, paths))
     elif paths or arguments.dry_run:
-        step = f"gpuenv sync {shlex.quote(paths[0])} --target {_new_target()}" if paths else ""
+        step = ""
+        if paths:
+            step = _sync_command(lock, paths[0], arguments)
         verbose = arguments.verbose > 0
         print_report(plans.solution_lines(plan, paths, verbose=verbose, next_step=step))
     else:
@@ -78,8 +82,27 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
+def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
+    """Return the command that installs a lock; it names the places of files without https."""
+    words = ["gpuenv", "sync", path, "--target", _new_target()]
+    urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
+    folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}
+    for folder in sorted(folders):
+        words += ["--find-links", _short_path(folder)]
+    if any(url.startswith("http:") for url in urls):
+        for url in filter(None, [arguments.index_url, *arguments.extra_index_url]):
+            words += ["--extra-index-url", redact_url(url)]
+    return shlex.join(words)
+
+
+def _short_path(path: str) -> str:
+    """Return a path below the working folder as a relative one."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
+
+
 def _new_target() -> str:
-    """Return the folder to propose for the environment: not the one that gpuenv runs in."""
+    """Return the folder that the next step proposes. It is not the one that gpuenv runs in."""
     return "env" if os.path.abspath(".venv") == sys.prefix else ".venv"
 
 

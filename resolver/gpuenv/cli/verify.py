@@ -86,8 +86,8 @@ def add_arguments(parser: Parser) -> None:
         "--format",
         choices=("text", "json", *node_report.FORMATS),
         default="text",
-        help="Print this format. With those of monitoring tools the command ends in time, as with"
-        " --hook",
+        help="Print this format. The formats of monitoring tools end within the timeout, as --hook"
+        " does",
     )
     add_common_flags(parser)
 

@@ -32,7 +32,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 
 def _with_channels(arguments: list[str]) -> list[str]:
-    """Return the arguments with the channels of conda's settings for commands that solve for conda.
+    """Add the channels of conda's settings to the arguments of a command that solves for conda.
 
     `conda gpuenv explain` explains conda's packages; `--backend pip` asks for wheels.
     """
@@ -42,7 +42,7 @@ def _with_channels(arguments: list[str]) -> list[str]:
         arguments = ["explain", "--backend", "conda", *arguments[1:]]
     elif arguments[:1] not in (["solve"], ["install"]) or "--backend conda" not in line:
         return arguments
-    # environment.yml has channels of its own.
+    # environment.yml names its own channels.
     if "--channel" in line or ".yml" in line:
         return arguments
     return [*arguments[:1], *channel_flags(), *arguments[1:]]

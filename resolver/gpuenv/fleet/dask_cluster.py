@@ -113,7 +113,7 @@ def _wait_for_workers(client: Any, workers: int, limit: float) -> list[Silence]:
 def _nodes_of_jobs(client: Any) -> dict[str, str]:
     """Return the name of the node of each job, by the address of its worker.
 
-    dask-jobqueue numbers its workers, which tells an administrator nothing.
+    dask-jobqueue names its workers by number. A number does not say which node it is.
     """
     slurm = client.run(os.getenv, "SLURMD_NODENAME")
     hosts = client.run(platform.node)
@@ -123,8 +123,8 @@ def _nodes_of_jobs(client: Any) -> dict[str, str]:
 def _names(client: Any, nodes: Mapping[str, str]) -> dict[str, str]:
     """Return the name of the node of each worker, by its address.
 
-    It is the node of its job, the name that somebody gave the worker, or its host. A further worker
-    of the same node has its own name in it.
+    This is the node of the worker's job, otherwise the name that the user gave the worker,
+    otherwise its host. If two workers are on one node, the own name of the second is appended.
     """
     names: dict[str, str] = {}
     workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]

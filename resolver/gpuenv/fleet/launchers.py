@@ -247,7 +247,7 @@ def _items(text: str) -> list[str]:
 
 
 def _expand_item(item: str, text: str) -> Iterator[str]:
-    """Return the names of one item, which may have several ranges."""
+    """Yield the names of one item, which may have several ranges."""
     match = _RANGE.search(item)
     if match is None:
         yield item
@@ -258,7 +258,7 @@ def _expand_item(item: str, text: str) -> Iterator[str]:
 
 
 def _numbers(ranges: str, text: str) -> Iterator[str]:
-    """Return the numbers of "01-03,7" as texts of the width of their first number."""
+    """Yield the numbers of "01-03,7", padded to the width of the first number of a range."""
     for part in ranges.split(","):
         match = _NUMBERS.fullmatch(part)
         if match is None:

@@ -49,7 +49,7 @@ class LockPlan(Value):
 
     @property
     def cost(self) -> int:
-        """How many releases older the locks are than each class alone could have."""
+        """Return how many releases older the locks are than those of each class alone."""
         return sum(group.cost for group in self.groups)
 
 
@@ -376,9 +376,9 @@ def _gains(fleet: _Fleet, changed: _Fleet) -> Iterator[VersionGain]:
 
 
 def write_profiles(plan: LockPlan, request: Request, folder: str) -> init.Beginning:
-    """Add a profile for each lock. `gpuenv lock` makes the locks then.
+    """Add a profile for each lock. `gpuenv lock` makes the locks of the profiles afterwards.
 
-    A profile that is there already stays as it is.
+    Existing profiles are not changed.
 
     Args:
         plan: the plan.

@@ -100,8 +100,8 @@ class DirectFiles(Index):
 
 def _hash_local(wheel: Wheel) -> Wheel:
     path = file_url_to_path(wheel.url)
-    if not os.path.isfile(path):
-        raise InputError(f"{path} is no file")
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe may never end
+        raise InputError(f"{path} is not a regular file")
     try:
         with open(path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()

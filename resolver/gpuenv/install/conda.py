@@ -117,7 +117,7 @@ def sync(
 def install(
     pins: Sequence[Pin], target: str, removed: Sequence[str], requested: Sequence[str] = ()
 ) -> None:
-    """Install packages into a prefix, and remove the packages named `removed`.
+    """Install packages into a prefix, and remove the packages that `removed` names.
 
     conda writes the specs in `requested` to its history; rattler writes no history.
 

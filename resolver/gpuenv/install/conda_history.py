@@ -1,7 +1,7 @@
 """conda-meta/history: what users asked for, in the format that conda reads and writes.
 
 Source: `History` of conda (conda/history.py). A revision is a line with the time, the command, the
-packages that came (+) and went (-), and the specs that were asked for or taken back:
+packages that were added (+) and removed (-), and the specs that were added or removed:
 
     ==> 2026-01-31 12:00:00 <==
     # cmd: conda install numpy=2
@@ -27,7 +27,7 @@ from ..requirements import conda_versions
 from .conda_prefix import read_packages, some
 
 _HISTORY = os.path.join("conda-meta", "history")
-_PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # conda would read a name in .json
+_PREVIOUS = os.path.join("conda-meta", "gpuenv-previous")  # not .json, which conda would read
 _COMMAND = "gpuenv sync"
 _HEAD = re.compile(r"==>\s*(.+?)\s*<==")
 _SPECS = re.compile(r"#\s*(\w+)\s*specs:\s*(\[.*\])")
@@ -84,10 +84,10 @@ def _read_lines(target: str) -> list[str]:
 
 
 def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -> None:
-    """Add a revision with the packages that came and went, and with the requested specs.
+    """Add a revision with the added and removed packages, and with the requested specs.
 
-    Specs of packages that are gone or `withdrawn` are taken back. Nothing is written if nothing is
-    new.
+    Specs of packages that are not installed, or that `withdrawn` names, are removed. Nothing is
+    written if nothing is new.
     """
     lines = _read_lines(target)
     before = _packages_of(lines)
@@ -118,7 +118,7 @@ def record(target: str, specs: Sequence[str], withdrawn: Collection[str] = ()) -
 
 
 def _is_known(spec: str, known: Mapping[str, str]) -> bool:
-    """Return whether a spec is requested already; conda may write it in another form."""
+    """Return whether a spec is already requested. conda may write it in another form."""
     before = known.get(conda_versions.name_of(spec))
     return before is not None and conda_versions.split(before) == conda_versions.split(spec)
 
@@ -175,7 +175,7 @@ def _distribution(record: Mapping[str, Any]) -> str:
 
 
 class State(Value):
-    """The packages of an environment: {name: record} and {name: the spec that was requested}."""
+    """The packages of an environment: {name: record} and {name: requested spec}."""
 
     records: Mapping[str, Mapping[str, Any]]
     specs: Mapping[str, str]
@@ -192,7 +192,7 @@ def read_state(target: str) -> State:
 
 
 def remember_state(target: str, before: State) -> None:
-    """Write down the state before an installation, unless the installation changed no package."""
+    """Store the state before an installation, unless the installation changed no package."""
     after = read_state(target).packages()
     if after == before.packages():
         return
@@ -206,7 +206,7 @@ _FILE_KEYS = ("channel", "url", "fn", "size", "sha256", "md5")
 
 
 def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an installation needs of a record of conda-meta."""
+    """Return the fields of a conda-meta record that an installation needs."""
     kept = {key: record[key] for key in _KEYS + _FILE_KEYS if record.get(key) is not None}
     for key in ("url", "channel"):
         if key in kept:
@@ -215,7 +215,7 @@ def _to_install_again(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forget_state(target: str) -> None:
-    """Delete the state before the last installation, to which nobody can return any more."""
+    """Delete the state before the last installation. A rollback to it is no longer possible."""
     try:
         os.remove(os.path.join(target, _PREVIOUS))
     except FileNotFoundError:
@@ -226,7 +226,7 @@ def previous_state(target: str) -> State:
     """Return the state of a prefix before the last `gpuenv sync`.
 
     Raises:
-        InputError: There is none, or packages changed since then.
+        InputError: No state is stored, or packages changed since then.
     """
     try:
         with open(os.path.join(target, _PREVIOUS), encoding="utf-8") as file:
@@ -237,7 +237,8 @@ def previous_state(target: str) -> State:
         message = f"{target}: gpuenv keeps no earlier state of this environment"
         raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{target}: {_PREVIOUS} cannot be read: {error}") from None
+        message = f"{target}: {_PREVIOUS} cannot be read: {error}"
+        raise InputError(message, hint="install an earlier lock: gpuenv sync LOCK") from None
     changed = sorted(after ^ read_state(target).packages())
     if changed:
         names = some([package.rpartition("::")[2] for package in changed])

@@ -121,10 +121,10 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> L
 
 
 def refuse_unnamed_places(lock: Lock, indexes: Sequence[str], folders: Sequence[str]) -> None:
-    """Raise InputError for a file of a lock that is at an http:// or file:// URL nobody named.
+    """Raise InputError if a file of a lock is at an http:// or file:// URL that nobody named.
 
-    Whoever writes a lock writes its URLs. Nobody can read or change what https carries on its way;
-    http and the files of this machine are for the indexes and the folders that the user named.
+    The author of a lock chooses its URLs. https protects a file in transit. A file at an http:// or
+    file:// URL is accepted only if the user named its index or its folder.
 
     Args:
         lock: The lock.

@@ -42,7 +42,7 @@ class Installer(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Return the name of the installer in messages."""
 
     def make_command(self, base: str, folder: str, prompt: str) -> list[str]:
         """Make a virtual environment in `folder` with the interpreter `base`."""
@@ -242,7 +242,7 @@ def run(
 
 
 def _failed_file(output: str, lock: Lock | None) -> str:
-    """Return the package and the URL that an installer's output is about, else ""."""
+    """Return the package and the URL that an installer's output names last, else ""."""
     last_place, text = -1, ""
     for pin in () if lock is None else lock.pins:
         wheel = pin.wheel

@@ -2,7 +2,7 @@
 
 A profile is a described host with a request. It holds no fact of the machine that locks it, so that
 every developer and CI get the same bytes. Its lock is next to pyproject.toml: pylock.PROFILE.toml,
-or PROFILE.conda-lock.yml for conda packages. It keeps the profile as its inputs, so that a
+or PROFILE.conda-lock.yml for conda packages. The lock stores the profile as its inputs, so that a
 comparison with the profile needs no solve, no GPU and no network.
 """
 
@@ -67,7 +67,7 @@ class Profile(Value):
 
     @property
     def filename(self) -> str:
-        """The file name of its lock, in the form that pip and uv, or conda-lock, accept."""
+        """Return the file name of the lock, in the form that pip and uv, or conda-lock, accept."""
         return f"{self.name}.conda-lock.yml" if self.conda else f"pylock.{self.name}.toml"
 
 
@@ -270,7 +270,7 @@ def differing(profile: Profile, lock: Lock) -> list[Difference]:
     """Return the inputs of a lock that are not the profile's."""
     was: dict[str, Input] = dict(lock.inputs)
     if lock.conda:
-        for key in ("channels", "pip"):  # of every conda lock: see lock.conda_formats
+        for key in ("channels", "pip"):  # every conda lock has them: see lock.conda_formats
             was.pop(key, None)
     now = dict(inputs(profile))
     return [

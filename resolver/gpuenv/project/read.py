@@ -245,7 +245,7 @@ class _Reader:
             default_index_only=top.get("default-index-only", False),
             pre=top.get("pre", False),
             exclude_newer=top.get("exclude-newer"),
-            # The versions of conda's builds are not those of the wheels.
+            # Conda's builds do not have the versions of the wheels.
             separate_versions=conda or bool(_shared(fields, top, where, "separate-versions")[0]),
             own_ranges=tuple(one.name for one in own_frameworks if one.specifier),
             conda=conda,
@@ -259,7 +259,7 @@ class _Reader:
     # ---- values
 
     def _is_conda(self, fields: _Table, top: _Table, where: str) -> bool:
-        """Return whether a profile is of conda packages. InputError for keys that do not fit."""
+        """Return whether a profile is of conda packages. Raise InputError for wrong keys."""
         backend, place = _shared(fields, top, where, "backend")
         if backend not in (None, "pip", "conda"):
             self._fail(place, f'must be "pip" or "conda", not {backend!r}')
@@ -312,7 +312,7 @@ class _Reader:
     def _requirements(
         self, texts: Sequence[str] | None, where: str, *, conda: bool = False
     ) -> tuple[str, ...]:
-        """Return requirements that can be read; the solver reads the specs of conda."""
+        """Check requirements, and return them. The solver checks the specs of conda."""
         for text in texts or ():
             if not conda:
                 self._parse(text, where)

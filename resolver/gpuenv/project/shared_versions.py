@@ -42,7 +42,7 @@ class SharedVersion(Value):
 
     @property
     def is_shared(self) -> bool:
-        """Whether all profiles have the same version."""
+        """Return whether all profiles have the same version."""
         return len({version for _, version in self.versions}) == 1
 
 

@@ -1,9 +1,9 @@
-// The compatibility explorer: looks answers up in the tables that `gpuenv matrix html` embeds.
+// The compatibility explorer: looks up answers in the tables that `gpuenv matrix html` embeds.
 //
-// A verdict is [tier, reasons] of a release on one GPU. Tier 0 is code for the device, 1 is PTX
-// that the driver compiles, more is unknown. A reason is [code, doubt, subject, need, have,
-// source], its texts by number. The rules were applied when the tables were made; nothing here
-// applies one.
+// A verdict is [tier, reasons] of a release on one GPU. Tier 0 is code for the device, tier 1 is
+// PTX that the driver compiles, and higher tiers are unknown. A reason is [code, doubt, subject,
+// need, have, source], where the texts are numbers in the table of texts. Python applied the rules
+// when it made the tables. This script applies no rule.
 "use strict";
 
 const tables = JSON.parse(document.getElementById("tables").textContent);
@@ -11,7 +11,7 @@ const NO_GPU = tables.capabilities.length;
 const VIEWS = ["answer", "wheel", "table", "charts"];
 const DEFAULTS = { framework: "torch", python: "3.12", platform: "linux-x86_64", view: "answer" };
 
-// ---- what people type -------------------------------------------------------------------------
+// ---- input of the user ------------------------------------------------------------------------
 
 /** Return the comparable form of a GPU's name, as compat.data.gpu_key does. */
 function gpuKey(text) {
@@ -75,7 +75,7 @@ function unknownGpu(text, key) {
   );
 }
 
-/** Return {interval} of a typed driver, which is the last one for "", or {error}. */
+/** Return {interval} of a typed driver, or {error}. For "" it is the last interval. */
 function parseDriver(text, platform) {
   const { thresholds } = tables.platforms[platform];
   if (!text) return { interval: thresholds.length + 1 };
@@ -84,7 +84,7 @@ function parseDriver(text, platform) {
   }
   const release = text.split(".").map(Number);
   if (release[0] < 100) {
-    return { error: `${text} looks like a CUDA version. Type the driver release, as 580.65.06.` };
+    return { error: `${text} looks like a CUDA version. Type a driver release, like 580.65.06.` };
   }
   const reached = thresholds.filter((threshold) => reaches(release, threshold));
   return { interval: reached.length };
@@ -129,7 +129,7 @@ function reasonsAgainst(release, host) {
   return groups.flatMap((key) => [...texts.get(key).values()]);
 }
 
-/** Return what the reasons have in common that one rule gives for the GPUs of a host. */
+/** Return the key that reasons share if one rule gives them for several GPUs of a host. */
 function groupOf(reason) {
   const code = tables.device_codes.includes(reason.code) ? "device" : reason.code;
   return `${code} ${reason.group}`;
@@ -148,7 +148,7 @@ function differentGpus(host) {
   return host.gpus.filter(isFirst);
 }
 
-/** Return a reason with the facts of a host in the place of the placeholders. */
+/** Return a reason whose placeholders are replaced by the facts of a host. */
 function fill(number, release, host, gpu) {
   const [code, doubt, subject, need, have, source] = tables.reasons[number];
   const cuda = tables.platforms[host.platform].cuda[host.interval] ?? "unknown";
@@ -173,7 +173,7 @@ function fill(number, release, host, gpu) {
   };
 }
 
-/** Return everything that speaks against a release, a missing file first. */
+/** Judge a release on a host: collect all reasons against it, a missing wheel first. */
 function judge(release, host) {
   const reasons = reasonsAgainst(release, host);
   const hasWheel = release.pythons?.includes(host.python) ?? true;
@@ -220,8 +220,8 @@ function releasesOf({ name, platform }) {
 /**
  * Return the answer for a host: {chosen, judged, refusal}.
  *
- * `chosen` is the release that `gpuenv solve` chooses, null if none runs. Of the builds of one
- * version, one without doubts comes first. `refusal` is the first reason if none runs.
+ * `chosen` is the release that `gpuenv solve` chooses, null if none runs. Among the builds of one
+ * version, a build without doubts is preferred. `refusal` is the first reason if none runs.
  */
 function answer(host) {
   const judged = judgedReleases(host);
@@ -236,7 +236,7 @@ function answer(host) {
   return { chosen: null, judged, refusal: refusal ?? null };
 }
 
-/** Return whether nothing but doubts speaks against a release on a GPU. */
+/** Return whether all reasons against a release on a GPU are doubts. */
 function runsAt(release, capability, interval) {
   return verdict(release, capability, interval).reasons.every(isDoubt);
 }
@@ -258,7 +258,7 @@ function driversOf(release, host) {
   };
 }
 
-/** Return "R570" for the beginning of a branch, and other releases as they are. */
+/** Return "R570" for the first release of a branch, and other releases unchanged. */
 function driverName(threshold) {
   return threshold.endsWith(".00") ? `R${threshold.slice(0, -3)}` : threshold;
 }
@@ -324,7 +324,7 @@ function readChoice(fragment) {
   };
 }
 
-/** Return the fragment that names a choice; defaults are left out. */
+/** Return the fragment that names a choice, without the defaults. */
 function fragmentOf(choice) {
   const values = new URLSearchParams();
   for (const gpu of choice.gpus) values.append("gpu", gpu);
@@ -336,7 +336,7 @@ function fragmentOf(choice) {
   return `#${values}`;
 }
 
-/** Return {host} for a choice, or {error}. Without a GPU, neither is there. */
+/** Return {host} for a choice, {error} for a wrong one, or {} if no GPU is given. */
 function hostOf(choice) {
   if (!choice.gpus.length) return {};
   const none = choice.gpus.some((gpu) => ["none", "cpu"].includes(gpu.toLowerCase()));
@@ -435,7 +435,7 @@ function showAnswer(choice, host) {
     panel.className = "answer open";
     const title = make("h2", { id: "answer-title" }, "Type the name of a GPU");
     panel.replaceChildren(title, make("p", {}, "For example: ", ...exampleLinks()));
-    list.replaceChildren(make("p", { class: "faint" }, "They are listed once a GPU is chosen."));
+    list.replaceChildren(make("p", { class: "faint" }, "Type a GPU to list the releases."));
     return;
   }
   const result = answer(host);
@@ -465,7 +465,7 @@ function answerElements(choice, host, { chosen, judged, refusal }) {
     const why = make(
       "p",
       { class: "bad" },
-      refusal ? sentence(refusal) : "It has no release here.",
+      refusal ? sentence(refusal) : "The data has no release for this platform.",
     );
     return [title, why, make("p", {}, helpText(host, judged))];
   }
@@ -476,7 +476,7 @@ function answerElements(choice, host, { chosen, judged, refusal }) {
   const isFramework = host.name in tables.platforms[host.platform].frameworks;
   const scope = isFramework
     ? ""
-    : "By the device code of the wheel and the driver. " +
+    : "This answer compares the device code of the wheel with the GPU and the driver. " +
       "gpuenv solve also chooses a framework that fits.";
   const facts = makeList([
     ["Driver", host.gpus.length ? driverText(driversOf(release, host)) : "none is needed"],
@@ -611,7 +611,7 @@ const CELLS = {
   no: ["no", "no"],
 };
 
-/** Return the best that a release does on a compute capability with any driver. */
+/** Return how a release runs on a compute capability with the best driver: a key of CELLS. */
 function bestOf(release, capability) {
   const steps = tables.intervals[release.verdicts[capability]];
   const tiers = steps.filter(([, , reasons]) => reasons.every(isDoubt)).map(([, tier]) => tier);
@@ -644,8 +644,8 @@ function showTable(choice) {
   const note = make(
     "p",
     { class: "faint" },
-    "With a driver that is new enough. SASS is code for the " +
-      "device; PTX is compiled by the driver; unknown means that no source says it.",
+    "The table assumes a driver that is new enough. SASS is code for the device. " +
+      "The driver compiles PTX. Unknown means that no source has the answer.",
   );
   const caption = `Releases of ${choice.framework} on ${choice.platform} by compute capability`;
   const headings = ["Release", ...tables.capabilities, "Evidence"];
@@ -689,7 +689,7 @@ const LEFT = 80;
 const WIDTH = 900;
 const ROW = 18;
 
-/** Draw which compute capabilities (rows) the releases (columns) serve, and say it in words. */
+/** Draw which compute capabilities (rows) the releases (columns) serve, and list it as text. */
 function serviceChart(title, versions, buildsOf) {
   const step = (WIDTH - LEFT) / Math.max(versions.length, 1);
   const all = tables.capabilities.map((capability, column) => ({
@@ -827,7 +827,7 @@ const SHOW = {
   charts: showCharts,
 };
 
-/** Show a choice: its fields, its view and what is wrong with it. */
+/** Show a choice: its fields, its view and its error. */
 function show(choice) {
   const form = document.getElementById("choice");
   for (const name of ["driver", "framework", "python", "platform"]) {
@@ -874,7 +874,7 @@ function chosenInForm() {
   };
 }
 
-/** Show what the fields name, and keep it in the URL: as a new entry of the history, or not. */
+/** Show the choice of the fields, and write it to the URL; `isNew` adds a history entry. */
 function update(isNew) {
   const choice = chosenInForm();
   const fragment = fragmentOf(choice);

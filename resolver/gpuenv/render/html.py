@@ -86,9 +86,9 @@ def explorer_html(tables: Document) -> str:
 
 
 def _require_jinja(command: str) -> None:
-    """Raise InputError if jinja2 is not installed, an optional dependency of gpuenv."""
+    """Raise InputError if jinja2, an optional dependency of gpuenv, is not installed."""
     try:
-        import jinja2  # noqa: F401  # the first import of it in a process
+        import jinja2  # noqa: F401  # `_render` uses it
     except ImportError:
         hint = "pip install 'gpuenv[report]'"
         raise InputError(f"{command} needs jinja2", hint=hint) from None

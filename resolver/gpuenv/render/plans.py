@@ -382,7 +382,7 @@ def package_lines(package: tuple[str, int] | None) -> list[str]:
     """Return one line if the installed gpuenv-matrix cannot be read.
 
     Args:
-        package: its version and its schema; None if there is nothing to say.
+        package: the version and the schema of a package that cannot be read, otherwise None.
     """
     if package is None:
         return []
@@ -391,7 +391,7 @@ def package_lines(package: tuple[str, int] | None) -> list[str]:
         text = f"needs a newer gpuenv (schema {schema}, this one reads {SCHEMA}): upgrade gpuenv"
     else:
         text = f"is for an older gpuenv (schema {schema}): upgrade gpuenv-matrix"
-    return [f"gpuenv-matrix {version} is not used, it {text}"]
+    return [f"gpuenv-matrix {version} is not used because it {text}"]
 
 
 _OLD = 90  # days

@@ -47,9 +47,9 @@ class Line(str):
 
 
 def visible(line: str) -> str:
-    """Return a line with its control characters escaped, and without the end of an endless one.
+    """Escape the control characters of a line, and cut a line that is too long.
 
-    Locks, logs and package data hold any text. A terminal would obey it.
+    Locks, logs and package data can contain control characters, which a terminal would execute.
     """
     if len(line) <= _LONGEST and line.isprintable():
         return line
