@@ -59,7 +59,7 @@ def scopes(folder: str | Path) -> list[dict[str, Any]]:
 def wanted(
     scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the wheels to scan as in `registry.read_anchor`, the newest of each distribution first."""
+    """Return the wheels to scan (see `registry.read_anchor`), newest first in each distribution."""
     chosen: list[dict[str, Any]] = []
     pages: dict[str, list[dict[str, Any]]] = {}
     for row in scope["scan"]:
