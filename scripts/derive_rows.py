@@ -1,4 +1,4 @@
-"""Derives the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
+"""Derive the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
 
 matrix_data/scans/*.json are what was read from each wheel; libraries/<distribution>.json and the builds of
 frameworks/<name>.json hold what a solve needs of it. A scan takes the place of a documented row of the same release
@@ -70,14 +70,7 @@ def library_file(
             **code_fields(record, scope, devices(folder), toolkits),
         }
         if name in carriers:
-            with_what = toolkit_fields(record, scope)
-            newest = max((parse_pair(toolkits[lang]) for lib in record["libraries"] for _, lang, _ in lib["ptx"]
-                          if lang in toolkits), default=None)  # fmt: skip
-            major = cuda_major(name, record["version"])
-            with_what["cuda"] = with_what["cuda"] or (
-                show_pair(newest) if newest else f"{major}.0" if major else None
-            )
-            row |= with_what
+            row |= carrier_fields(name, record, scope, toolkits)
         if scope.get("extension"):
             row |= companion_fields(record, row, toolkits, compilers(folder))
         for one in [platform] if platform else LINUX:
@@ -87,14 +80,28 @@ def library_file(
     ordered = sorted(
         rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"]))
     )
-    return {
-        "distribution": name,
-        "cuda_major": cuda_major(name, records[-1]["version"])
-        if records
-        else old.get("cuda_major"),
-        "path": on_path,
-        "releases": ordered,
-    }
+    major = cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major")
+    return {"distribution": name, "cuda_major": major, "path": on_path, "releases": ordered}
+
+
+def carrier_fields(
+    name: str, record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str]
+) -> dict[str, Any]:
+    """Return the toolkit fields of a carrier of a framework's device code.
+
+    If the wheel does not name its toolkit, this is the newest toolkit of its PTX, otherwise the
+    first one of its CUDA major.
+    """
+    fields = toolkit_fields(record, scope)
+    if fields["cuda"]:
+        return fields
+    languages = {language for library in record["libraries"] for _, language, _ in library["ptx"]}
+    of_ptx = [parse_pair(toolkits[language]) for language in languages if language in toolkits]
+    major = cuda_major(name, record["version"])
+    cuda = f"{major}.0" if major else None
+    if of_ptx:
+        cuda = show_pair(max(of_ptx))
+    return {**fields, "cuda": cuda}
 
 
 @cache
