@@ -1,4 +1,4 @@
-"""Verifies an environment of this host that gpuenv did not make, plants faults in a copy, and keeps the record.
+"""Verify an environment that gpuenv did not make, add faults to a copy, and record the results.
 
     python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record docs/hosts/h200-frameworks.json
         [--shadow DIR] [--old-cudnn DIR]

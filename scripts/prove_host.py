@@ -1,4 +1,4 @@
-"""Runs the whole path on this host, and keeps the record: detect, solve, sync, verify, and planted faults.
+"""Run detect, solve, sync and verify on this host, also with faults, and record the results.
 
     python scripts/prove_host.py --find-links wheels --date 2026-11-21 --record docs/hosts/h200.json --framework torch
 

@@ -1,4 +1,4 @@
-"""Brings the compatibility data up to the index: scans what is new, writes the rows, says what changed.
+"""Update the compatibility data from the index: scan new wheels, write the rows, print the changes.
 
     python scripts/refresh_matrix.py --cache DIR [--jobs N] [--date YYYY-MM-DD] [--dry-run] [DISTRIBUTION ...]
 

@@ -1,4 +1,4 @@
-"""Makes wheels again out of installed distributions, as their RECORD lists the files.
+"""Build wheels from installed distributions, with the files that RECORD lists.
 
     python scripts/rewheel.py --dest wheels torch torchvision
 

@@ -1,4 +1,4 @@
-"""Scans every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
+"""Scan every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
 
     python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
 

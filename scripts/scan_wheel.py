@@ -1,4 +1,4 @@
-"""Reads what the binaries of a wheel say: device code, needed libraries, owned paths (a maintainers' tool).
+"""Read the facts of the binaries of a wheel: device code, needed libraries, owned paths (a maintainers' tool).
 
     python scripts/scan_wheel.py SOURCE ... [--cache DIR] [--output FILE]
 

@@ -1,4 +1,4 @@
-"""Writes docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
+"""Write docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
 
     python scripts/support_table.py [--check]
 
