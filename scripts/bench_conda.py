@@ -1,13 +1,13 @@
-"""Measure the time of a conda solve by gpuenv over that of rattler alone.
+"""Compare the time of a conda solve by gpuenv with that of rattler alone.
 
     python scripts/bench_conda.py [--channel URL] [--runs N]
 
-Both are whole processes, started in turn: `gpuenv solve --backend conda`, and a Python that imports
+Both are whole processes that run in turn: `gpuenv solve --backend conda`, and a Python that imports
 py-rattler, solves for the same package with the same virtual packages from the same channel, and
-ends without writing anything. The channel is that of real records of the tests, or --channel. Each
-host has a line with the median wall times in ms, the median of the ratios of its pairs, and the
-same ratio of the processor time (user and system, of all processes). The exit status is 1 if the
-ratio of all is above --most, or that of one host above --most-of-one.
+writes nothing. The channel is that of the tests, which has real records, or --channel. The output
+has a line for each host: the median wall times in ms, the median ratio of the wall times of a pair,
+and the same ratio for the processor time (user and system, of all processes). The exit status is 1
+if the ratio over all hosts is above --most, or the ratio of one host is above --most-of-one.
 """
 
 from __future__ import annotations

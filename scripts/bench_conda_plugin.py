@@ -1,12 +1,12 @@
-"""Measure what gpuenv's plugin costs a command of conda: `conda info` with it and without it.
+"""Measure the time that gpuenv's plugin adds to a conda command, `conda info`.
 
     python scripts/bench_conda_plugin.py --conda /opt/conda/bin/conda [--runs 60] [--json]
 
-gpuenv must not be installed into that conda: the plugin is on PYTHONPATH in every second run,
-compiled, as an installer leaves it. The figures are milliseconds. `added_ms` is the median of the
-differences within the pairs, on the clock; `added_user_ms` is that of the processor time in user
-mode, which a busy machine disturbs less. The keys with `noise` compare two series without the
-plugin: a difference of that size says nothing. Exit status: 1 too slow, 2 too noisy to tell.
+gpuenv must not be installed into that conda: every second run has the compiled plugin on
+PYTHONPATH. The figures are milliseconds. `added_ms` is the median difference of the wall times of a
+pair. `added_user_ms` is the median difference of the processor times in user mode, which a busy
+machine changes less. The keys with `noise` compare two series without the plugin: a difference of
+that size proves nothing. Exit status: 1 too slow, 2 too noisy to tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMIT = 20.0  # ms
 
 
 def lay(folder: Path) -> None:
-    """Lay gpuenv and its entry point into a folder, as an installation would leave them."""
+    """Copy gpuenv and its entry point into a folder, as an installer would."""
     leave = shutil.ignore_patterns("__pycache__", "scans")
     shutil.copytree(ROOT / "resolver" / "gpuenv", folder / "gpuenv", ignore=leave)
     shutil.copytree(ROOT / "matrix_data", folder / "gpuenv" / "matrix_data", ignore=leave)
@@ -49,7 +49,7 @@ def plugins(conda: str, env: dict[str, str]) -> bool:
 
 
 def solver(conda: str, env: dict[str, str]) -> str:
-    """Return the solver that a conda takes, and the version of its library."""
+    """Return the solver that a conda uses, and the version of its library."""
     told = subprocess.run(
         [conda, "info", "--json"], env=env, capture_output=True, text=True, check=True
     ).stdout
@@ -69,7 +69,7 @@ def solver(conda: str, env: dict[str, str]) -> str:
 
 
 def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
-    """Return the milliseconds of one `conda info`: on the clock, and in user mode."""
+    """Return the wall time and the user time of one `conda info` in milliseconds."""
     begin = time.perf_counter()
     child = subprocess.Popen(
         [conda, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -82,7 +82,7 @@ def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
 
 
 class Medians:
-    """Medians of times; each trial has one of each kind."""
+    """Medians of times. Each trial has one time of each kind."""
 
     def __init__(self, trials: Sequence[Mapping[str, float]]) -> None:
         self.trials = trials
@@ -92,7 +92,7 @@ class Medians:
         return round(statistics.median(trial[kind] for trial in self.trials), 1)
 
     def added(self, kind: str) -> float:
-        """Return the median of what a kind takes more than the one without the plugin."""
+        """Return the median difference between a kind and the runs without the plugin."""
         differences = [trial[kind] - trial["without"] for trial in self.trials]
         return round(statistics.median(differences), 1)
 

@@ -1,9 +1,9 @@
-"""Measure `gpuenv fleet solve`: the solves grow with the classes; a host costs its document only.
+"""Measure how the time of `gpuenv fleet solve` grows with the host classes and with the hosts.
 
     python scripts/bench_fleet.py [--record docs/records/fleet.json]
 
-The fleets are simulated. Each line is a whole process: seconds on the clock, seconds of processor
-time, and its largest memory.
+The fleets are simulated. Each class costs a solve; each host costs only the reading of its
+document. The output has a line for each process: wall time, processor time and peak memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How the time of a solve grows: with requirements, with versions of a package, with the depth of backtracking.
+"""Measure how the time of a solve grows with the requirements, the versions and the backtracking.
 
     python scripts/bench_growth.py [--runs 5] [--write docs]
 
-Packages are made up and in memory, so that nothing but the resolver is measured. Prints a table; with --write it also
-becomes growth.md and growth.svg in that folder.
+The packages are generated in memory, so that only the resolver is measured. The script prints a
+table. With --write it also writes growth.md and growth.svg to that folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Made(Index):
 
 
 def many(count: int) -> tuple[Packages, list[str]]:
-    """Requirements with 20 releases each. Each depends on two shared packages, with a range of versions."""
+    """Return requirements with 20 releases each, which depend on ranges of two shared packages."""
     packages: Packages = {}
     for place in range(count):
         needs = [f"base{place % 7}>=3", f"base{place % 5}<19"]
@@ -74,16 +74,16 @@ def many(count: int) -> tuple[Packages, list[str]]:
 
 
 def long(count: int) -> tuple[Packages, list[str]]:
-    """A package with many versions, and another package that excludes the newer half of them."""
+    """Return a package with many versions, and another that excludes the newer half of them."""
     packages: Packages = {"long": {f"{number}.0": [] for number in range(1, count + 1)}}
     packages["picky"] = {"1.0": [f"long<={count // 2}"]}
     return packages, ["long", "picky"]
 
 
 def deep(count: int) -> tuple[Packages, list[str]]:
-    """A chain of packages with three versions each. Only the oldest versions fit the request.
+    """Return a chain of packages with three versions each. Only the oldest ones fit the request.
 
-    That is known at the end of the chain alone, so the whole of it is taken back, twice.
+    Only the end of the chain shows this, so the resolver backtracks over the whole chain, twice.
     """
     packages: Packages = {
         f"link{place:02}": {
@@ -97,9 +97,9 @@ def deep(count: int) -> tuple[Packages, list[str]]:
 
 
 def knots(count: int) -> tuple[Packages, list[str]]:
-    """Groups of three packages with four versions each. Only the oldest versions of a group fit together.
+    """Return groups of three packages with four versions each. Only the oldest ones fit together.
 
-    What is wrong with a choice shows two packages later; every knot is undone by itself.
+    A wrong choice shows two packages later. The resolver backtracks within each group.
     """
     packages: Packages = {}
     for place in range(count):
@@ -111,7 +111,7 @@ def knots(count: int) -> tuple[Packages, list[str]]:
 
 
 def hopeless(count: int) -> tuple[Packages, list[str]]:
-    """The same chain, but no version fits the request. The time is that of the refusal with its reasons."""
+    """Return the chain of `deep` with a request that no version fits: measure the explanation."""
     packages, asked = deep(count)
     return packages, [asked[0], "end<1"]
 
@@ -188,7 +188,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM, ACROSS = 320, 230, 60, 44, 3
 
 
 def drawing(found: list[tuple[Series, list[Point]]]) -> str:
-    """Return the same as curves: one panel for each series, both axes logarithmic."""
+    """Return the figures as curves: one panel for each series, both axes logarithmic."""
     from math import ceil, floor, log10
 
     every = [median * 1e3 for _, points in found for _, median, _, _ in points]

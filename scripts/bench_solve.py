@@ -110,22 +110,22 @@ class Bench:
         self.measure(Command(self.ours(["cupy"]), known, _nothing))
 
     def path(self, name: str) -> str:
-        """A path in the folder of this run."""
+        """Return a path in the folder of this run."""
         return os.path.join(self.folder, name)
 
     def ours(
         self, frameworks: Iterable[str], more: Iterable[str] = (), driver: str = NEW
     ) -> list[str]:
-        """A solve for a described host."""
+        """Return the command of a solve for a described host."""
         asked = [word for name in frameworks for word in ("--framework", name)]
         return [self.gpuenv, "solve", *asked, *more, "--gpu", "H100", "--driver", driver]
 
     def of_ours(self, cache: str, *, offline: bool = True) -> dict[str, str]:
-        """gpuenv's environment. Set up as users have it, so that its knowledge of the default index holds."""
+        """Return gpuenv's environment variables, as users have them: so the snapshot is used."""
         return {**self.plain, **(DEAD if offline else {}), "GPUENV_CACHE_DIR": self.caches[cache]}
 
     def of_uv(self, name: str, requirements: Iterable[str], *flags: str) -> list[str]:
-        """uv's resolution of the same, into a file."""
+        """Return uv's command for the same request. It writes a file."""
         source = self.path(f"{name}.in")
         with open(source, "w", encoding="ascii") as file:
             file.writelines(f"{line}\n" for line in requirements)
@@ -143,7 +143,7 @@ class Bench:
         return [*plain, *flags]
 
     def fresh(self, cache: str) -> Callable[[], None]:
-        """Makes a cache of gpuenv know the default index and nothing else."""
+        """Return a function that leaves only the default index in a cache of gpuenv."""
 
         def make() -> None:
             self.empty(cache)()
@@ -152,7 +152,7 @@ class Bench:
         return make
 
     def empty(self, cache: str) -> Callable[[], None]:
-        """Empties a cache."""
+        """Return a function that empties a cache."""
 
         def make() -> None:
             self.forget()
@@ -161,7 +161,7 @@ class Bench:
         return make
 
     def forget(self) -> None:
-        """Removes what was put out before."""
+        """Remove the output of earlier runs."""
         for name in ("uv.txt", "pylock.p.toml"):
             if os.path.exists(self.path(name)):
                 os.unlink(self.path(name))
@@ -169,7 +169,7 @@ class Bench:
     def measure(
         self, command: Command, patience: float | None = None
     ) -> tuple[float, float] | None:
-        """(wall seconds, peak MiB) of one run; None if it took longer than `patience`."""
+        """Return (wall seconds, peak MiB) of one run; None if it took longer than `patience`."""
         command.before()
         with open(self.path("log"), "w+b") as log:
             start = time.perf_counter()
@@ -194,7 +194,10 @@ class Bench:
         return wall, usage.ru_maxrss / 1024
 
     def compare(self, commands: dict[str, Command]) -> dict[str, Any]:
-        """Runs all in turn. {name: {"times_s", "peak_mib"}}; times_s is [] where patience ran out."""
+        """Run all commands in turn. Return {name: {"times_s", "peak_mib"}}.
+
+        `times_s` is [] if a command took longer than its patience.
+        """
         found: dict[str, Any] = {name: {"times_s": [], "peak_mib": 0.0} for name in commands}
         for turn in range(self.runs):
             for name, command in commands.items():
@@ -207,13 +210,13 @@ class Bench:
         return found
 
     def warm(self, *commands: Command) -> None:
-        """One run of each that is not counted: it fills caches and writes bytecode."""
+        """Run each command once without counting it, to fill caches and to write bytecode."""
         for command in commands:
             self.measure(command, PATIENCE if command.status else None)
 
 
 def _ended(pid: int, start: float, patience: float | None) -> tuple[int, Any]:
-    """The status and the resources of a child; one that takes longer than `patience` is killed."""
+    """Return the status and the resources of a child. It is killed after `patience` seconds."""
     if patience is None:
         return os.wait4(pid, 0)[1:]
     while True:
@@ -227,13 +230,13 @@ def _ended(pid: int, start: float, patience: float | None) -> tuple[int, Any]:
 
 
 def _nothing() -> None:
-    """Caches stay as they are."""
+    """Leave the caches as they are."""
 
 
 def _offline_and_warm(
     bench: Bench, letter: str, frameworks: list[str], ways: list[str], driver: str, *flags: str
 ) -> dict[str, Command]:
-    """gpuenv against a warm uv, both without network."""
+    """Return the commands of gpuenv and of a uv with a warm cache, both without a network."""
     # uv prefers the versions in an existing output file, so the file is removed before each run.
     words = bench.of_uv(letter, ways, "--cache-dir", bench.caches["uv-warm"])
     uv = Command(words, bench.environment, bench.forget)
@@ -248,7 +251,7 @@ def _offline_and_warm(
 
 
 def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
-    """torch from the snapshot."""
+    """Return the commands and limits for torch from the snapshot."""
     commands = _offline_and_warm(bench, "a", ["torch"], ["torch"], NEW)
     cold = bench.of_uv("a", ["torch"], "--cache-dir", bench.caches["uv-cold"])
     commands["uv, online and cold"] = Command(cold, bench.environment, bench.empty("uv-cold"))
@@ -260,12 +263,15 @@ def set_a(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
 
 
 def set_c(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
-    """torch and tensorflow together."""
+    """Return the commands and limits for torch with tensorflow."""
     return _offline_and_warm(bench, "c", FRAMEWORKS[:2], WAYS[:2], NEW), []
 
 
 def set_d(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
-    """All five frameworks. uv is free to take any release of these, and in another row has gpuenv's frameworks."""
+    """Return the commands and limits for all five frameworks.
+
+    uv may take any release of them. In another row it gets the releases that gpuenv chose.
+    """
     commands = _offline_and_warm(bench, "d", FRAMEWORKS, WAYS, OLD, "--default-index-only")
     with open(bench.path("pylock.toml"), encoding="utf-8") as file:
         text = file.read()
@@ -278,7 +284,7 @@ def set_d(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
 
 
 def _version(lock: str, name: str) -> str:
-    """The public version of a package in a lock."""
+    """Return the public version of a package in a lock."""
     import tomllib
 
     version: str = next(
@@ -288,7 +294,10 @@ def _version(lock: str, name: str) -> str:
 
 
 def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
-    """torch and what people have beside it, from the live index: with empty caches, and again without network."""
+    """Return the commands and limits for torch and common packages from the live index.
+
+    The first runs have empty caches. The later runs have no network.
+    """
     more = COMMON.split()
     cold = Command(
         bench.ours(["torch"], more), bench.of_ours("cold", offline=False), bench.fresh("cold")
@@ -336,7 +345,7 @@ def set_e(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
 
 
 def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
-    """What cannot be had together."""
+    """Return the commands and limits for an impossible request."""
     asked = ["torch==2.15.0", "tensorflow[and-cuda]", "numpy<1"]
     ours = Command(
         bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]), bench.of_ours("cold", offline=False),
@@ -359,7 +368,7 @@ SETS = {"a": set_a, "c": set_c, "d": set_d, "e": set_e, "f": set_f}
 
 
 def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict[str, Any]]:
-    """What each limit says, of medians and of gpuenv's peak memory."""
+    """Return the verdict of each limit, for medians and for gpuenv's peak memory."""
     verdicts: list[dict[str, Any]] = []
     for limit in limits:
         mine, other = (
@@ -380,7 +389,7 @@ def judged(letter: str, found: dict[str, Any], limits: list[Limit]) -> list[dict
 
 
 def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str, Any]]) -> None:
-    """The table of one set."""
+    """Print the table of one set."""
     print(f"({letter}) {title}")
     for name, row in found.items():
         if not row["times_s"]:
@@ -398,7 +407,7 @@ def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str
 
 
 def main() -> None:
-    """Runs the comparisons and prints them; 1 if a limit is not met."""
+    """Run the comparisons and print them. Exit with 1 if a limit is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--sets", default=",".join(SETS), metavar="a,b,...")

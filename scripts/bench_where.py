@@ -61,7 +61,7 @@ def _phases(environment: dict[str, str], folder: str) -> dict[str, float]:
 
 
 def where(runs: int, *, as_json: bool = False) -> None:
-    """Prints medians and minima in milliseconds, of whole processes and of phases."""
+    """Print medians and minima in milliseconds, of whole processes and of phases."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "GPUENV_CACHE_DIR": os.path.join(folder, "cache")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

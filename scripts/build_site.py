@@ -33,13 +33,13 @@ LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def site_path(path: Path) -> Path:
-    """Return where the site has a file of the repository; pages beside docs/ are beside index.md."""
+    """Return where the site has a file of the repository. Pages of the root are beside index.md."""
     path = path.relative_to(ROOT)
     return path.relative_to("docs") if path.parts[0] == "docs" else path
 
 
 def page_text(page: Path) -> str:
-    """Return the text of a page with links that hold in the site."""
+    """Return the text of a page with the links that work in the site."""
     folder = site_path(page).parent
 
     def moved(match: re.Match[str]) -> str:
@@ -76,7 +76,7 @@ def api_names() -> dict[str, list[str]]:
 
 
 def write_explorer(docs: Path) -> list[dict[str, object]]:
-    """Write the compatibility explorer; return its entry of the navigation."""
+    """Write the compatibility explorer. Return its entry for the navigation."""
     words = [sys.executable, "-m", "gpuenv", "matrix", "html", "-o", str(docs / EXPLORER)]
     subprocess.run(words, check=True)
     return [{"Compatibility explorer": EXPLORER}]
@@ -107,7 +107,7 @@ def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
 
 
 def build(target: Path) -> None:
-    """Build the site into a folder, which is replaced."""
+    """Build the site into a folder. The old content of the folder is removed."""
     folder = ROOT / "build" / "site-sources"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "docs").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Builds the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
+"""Build the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
 
     python scripts/build_snapshot.py --cache DIR [--date YYYY-MM-DD]
     python scripts/build_snapshot.py --pytorch-only
@@ -44,7 +44,10 @@ SNAPSHOT = os.path.join(DATA, "snapshot")
 
 
 def normalized(text: str) -> str | None:
-    """A Requires-Dist line as packaging writes it, with normalized names; None for a direct reference or nonsense."""
+    """Return a Requires-Dist line as packaging writes it, with normalized names.
+
+    None for a direct reference or an invalid line.
+    """
     requirement = parsed(text)
     if requirement is None:
         return None
@@ -59,12 +62,12 @@ def normalized(text: str) -> str | None:
 
 @cache
 def possible(marker: str, extras: tuple[str, ...]) -> bool:
-    """Whether a marker holds on any supported target."""
+    """Return whether a marker holds on any supported target."""
     return any(environment.marker(marker, extras) for environment in environments())
 
 
 def group(wheel: dict[str, Any], roots: Container[str]) -> tuple[str, str, str]:
-    """Wheels of one group are taken to have equal METADATA: a version's wheels for one platform.
+    """Return the group of a wheel: its version's wheels for one platform, which share METADATA.
 
     The frameworks' own are read file by file, because torch's has differed between wheels of one version.
     """
@@ -100,13 +103,13 @@ class Walk:
             self.want(requirement)
 
     def want(self, requirement: Requirement) -> None:
-        """Notes that releases of a package are needed."""
+        """Record that releases of a package are needed."""
         name = canonicalize_name(requirement.name)
         self.wanted[name].add(str(requirement.specifier))
         self.extras[name].update(map(canonicalize_name, requirement.extras))
 
     def run(self) -> None:
-        """Walks to the end."""
+        """Follow all requirements."""
         before = None
         while before != (before := self.extent()):
             names = sorted(self.wanted)
@@ -125,7 +128,7 @@ class Walk:
                 self.follow(name)
 
     def extent(self) -> tuple[int, ...]:
-        """How far it has come: numbers that only grow."""
+        """Return the progress: numbers that only grow."""
         counted = (self.wanted, self.extras, self.kept)
         return (
             len(self.wanted),
@@ -134,7 +137,7 @@ class Walk:
         )
 
     def choose(self, name: str) -> None:
-        """Notes the releases to keep, and whether all of the package's METADATA must be known to tell."""
+        """Record the releases to keep, and whether the choice needs all METADATA of the package."""
         kept, missing = choose(
             self.scope, Needs(self.pages), name, self.wanted[name], self.extras[name]
         )
@@ -145,7 +148,7 @@ class Walk:
     def read(
         self, wheels: list[dict[str, Any]], pool: ThreadPoolExecutor, sizes: bool = True
     ) -> None:
-        """Puts Requires-Dist, Requires-Python and sizes into wheels; METADATA is read once for each group."""
+        """Add Requires-Dist, Requires-Python and sizes to wheels. One METADATA serves a group."""
         roots = self.scope.roots
         firsts = {group(wheel, roots): wheel["sha256"] for wheel in reversed(wheels)}
         leading = set(firsts.values())
@@ -161,11 +164,14 @@ class Walk:
             wheel["size"] = self.facts[wheel["sha256"]]["size"] if sizes else None
 
     def files(self, name: str) -> Iterator[dict[str, Any]]:
-        """The wheels of the kept releases."""
+        """Return the wheels of the kept releases."""
         return (wheel for wheel in self.pages[name] if wheel["version"] in self.kept[name])
 
     def left_out(self, name: str) -> list[str]:
-        """The releases between those kept that a target could take: a range that cuts there is for the live index."""
+        """Return the omitted releases between kept ones that a target could take.
+
+        A range that ends there needs the live index.
+        """
         taken = [wheel["version"] for wheel in self.pages[name] if wheel["yanked"] is None]
         kept = sorted(map(Version, self.kept[name]))
         between = (
@@ -174,7 +180,7 @@ class Walk:
         return [version for version in between if version not in self.kept[name]]
 
     def follow(self, name: str) -> None:
-        """Notes what the kept releases of a package need."""
+        """Record the requirements of the kept releases of a package."""
         extras = tuple(sorted(self.extras[name]))
         for wheel in self.files(name):
             for text in filter(None, map(normalized, wheel["requires"])):
@@ -189,7 +195,9 @@ class Walk:
 
 
 def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
-    """One package as JSON. The reader (gpuenv.index.snapshot) relies on the lines: one file, one metadata a line.
+    """Return one package as JSON, with one file or one metadata on each line.
+
+    The reader (gpuenv.index.snapshot) relies on these lines.
 
     `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size". Those of equal tags are
     written together.
@@ -221,19 +229,19 @@ def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
 
 
 def line(value: Any) -> str:
-    """JSON without spaces, ASCII only."""
+    """Return JSON without spaces, ASCII only."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def clear(folder: str) -> None:
-    """Removes the package files of an earlier run."""
+    """Remove the package files of an earlier run."""
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if name.endswith(".json"):
             os.remove(os.path.join(folder, name))
 
 
 def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]) -> None:
-    """The whole run but --compile-only."""
+    """Build the snapshot, unless --compile-only is given."""
     pytorch = snapshot_pytorch.Facts(DATA)
     walk = Walk(Registry(simple_url(), arguments.cache), scope(DATA), pytorch.pins())
     walk.run()
@@ -253,7 +261,7 @@ def build(arguments: argparse.Namespace, compile_all: Callable[[str, str], None]
 def write_pytorch(
     pytorch: snapshot_pytorch.Facts, default: Callable[[str], list[dict[str, Any]]]
 ) -> None:
-    """Writes the builds of the PyTorch index; `default` gives the default index's wheels of a package."""
+    """Write the builds of the PyTorch index. `default` returns the default index's wheels."""
     folder = os.path.join(SNAPSHOT, "pytorch")
     clear(folder)
     for name in snapshot_pytorch.PACKAGES:
@@ -262,7 +270,7 @@ def write_pytorch(
 
 
 def written(name: str) -> list[dict[str, Any]]:
-    """The wheels of a package that the snapshot has of the default index."""
+    """Return the wheels of a package that the snapshot has of the default index."""
     with open(os.path.join(SNAPSHOT, "default", name + ".json"), encoding="ascii") as file:
         content = json.load(file)
     wheels = []
@@ -280,7 +288,7 @@ def written(name: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Read the command line."""
     import snapshot_compile
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

@@ -1,13 +1,14 @@
-"""Collects builds of the PyTorch index from lock files (a maintainers' tool).
+"""Collect builds of the PyTorch index from lock files (a maintainers' tool).
 
     python scripts/collect_builds.py PATH ... [--name OWNER/REPOSITORY] [--output FILE]
 
-A PATH is a lock file, a folder, or a git directory, of which every version of every lock file is read. uv.lock,
-pylock.toml, requirements and hash tables of Nix name the URL of a wheel and its sha256. Each file of torch,
-torchvision and torchaudio becomes a row of matrix_data/pytorch_index.json, with the lock files that name it. Wheels of
-companions that only a release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A file
-that two projects name with one hash is surer than a file that one project names. A file with two hashes is a
-contradiction: nothing is written.
+A PATH is a lock file, a folder, or a git directory. All versions of the lock files in a git
+directory are read. uv.lock, pylock.toml, requirements and hash tables of Nix name the URL of a
+wheel and its sha256. Each file of torch, torchvision and torchaudio becomes a row of
+matrix_data/pytorch_index.json, with the lock files that name it. Wheels of companions that only a
+release page has (vllm, flash-attn, flashinfer) become rows of `companions` there. A hash that two
+projects give is more certain than a hash that one project gives. If a file has two hashes, the
+sources contradict each other and nothing is written.
 
 Exit status: 0 done, 1 a contradiction, 2 bad usage.
 """
@@ -51,7 +52,7 @@ NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
 
 
 def wheels(text: str, pattern: re.Pattern[str] = WHEEL) -> Iterator[tuple[str, str]]:
-    """(file below the index, sha256) of each wheel that a lock file names with a hash."""
+    """Yield (file below the index, sha256) of each wheel that a lock file names with a hash."""
     for found in pattern.finditer(text):
         file = urllib.parse.unquote(found[1])
         rest = text[found.end() : found.end() + 200]
@@ -62,7 +63,7 @@ def wheels(text: str, pattern: re.Pattern[str] = WHEEL) -> Iterator[tuple[str, s
 
 
 def locks(path: Path) -> Iterator[tuple[str, str]]:
-    """(path, text) of each lock file at a path; of a git directory, of each version."""
+    """Yield (path, text) of each lock file at a path. A git directory gives every version."""
     if path.is_file():
         yield path.name, path.read_text(encoding="utf-8", errors="replace")
     elif (path / "HEAD").exists() and (path / "objects").exists():
@@ -74,7 +75,7 @@ def locks(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def git_locks(path: Path) -> Iterator[tuple[str, str]]:
-    """(path, text) of each version of each lock file in a git directory."""
+    """Yield (path, text) of each version of each lock file in a git directory."""
     git = ["git", "-C", str(path)]
     listed = subprocess.run([*git, "rev-list", "--objects", "--all"], stdout=subprocess.PIPE, check=True)
     for line in listed.stdout.decode(errors="replace").splitlines():
@@ -85,7 +86,11 @@ def git_locks(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """The rows with what lock files say: (file, sha256, source). ValueError names a file with two hashes."""
+    """Return the rows with the (file, sha256, source) of lock files added.
+
+    Raises:
+        ValueError: a file has two hashes.
+    """
     known = {row["file"]: {**row, "sources": list(row["sources"])} for row in rows}
     for file, sha256, source in new:
         row = known.setdefault(file, {"file": file, "sha256": sha256, "sources": []})
@@ -97,12 +102,12 @@ def merged(rows: list[dict[str, Any]], new: Iterator[tuple[str, str, str]]) -> l
 
 
 def projects(sources: list[str]) -> int:
-    """How many projects name a file: OWNER/REPOSITORY:PATH has the project before the colon."""
+    """Return how many projects name a file. A source is OWNER/REPOSITORY:PATH."""
     return len({source.partition(":")[0] for source in sources})
 
 
 def dump(content: dict[str, Any]) -> str:
-    """One row a line."""
+    """Return the content as text, with one row on each line."""
     parts = []
     for key, rows in content.items():
         lines = ",\n".join("  " + json.dumps(row) for row in rows)
@@ -111,7 +116,7 @@ def dump(content: dict[str, Any]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--name", default="", help="the project (default: the name of the folder)")

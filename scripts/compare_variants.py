@@ -2,14 +2,14 @@
 
     python scripts/compare_variants.py --variantlib PYTHON --uv EXE [--only PART] [--record FILE]
 
-PYTHON is an interpreter that has variantlib; EXE is a uv with the preview wheel-variants. The
-parts run on this machine and without a network; --record replaces those that ran:
+PYTHON is an interpreter that has variantlib; EXE is a uv with the preview wheel-variants. The parts
+run on this machine and without a network. --record replaces the results of the parts that ran:
 
 - order: random releases, whose metadata lists what suits the host. variantlib orders all of them,
   uv installs the first variant of some.
-- grid: the packages and hosts of tests/data/variant_grid.toml. uv is told what it would detect: the
-  CUDA version of the driver, and the highest compute capability of all devices.
-- settings: the same, with the variables of `gpuenv env --for uv` where it has some.
+- grid: the packages and hosts of tests/data/variant_grid.toml. Variables give uv what it would
+  detect: the driver's CUDA version and the highest compute capability of all devices.
+- settings: the same, with the variables of `gpuenv env --for uv` if there are any.
 - provider: variantlib loads gpuenv-variant-provider.
 - cpu: the features of this machine's CPU by provider-variant-x86-64, which PYTHON must have, too.
 - conformance: the cases of tests/data/variant_conformance.toml. --nvidia-provider names a checkout
@@ -367,7 +367,7 @@ print(json.dumps([X8664Plugin.all_features, {one.name: list(one.values) for one 
 
 
 def compare_cpu(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return how many features of this CPU the provider and gpuenv support with equal values."""
+    """Return how many features of this CPU have equal values in the provider and in gpuenv."""
     known, theirs = json.loads(output([arguments.variantlib, "-c", READ_CPU]))
     host = gpuenv.detect()
     equal = 0
@@ -399,7 +399,7 @@ def compare_conformance(arguments: argparse.Namespace, folder: Path) -> dict[str
             "gpuenv": (expected, gpuenv_result(requirement, links)),
             "uv": (expected, uv_result(arguments.uv, requirement, links)),
         }
-        if not {"index", "metadata_only", "direct"} & set(case):  # no question for variantlib
+        if not {"index", "metadata_only", "direct"} & set(case):  # variantlib cannot be asked this
             answers["variantlib"] = ([label for label in case["order"] if label], order)
         for tool, (right, answer) in answers.items():
             figures["choice"][tool]["asked"] += 1
@@ -414,7 +414,7 @@ def compare_conformance(arguments: argparse.Namespace, folder: Path) -> dict[str
 
 
 def gpuenv_result(requirement: str, links: Path) -> list[str]:
-    """Return the wheel of demo as "VERSION LABEL BUILD", and what is installed beside it."""
+    """Return the wheel of demo as "VERSION LABEL BUILD", and the other installed packages."""
     host = gpuenv.describe(gpus=["none"], python=PYTHON, platform="linux-x86_64", glibc="2.35")
     options = IndexOptions(no_index=True, find_links=(str(links),))
     try:

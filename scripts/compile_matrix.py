@@ -1,4 +1,4 @@
-"""Derives matrix_data/tables.json from the TOML files of matrix_data: compile_matrix.py [--check] [FOLDER].
+"""Derive matrix_data/tables.json from the TOML files of matrix_data: compile_matrix.py [--check] [FOLDER].
 
 tables.json is all that gpuenv reads at start-up; the builds and libraries stay in their own JSON files. With --check
 nothing is written, and the exit status is 1 if tables.json is not what the TOML files say.
@@ -34,7 +34,7 @@ from gpuenv.requirements.target import PLATFORMS  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the tables, or compares them."""
+    """Write the tables, or compare them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "matrix_data")
     parser.add_argument(
@@ -56,7 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def render(folder: Path) -> str:
-    """The text of tables.json: one table a line, in a fixed order. DataError names the file and row."""
+    """Return the text of tables.json, with one table on each line, in a fixed order.
+
+    DataError names the file and the row.
+    """
     tables = tabulate(folder)
     lines = [
         f"{json.dumps(name)}:{json.dumps(table, separators=(',', ':'))}"
@@ -66,7 +69,7 @@ def render(folder: Path) -> str:
 
 
 def tabulate(folder: Path) -> dict[str, Any]:
-    """The tables, as gpuenv.compat.data reads them."""
+    """Return the tables, as gpuenv.compat.data reads them."""
     drivers, toolkits = _toml(folder / "drivers.toml"), _toml(folder / "toolkits.toml")
     gpus, libraries = _toml(folder / "gpus.toml"), _toml(folder / "libraries.toml")
     frameworks = sorted((folder / "frameworks").glob("*.toml"))
@@ -98,7 +101,7 @@ def tabulate(folder: Path) -> dict[str, Any]:
 
 
 def _limits(rows: list[dict[str, Any]]) -> list[list[Any]]:
-    """The first or the last branch of compute capabilities, in ascending order of the branches."""
+    """Return the first or the last branch of compute capabilities, sorted by branch."""
     _ascending((row["branch"] for row in rows), "drivers.toml: first and last branches")
     return [
         [row["branch"], [parse_pair(text) for text in row["capabilities"]], _sourced(row)]
@@ -127,7 +130,7 @@ def _branches(data: dict[str, Any]) -> list[list[Any]]:
 
 
 def _check_forward_compat(data: dict[str, Any], branches: dict[int, tuple[int, int]]) -> None:
-    """Nothing reads these rows at run time yet: they only have to be right."""
+    """Check the rows of forward compatibility, which nothing reads at run time."""
     rows = data.get("forward_compat", [])
     for row in rows:
         where = f"drivers.toml: forward_compat {row['cuda']}"
@@ -163,7 +166,7 @@ def _compilers(data: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def _ptx_toolkits(data: dict[str, Any]) -> dict[str, str]:
-    """PTX language -> the oldest toolkit line that writes it, or whose driver is the first to read it."""
+    """Return {PTX language: the oldest toolkit that writes it, or whose driver reads it first}."""
     rows: dict[tuple[int, int], tuple[int, int]] = {}
     for row in data["compiler"]:
         rows.setdefault(parse_pair(row["ptx"]), parse_pair(row["cuda"]))
@@ -213,7 +216,7 @@ def _gpus(data: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def _gpu_platforms(data: dict[str, Any]) -> dict[str, str]:
-    """The platform of each GPU that exists on one platform only."""
+    """Return the platform of each GPU that exists on one platform only."""
     platforms: dict[str, str] = {}
     for group in data["group"]:
         if "only_platform" in group:
@@ -273,7 +276,7 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
 
 
 def _rule_tables(libraries: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The tables of libraries.toml that rules read as they are written."""
+    """Return the tables of libraries.toml that rules read as they are written."""
     tables = {name: rows for name, rows in libraries.items() if name not in OTHER_TABLES}
     for name, rows in tables.items():
         for row in rows:
@@ -292,7 +295,7 @@ def _check_rule_row(row: dict[str, Any], where: str, value_type: type) -> None:
 
 
 def _side(row: dict[str, Any], where: str) -> tuple[list[str], str]:
-    """(distributions, versions) of a row, looked at."""
+    """Check one side of a row. Return its (distributions, versions)."""
     _check_range(row["versions"], where)
     if not row["distributions"]:
         raise DataError(f"{where}: distributions is empty")
@@ -319,7 +322,7 @@ def _known_fields(row: dict[str, Any], fields: str, where: str) -> None:
 
 
 def _extension_libraries(folder: Path) -> dict[str, bool]:
-    """The companions of a framework in libraries/, and whether only the newest release of each line is scanned."""
+    """Return {companion in libraries/: whether only the newest release of each line is scanned}."""
     names: dict[str, bool] = {}
     if (folder / "scans.toml").exists():
         for scope in _toml(folder / "scans.toml").get("scan", []):
@@ -330,7 +333,7 @@ def _extension_libraries(folder: Path) -> dict[str, bool]:
 
 
 def _path(folder: Path) -> list[str]:
-    """The distributions whose code a convolution runs, as the heads of their files say."""
+    """Return the distributions whose code a convolution runs, as the heads of their files say."""
     heads = {
         path.stem: json.loads(path.read_text(encoding="ascii"))
         for path in folder.glob("libraries/*.json")
@@ -359,7 +362,7 @@ def _target(text: str, where: str) -> str:
 
 
 def _sourced(row: dict[str, Any]) -> str:
-    """The row's source; every row must have one."""
+    """Return the row's source; every row must have one."""
     source = row.get("source")
     if not isinstance(source, str) or not source:
         raise DataError(f"a row without a source: {row}")
@@ -367,7 +370,7 @@ def _sourced(row: dict[str, Any]) -> str:
 
 
 def _digest(folder: Path) -> str:
-    """Eight digits that change when any file of the matrix does."""
+    """Return eight digits that change if any file of the matrix changes."""
     digest = hashlib.sha256()
     paths = [
         *folder.glob("*.toml"),
@@ -388,7 +391,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def write(target: Path, text: str) -> None:
-    """Writes beside the target and renames, so that no reader sees half a file."""
+    """Write beside the target and rename, so that no reader sees half a file."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name + ".")
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(text)

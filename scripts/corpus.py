@@ -131,7 +131,7 @@ class Corpus:
         (self.folder / "files.json.xz").write_bytes(lzma.compress(data, preset=9))
 
     def text_of(self, reference: str) -> str:
-        """The text of a written file, named as `case name:file name`."""
+        """Return the text of a written file, named as `case name:file name`."""
         name, _, file = reference.rpartition(":")
         try:
             return self.texts[self.results[name]["files"][file]]
@@ -140,7 +140,7 @@ class Corpus:
 
 
 def chosen(cases: Sequence[Case], only: str | None, sampled: bool) -> list[Case]:
-    """The cases of a pattern, or the sample.
+    """Return the cases of a pattern, or the sample.
 
     The sample is, of each kind (the name up to the first slash), the first case and every
     sixteenth one after it, in the order of the file.
@@ -160,7 +160,7 @@ def chosen(cases: Sequence[Case], only: str | None, sampled: bool) -> list[Case]
 
 
 def kind_of(name: str) -> str:
-    """The part of a case's name that says what it is about."""
+    """Return the part of a case's name that says what it is about."""
     return name.partition("/")[0]
 
 
@@ -200,7 +200,7 @@ def use_made_up_index() -> tuple[str, str]:
 
 
 def environment(folder: Path, code: Path) -> dict[str, str]:
-    """All environment variables of a case."""
+    """Return all environment variables of a case."""
     proxy = "http://127.0.0.1:9"
     return {
         "COLUMNS": "100",
@@ -260,7 +260,7 @@ def run_case(
 
 
 def input_files(case: Case, corpus: Corpus, folder: Path) -> dict[str, str]:
-    """The files that the case starts with.
+    """Return the files that the case starts with.
 
     `files` maps a path to a text, `inputs` a path to the name of a text that several cases use,
     `locks` a path to a file that another case wrote. `edit` is [path, old, new].
@@ -312,7 +312,7 @@ def in_child(
 
 
 def placeholders(folder: Path, code: Path) -> Callable[[str], str]:
-    """A function that replaces the names of folders of this machine."""
+    """Return a function that replaces the names of folders of this machine."""
     names = {str(folder): "<DIR>", str(code.resolve()): "<CODE>"}
     names.update({sys.executable: "<PYTHON>", sys.prefix: "<PREFIX>"})
     order = sorted(names, key=len, reverse=True)
@@ -326,7 +326,7 @@ def placeholders(folder: Path, code: Path) -> Callable[[str], str]:
 
 
 def written(work: Path, inputs: Mapping[str, str]) -> dict[str, str]:
-    """The files that were written or changed, and those that were deleted, with their texts."""
+    """Return the texts of the files that were written, changed or deleted."""
     found = {}
     for path in sorted(path for path in work.rglob("*") if path.is_file()):
         name = str(path.relative_to(work))
@@ -338,7 +338,7 @@ def written(work: Path, inputs: Mapping[str, str]) -> dict[str, str]:
 
 
 def json_document(text: str) -> tuple[Any] | None:
-    """The JSON document that a text is, in a tuple; None if it is not one document."""
+    """Return the JSON document of a text in a tuple; None if the text is not one document."""
     try:
         return (json.loads(text),)
     except ValueError:
@@ -371,7 +371,7 @@ _QUOTED = re.compile(
 
 
 def facts(text: str) -> Counter[str]:
-    """The words of a text that hold a digit, and the names in quotation marks."""
+    """Return the words of a text that hold a digit, and the names in quotation marks."""
     words = (word.strip(".:/-") for word in _WORD.findall(text))
     found = Counter(word for word in words if any(character.isdigit() for character in word))
     found.update(f"'{match[2]}'" for match in _QUOTED.finditer(text))
@@ -381,7 +381,7 @@ def facts(text: str) -> Counter[str]:
 def compare(
     recorded: Result, new: Result, texts: Mapping[str, str], exact: bool
 ) -> list[Difference]:
-    """The differences between two results of a case; `texts` has the written files of both."""
+    """Return the differences between two results of a case. `texts` has their written files."""
     found = []
     if recorded["status"] != new["status"]:
         found.append(Difference("status", str(recorded["status"]), str(new["status"])))
@@ -406,7 +406,7 @@ def compare(
 def compare_text(
     recorded: Sequence[str], new: Sequence[str], field: str, exact: bool
 ) -> Iterator[Difference]:
-    """The difference between two texts, given by their lines, if there is one."""
+    """Yield the difference between two texts, given by their lines, if there is one."""
     if list(recorded) == list(new):
         return
     before, after = "\n".join(recorded), "\n".join(new)
@@ -415,7 +415,7 @@ def compare_text(
 
 
 def compare_values(recorded: Any, new: Any, field: str, sentence: bool) -> Iterator[Difference]:
-    """The differences between two JSON values; `sentence` is true below a key of SENTENCES."""
+    """Yield the differences between two JSON values. `sentence`: a key of SENTENCES is above."""
     if isinstance(recorded, dict) and isinstance(new, dict):
         for key in sorted({*recorded, *new}):
             place = f"{field}/{key}"
@@ -446,7 +446,7 @@ def _lines(values: Sequence[Any]) -> str:
 
 
 def compare_files(recorded: str, new: str, field: str) -> list[Difference]:
-    """The differences between two written files: one for each key whose lines differ.
+    """Return the differences between two written files: one for each key whose lines differ.
 
     A key is what is before `=` or `:` in a line. Long lines are split first, so that a difference
     in the one line of JSON of a conda lock is told by its key, too.
@@ -488,7 +488,7 @@ class Intended:
         self.counts = [0] * len(self.entries)
 
     def match(self, name: str, field: str) -> str | None:
-        """Why this difference is intended; None if it is not."""
+        """Return why a difference is intended; None if it is not."""
         reason = None
         for number, entry in enumerate(self.entries):
             in_case = fnmatchcase(name, entry.get("case", "*"))
@@ -498,7 +498,7 @@ class Intended:
         return reason
 
     def unused(self) -> list[dict[str, str]]:
-        """The entries that matched nothing."""
+        """Return the entries that match nothing."""
         pairs = zip(self.entries, self.counts, strict=True)
         return [entry for entry, count in pairs if not count]
 

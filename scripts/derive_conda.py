@@ -1,4 +1,4 @@
-"""Derives the rows of conda packages from repodata (a maintainers' tool): derive_conda.py [--check] FILE ...
+"""Derive the rows of conda packages from repodata (a maintainers' tool): derive_conda.py [--check] FILE ...
 
 Each FILE is a channel's repodata.json or a list of records with their "url" and "channel". What a record says is
 written to matrix_data/scans/conda/<package>.json: a row for each build of a framework's carrier, of cuDNN, and of the
@@ -31,7 +31,7 @@ Key = tuple[str, ...]
 
 
 def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
-    """The records of a file, each with its channel and file name."""
+    """Yield the records of a file, each with its channel and file name."""
     data = json.loads(path.read_text())
     if isinstance(data, list):
         for record in data:
@@ -49,7 +49,7 @@ def records(path: Path, channel: str) -> Iterator[dict[str, Any]]:
 
 
 def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, Any]:
-    """What is kept of a record."""
+    """Return the fields of a record that the row keeps."""
     found: dict[str, Any] = {
         "name": record["name"],
         "version": record["version"],
@@ -85,12 +85,12 @@ def row(record: dict[str, Any], carriers: conda_records.Carriers) -> dict[str, A
 
 
 def key(found: dict[str, Any]) -> Key:
-    """What tells one build from another."""
+    """Return the key that identifies a build."""
     return found["channel"], found["subdir"], found["file"]
 
 
 def in_order(found: dict[str, Any]) -> Any:
-    """By version, channel and build: the order of a file."""
+    """Return the sort key of a row: version, channel and build."""
     return (
         conda_versions.version(found["version"]),
         found["channel"],
@@ -100,13 +100,13 @@ def in_order(found: dict[str, Any]) -> Any:
 
 
 def text(package: str, found: list[dict[str, Any]]) -> str:
-    """A file of rows, one a line."""
+    """Return the text of a file of rows, with one on each line."""
     lines = ",\n".join("  " + json.dumps(one) for one in sorted(found, key=in_order))
     return f'{{\n "package": {json.dumps(package)},\n "rows": [\n{lines}\n ]\n}}\n'
 
 
 def main() -> int:
-    """Reads, derives, and writes or compares."""
+    """Read, derive, and write or compare."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""Derives the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
+"""Derive the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
 
 matrix_data/scans/*.json are what was read from each wheel; libraries/<distribution>.json and the builds of
 frameworks/<name>.json hold what a solve needs of it. A scan takes the place of a documented row of the same release
@@ -38,7 +38,7 @@ PLATFORMS = (*LINUX, "win-amd64")
 
 @cache
 def devices(folder: Path) -> list[tuple[int, int]]:
-    """Every compute capability of the GPU table."""
+    """Return every compute capability of the GPU table."""
     groups = tomllib.loads((folder / "gpus.toml").read_text(encoding="utf-8"))["group"]
     return sorted({parse_pair(group["capability"]) for group in groups})
 
@@ -46,7 +46,10 @@ def devices(folder: Path) -> list[tuple[int, int]]:
 def library_file(
     name: str, records: list[dict[str, Any]], folder: Path, toolkits: dict[str, str]
 ) -> dict[str, Any]:
-    """The content of libraries/<name>.json: scanned rows, and the documented ones that no scan replaces."""
+    """Return the content of libraries/<name>.json.
+
+    It has the scanned rows, and the documented rows that no scan replaces.
+    """
     path = folder / "libraries" / f"{name}.json"
     old = json.loads(path.read_text(encoding="ascii")) if path.exists() else {"releases": []}
     rows = {
@@ -67,14 +70,7 @@ def library_file(
             **code_fields(record, scope, devices(folder), toolkits),
         }
         if name in carriers:
-            with_what = toolkit_fields(record, scope)
-            newest = max((parse_pair(toolkits[lang]) for lib in record["libraries"] for _, lang, _ in lib["ptx"]
-                          if lang in toolkits), default=None)  # fmt: skip
-            major = cuda_major(name, record["version"])
-            with_what["cuda"] = with_what["cuda"] or (
-                show_pair(newest) if newest else f"{major}.0" if major else None
-            )
-            row |= with_what
+            row |= carrier_fields(name, record, scope, toolkits)
         if scope.get("extension"):
             row |= companion_fields(record, row, toolkits, compilers(folder))
         for one in [platform] if platform else LINUX:
@@ -84,19 +80,33 @@ def library_file(
     ordered = sorted(
         rows.values(), key=lambda row: (Version(row["version"]), PLATFORMS.index(row["platform"]))
     )
-    return {
-        "distribution": name,
-        "cuda_major": cuda_major(name, records[-1]["version"])
-        if records
-        else old.get("cuda_major"),
-        "path": on_path,
-        "releases": ordered,
-    }
+    major = cuda_major(name, records[-1]["version"]) if records else old.get("cuda_major")
+    return {"distribution": name, "cuda_major": major, "path": on_path, "releases": ordered}
+
+
+def carrier_fields(
+    name: str, record: dict[str, Any], scope: dict[str, Any], toolkits: dict[str, str]
+) -> dict[str, Any]:
+    """Return the toolkit fields of a carrier of a framework's device code.
+
+    If the wheel does not name its toolkit, this is the newest toolkit of its PTX, otherwise the
+    first one of its CUDA major.
+    """
+    fields = toolkit_fields(record, scope)
+    if fields["cuda"]:
+        return fields
+    languages = {language for library in record["libraries"] for _, language, _ in library["ptx"]}
+    of_ptx = [parse_pair(toolkits[language]) for language in languages if language in toolkits]
+    major = cuda_major(name, record["version"])
+    cuda = f"{major}.0" if major else None
+    if of_ptx:
+        cuda = show_pair(max(of_ptx))
+    return {**fields, "cuda": cuda}
 
 
 @cache
 def compilers(folder: Path) -> list[tuple[tuple[int, int], frozenset[str]]]:
-    """The targets that the compiler of each toolkit line has, the oldest line first."""
+    """Return the targets that the compiler of each toolkit line has, the oldest line first."""
     rows = tomllib.loads((folder / "toolkits.toml").read_text(encoding="utf-8"))["compiler"]
     lines = [(parse_pair(row["cuda"]), frozenset(row["targets"])) for row in rows]
     return sorted(lines, key=lambda line: line[0])
@@ -108,9 +118,9 @@ def companion_fields(
     toolkits: dict[str, str],
     lines: list[tuple[tuple[int, int], frozenset[str]]],
 ) -> dict[str, Any]:
-    """The toolkit of a companion, and in the source the CUDA that it links and the torch that METADATA requires.
+    """Return the toolkit and the source of a companion.
 
-    The toolkit is that of its PTX, else the oldest of the major that it links which compiles its targets.
+    The source says which CUDA version it links and which torch its METADATA requires.
     """
     majors = linked_majors(record)
     torch = [
@@ -123,6 +133,26 @@ def companion_fields(
     source = "; ".join([row["source"], *built])
     if "by_cuda" in row or len(majors) > 1:
         return {"cuda": None, "source": source}
+    return {"cuda": companion_toolkit(record, majors, toolkits, lines), "source": source}
+
+
+def companion_toolkit(
+    record: dict[str, Any],
+    majors: set[int],
+    toolkits: dict[str, str],
+    lines: list[tuple[tuple[int, int], frozenset[str]]],
+) -> str | None:
+    """Return the toolkit of a companion's PTX, otherwise the oldest one that has its targets.
+
+    Args:
+        record: the scan.
+        majors: the CUDA major that the companion links; empty if it links none.
+        toolkits: {PTX language version: the first toolkit that writes it}.
+        lines: see `compilers`.
+
+    Returns:
+        None if the CUDA major is not known.
+    """
     known = [
         parse_pair(toolkits[language])
         for library in record["libraries"]
@@ -133,19 +163,18 @@ def companion_fields(
         named = cuda_major(record["name"], record["version"])
         majors = {named} if named else {pair[0] for pair in known}
     if len(majors) != 1:
-        return {"cuda": None, "source": source}
-    major = majors.pop()
+        return None
+    (major,) = majors
     targets = {target for library in record["libraries"] for target in library["sass"]}
     of_ptx = [pair for pair in known if pair[0] == major]
     of_targets = [pair for pair, has in lines if pair[0] == major and targets <= has]
-    toolkit = max(of_ptx + of_targets[:1], default=(major, 0))
-    return {"cuda": show_pair(toolkit), "source": source}
+    return show_pair(max(of_ptx + of_targets[:1], default=(major, 0)))
 
 
 def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows of builds that are on no index: public lock files name the wheel and its hash.
+    """Yield the rows of builds that are on no index, but whose wheels public lock files name.
 
-    An [[elsewhere]] row of scans.toml documents the device code; otherwise it is unknown.
+    The device code is known if scans.toml has an [[elsewhere]] row for the distribution.
     """
     documents = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8"))
     known = {one: row for row in documents.get("elsewhere", []) for one in row["distributions"]}
@@ -175,7 +204,10 @@ def elsewhere(name: str, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def toolkit_of(local: str, toolkits: list[str]) -> str | None:
-    """The toolkit that a local version names: 12.9 for cu129; for cu12 the one of `toolkits`, else 12.0."""
+    """Return the toolkit that a local version names: 12.9 for cu129.
+
+    For cu12 it is the CUDA 12 toolkit of `toolkits`, otherwise 12.0.
+    """
     found = re.search(r"cu(\d\d)(\d*)", local)
     if not found:
         return None
@@ -184,7 +216,7 @@ def toolkit_of(local: str, toolkits: list[str]) -> str | None:
 
 
 def companion_wheels(folder: Path) -> list[dict[str, Any]]:
-    """The wheels of companions that public lock files name."""
+    """Return the wheels of companions that public lock files name."""
     path = folder / "pytorch_index.json"
     if not path.exists():
         return []
@@ -194,7 +226,7 @@ def companion_wheels(folder: Path) -> list[dict[str, Any]]:
 
 
 def linked_majors(record: dict[str, Any]) -> set[int]:
-    """The CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
+    """Return the CUDA majors whose runtime or cuBLAS the libraries of a wheel link or open."""
     pattern = r"lib(?:cudart|cublas)\.so\.(\d\d)(?:\..*)?|(?:cudart64|cublas64)_(\d\d)\d*\.dll"
     return {
         int(found[1] or found[2])
@@ -207,7 +239,7 @@ def linked_majors(record: dict[str, Any]) -> set[int]:
 def framework_file(
     path: Path, scans: Scans, folder: Path, toolkits: dict[str, str]
 ) -> dict[str, Any]:
-    """The content of frameworks/<name>.json, the builds of the default index taken from the scans."""
+    """Return the content of frameworks/<name>.json. Its default builds come from the scans."""
     data: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     name, everything = data["distribution"], scopes(folder)
     rows = {(row["local"], row["platform"]): row for row in data["builds"]}
@@ -231,7 +263,7 @@ def framework_file(
 
 
 def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict[str, Any]:
-    """The [[scan]] row for a distribution on a platform."""
+    """Return the [[scan]] row for a distribution on a platform."""
     found = [
         one for one in everything if name in one["distributions"] and one["platform"] == platform
     ]
@@ -239,7 +271,7 @@ def scope_of(name: str, platform: str, everything: list[dict[str, Any]]) -> dict
 
 
 def dump(data: dict[str, Any]) -> str:
-    """One row a line, in the order given."""
+    """Return the rows as text, with one row on each line, in the order given."""
     parts = []
     for key, value in data.items():
         if isinstance(value, list):
@@ -253,7 +285,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def derived(folder: Path) -> Iterator[tuple[Path, str]]:
-    """(path, text) of every file that the scans give rows to."""
+    """Yield (path, text) of every file that the scans give rows to."""
     scans = Scans(str(folder / "scans"))
     tables = json.loads((folder / "tables.json").read_text(encoding="ascii"))
     toolkits: dict[str, str] = tables["ptx_toolkits"]
@@ -271,7 +303,7 @@ def derived(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes what changed, or says what would."""
+    """Write what changed, or say what would."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "matrix_data")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is stale")

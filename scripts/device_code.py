@@ -44,13 +44,22 @@ TAGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RUNPATH": "runpath", "
 
 
 def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
-    """What one shared library says of itself, in bytes of `size`.
+    """Return the facts of one shared library.
 
-    {"machine", "soname", "needs", "runpath", "opens", "binaries", "sass", "ptx", "elsewhere"}: names as they stand;
-    `binaries` is the number of fat binaries; `sass` says for each target, spelt as the compiler does and ascending, how
-    many of them carry it; `ptx` has [target, PTX language version, how many]; `elsewhere` is the number of images
-    outside the sections where fat binaries belong. DamagedFileError for what is neither an ELF file nor a PE file, is cut off, or has a fat
-    binary that cannot be read.
+    Args:
+        chunks: the content of the file.
+        size: its size in bytes.
+
+    Returns:
+        {"machine", "soname", "needs", "runpath", "opens", "binaries", "sass", "ptx", "elsewhere"}.
+        `needs` and `opens` are names as they are in the file. `binaries` is the number of fat
+        binaries. `sass` maps each target, in the compiler's spelling and in ascending order, to
+        the number of fat binaries that carry it. `ptx` has rows [target, PTX language version,
+        number]. `elsewhere` is the number of images outside the sections for fat binaries.
+
+    Raises:
+        DamagedFileError: the file is neither an ELF file nor a PE file, it is truncated, or a fat
+            binary in it cannot be read.
     """
     with tempfile.TemporaryFile() as file:
         splitter = Splitter(file, size)
@@ -73,7 +82,7 @@ def read_library(chunks: Iterable[bytes], size: int) -> dict[str, Any]:
 
 
 def read_kernel(chunks: Iterable[bytes], size: int) -> Images:
-    """The device code of a cubin or a fat binary. DamagedFileError for anything else."""
+    """Return the device code of a cubin or a fat binary. DamagedFileError for anything else."""
     images = read_stream(chunks, size)
     if images is None:
         raise DamagedFileError("it is neither a cubin nor a fat binary")

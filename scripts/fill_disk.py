@@ -1,10 +1,10 @@
-"""Let the disk be full, or a quota be reached, at every write of a command, and look at what is left.
+"""Fill the disk, or exceed a quota, at every write of a command, and check what is left.
 
     python scripts/fill_disk.py [--command NAME ...] [--step N] [--record FILE]
 
-From the Nth call on that needs space, all of them fail, for each N until the command succeeds. What
-the command makes must be the old or the new one, the exit status is 2 or 4 with one clear line, and
-the next run, with space, must complete it and leave nothing else.
+The Nth call that needs space fails, and all later ones too, for each N until the command succeeds.
+The results of the command must then be the old ones or the new ones, the exit status must be 2 or 4
+with one clear line. The next run, with space, must complete the new ones and leave nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST = 20_000  # calls of one command
 
 
 class FullDiskTrials(kills.CommandTrials):
-    """Runs of one command on a disk that is full from some call on."""
+    """Runs of one command on a disk that is full from the Nth call on."""
 
     def __init__(self, folder: Path, command: str, library: Path) -> None:
         super().__init__(folder, command)
@@ -81,7 +81,7 @@ class FullDiskTrials(kills.CommandTrials):
 
 
 def _is_clear(text: str) -> bool:
-    """Whether a message says what is wrong."""
+    """Return whether a message says what is wrong."""
     reasons = [os.strerror(number) for number in ERRORS]
     is_known = any(reason.lower() in text.lower() for reason in reasons)
     return is_known and "Traceback" not in text and "internal error" not in text
@@ -100,7 +100,7 @@ def _run(command: str, step: int, library: Path) -> tuple[dict[str, int], list[s
 
 
 def main() -> int:
-    """Run the commands. Return 1 if one of them left what it must not leave."""
+    """Run the commands. Return 1 if one of them failed in a wrong way or left files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--command", action="append", choices=kills.COMMANDS)
     parser.add_argument("--step", type=int, default=1)

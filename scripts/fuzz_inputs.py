@@ -5,8 +5,8 @@
 Each mutation changes one input of a good run and runs the command again. A crash is an exit status
 that the contract does not have, a traceback, or a run over SLOW seconds. A wrong install is a run
 that succeeds with other packages or files than those of the good run, although a hash or a digest
-names them. Mutation NUMBER is always the same (but for the cache, whose entries have the port of
-the index): `--only NUMBER` runs it alone and prints it.
+names them. Mutation NUMBER is always the same, except in the cache, whose entries contain the
+port of the index. `--only NUMBER` runs one mutation and prints it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gpuenv.compat import data as compat_data  # noqa: E402
 from index_server import IndexServer  # noqa: E402
 
 KINDS = ("wheel", "page", "cache", "snapshot", "lock", "host", "pyproject", "install")
-STATUSES = (0, 1, 2, 3, 4)  # of the contract; 1: a lock does not fit
+STATUSES = (0, 1, 2, 3, 4)  # exit statuses of the contract; 1: a lock does not fit
 SLOW = 60.0  # seconds, on a busy machine
 PIECES = (
     b"", b"\0", b"\xff\xfe", b"[", b"]", b"{", b"}", b'"', b"'", b"=", b",", b";", b":", b"\n", b"\r\n",
@@ -69,7 +69,7 @@ def mutate(data: bytes, source: random.Random) -> bytes:
 
 
 class Trials:
-    """Good inputs in a folder, and the runs with a changed one."""
+    """Valid inputs in a folder, and runs with one changed input."""
 
     def __init__(self, folder: Path, server: IndexServer) -> None:
         self.counts: Counter[str] = Counter()
@@ -176,7 +176,7 @@ class Trials:
         """Solve with a changed wheel in a folder. The lock must have the hash of a file there."""
         path = source.choice(sorted(self.links.iterdir()))
         data = mutate(path.read_bytes(), source)
-        if source.random() < 0.5:  # a sound archive with changed metadata
+        if source.random() < 0.5:  # a readable archive with changed metadata
             data = self._with_metadata(path, source)
         words = ["solve", "alpha", "--no-index", "--find-links", str(self.links), "--gpu", "none"]
         done = self._with_file(path, data, words)
@@ -214,7 +214,7 @@ class Trials:
         return done, False
 
     def _run_cache(self, source: random.Random) -> tuple[subprocess.CompletedProcess[str], bool]:
-        """Solve with a damaged entry. The lock has files of the index, or what is missing is told."""
+        """Solve with a damaged cache entry. The lock must have the files of the index."""
         for path, data in self.cache.items():
             path.write_bytes(data)
         path = source.choice(sorted(self.cache))
@@ -231,7 +231,7 @@ class Trials:
         ), False
 
     def _run_lock(self, source: random.Random) -> tuple[subprocess.CompletedProcess[str], bool]:
-        """Plan a sync of a changed lock: what it says must be what was locked."""
+        """Plan a sync of a changed lock. The plan must have the packages that were locked."""
         data = mutate(self.lock, source)
         command = ["sync", "pylock.toml", "--target", "env", "--dry-run", "--json", *self.index]
         done = self._with_file(self.work / "pylock.toml", data, command)
@@ -257,7 +257,7 @@ class Trials:
         return self._with_file(self.work / "pyproject.toml", data, words), False
 
     def _run_install(self, source: random.Random) -> tuple[subprocess.CompletedProcess[str], bool]:
-        """Install the good lock from a folder with a changed wheel: it must be refused."""
+        """Install the valid lock from a folder with a changed wheel, which must be refused."""
         path = self.links / source.choice(
             ("alpha-2.0-py3-none-any.whl", "beta-1.5-py3-none-any.whl")
         )

@@ -4,9 +4,9 @@
 
 Each point is a signal (SIGKILL, SIGTERM, SIGINT) to gpuenv alone or to its process group, at a
 random moment of a run. Runs of sync change an environment or make a new one, with uv or with pip.
-What the run makes (an environment, a lock, all locks of a project, each file of a folder) must be
-the old or the new one afterwards, no process may be left, and the next run must complete the new
-one and leave no other file. The points are shared among the commands.
+Afterwards the result (an environment, a lock, all locks of a project, each file of a folder) must
+be the old or the new one, and no process may be left. The next run must complete the new result and
+leave no other file. The points are shared among the commands.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _run(name: str, points: list[kills.Point]) -> dict[str, int]:
-    """Run the points of one command. Return what was seen, and how often."""
+    """Run the points of one command. Return each observation with its count."""
     with tempfile.TemporaryDirectory() as folder:
         trials: kills.KillTrials | kills.CommandTrials
         if name == "sync":

@@ -3,14 +3,14 @@
     python scripts/measure_doctor.py [--record FILE.json] [--wrong] SET.json|SET.toml ...
 
 Every report is read without facts of a host, as on a machine without a GPU. Its first verdict is
-right if it is the cause of the report or an acceptable one. A set is a JSON list of reports: id, text, root_cause,
-acceptable and settled_by (maintainer or reporter: the thread settles the cause). A TOML file of
-`[[case]]` has the doctor's own cases: log and first, the right cause.
+right if it is the cause of the report or an acceptable one. A set is a JSON list of reports: id,
+text, root_cause, acceptable and settled_by (who confirmed the cause in the thread: maintainer or
+reporter). A TOML file of `[[case]]` has the doctor's own cases: log, and first (the right cause).
 
 For each set, the output counts right, wrong and abstained answers, wrong verdicts that are "proved"
 and failures that are called "no fault" (false all-clear): for settled reports and for others, by
 confidence, by class, and for every altered form. `lost` counts the reports that are right as they
-are and not in that form.
+are, but not in that form.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Test:
 
     @property
     def file(self) -> str:
-        """The file of the test."""
+        """Return the file of the test."""
         return self.id.split("::")[0]
 
 

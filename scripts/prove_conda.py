@@ -1,15 +1,17 @@
-"""Prove what gpuenv does with conda environments, by py-rattler and by real condas.
+"""Test gpuenv with conda environments, by py-rattler and by real condas.
 
     python scripts/prove_conda.py environments [--conda EXE ...] [--record FILE]
     python scripts/prove_conda.py solves --records FILE [--conda EXE] [--record FILE]
 
 `environments` runs the environments of tests/data/conda_users.toml through install, sync, repair
 and rollback, by py-rattler and by each conda, and in a conda also through `conda doctor --fix` and
-through a transaction that the strict check refuses. No step may lose what it did not name.
+through a transaction that the strict check refuses. No step may remove or change
+anything that its output does not name.
 
-`solves` solves 20 sets for 20 hosts beside rattler and conda alone, on a channel of recorded
-repodata (a list of records). What is right comes from tests/raw_facts.py, which shares no code with
-gpuenv: each build must run on every device, and no newer build that runs may have a closure.
+`solves` solves 20 sets of packages for 20 hosts with gpuenv, with rattler alone and with conda
+alone, on a channel of recorded repodata (a list of records). tests/raw_facts.py, which shares no
+code with gpuenv, decides what is right: each build must run on every device, and no newer build
+that runs may have a closure.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ EACH = 21  # of the solves one is timed: each set once, on each host
 
 
 class Oracle:
-    """What a host can run, by raw facts alone."""
+    """Decides from raw facts alone what a host can run."""
 
     def __init__(self, host: Host, rows: Sequence[Record]) -> None:
         self.capabilities = [gpu.compute_capability for gpu in host.gpus]
@@ -168,7 +170,7 @@ class Oracle:
 
 
 def cuda_of(record: Record) -> tuple[int, int] | None:
-    """Return the CUDA that the build string of a record names, or its need of cuda-version."""
+    """Return the CUDA version that the build string or the cuda-version dependency names."""
     match = re.search(r"cuda_?(\d{2})\.?(\d)", record["build"])
     if match is None:
         needs = " ".join(spec for spec in record["depends"] if spec.startswith("cuda-version "))
@@ -177,7 +179,7 @@ def cuda_of(record: Record) -> tuple[int, int] | None:
 
 
 def code_of(record: Record, cuda: tuple[int, int]) -> Mapping[str, Any] | None:
-    """Return the row of the data about the device code of a record."""
+    """Return the row of the data with the device code of a record."""
     text = ".".join(map(str, cuda))
     for row in CODE:
         if row["carrier"] != record["name"] or row["channel"] != "conda-forge":
@@ -232,7 +234,7 @@ def better_builds(
 
 
 def order_of(record: Record) -> tuple[Any, Any]:
-    """Return the order of builds: the version, then the CUDA."""
+    """Return the sort key of a build: the version, then the CUDA version."""
     return conda_versions.version(record["version"]), cuda_of(record) or (0, 0)
 
 
@@ -477,7 +479,7 @@ def conda_steps(conda: conda_stand_in.Conda, target: Path) -> Answers:
         done = conda.run(*command, typed="y\n", **variables)
         output = done.stdout + done.stderr
         after = conda_users.State(target)
-        # What conda does where the check refuses nothing is conda's own.
+        # If the check refuses nothing, what changed is the work of conda.
         is_own = step == "strict" and done.returncode == 0
         losses = conda_users.lost(before, after, done.returncode, output, set())
         last = output.splitlines()[-1:]
@@ -521,7 +523,7 @@ def summary(answers: Answers) -> dict[str, dict[str, int]]:
 
 
 def main() -> int:
-    """Run a proof, and print and record what came of it. Return 1 if something was lost."""
+    """Run a proof, and print and record its result. Return 1 if something was lost."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("proof", choices=["environments", "solves"])
     parser.add_argument("--records", metavar="FILE", type=Path, help="recorded records, as JSON")

@@ -1,4 +1,4 @@
-"""Verifies an environment of this host that gpuenv did not make, plants faults in a copy, and keeps the record.
+"""Verify an environment that gpuenv did not make, add faults to a copy, and record the results.
 
     python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record docs/hosts/h200-frameworks.json
         [--shadow DIR] [--old-cudnn DIR]
@@ -39,7 +39,7 @@ class Prover:
     def verify(
         self, name: str, *flags: str, python: str = "", source: str = HERE, **environment: str
     ) -> None:
-        """One `gpuenv verify`, with changed variables or from a changed copy of the sources."""
+        """Run `gpuenv verify` with changed variables or from a changed copy of the sources."""
         words = ["verify", "--python", python or self.python, *flags]
         path = os.pathsep.join([os.path.join(source, "resolver"), os.environ.get("PYTHONPATH", "")])
         variables = {**os.environ, **environment, "PYTHONPATH": path}
@@ -66,7 +66,7 @@ class Prover:
                 print("   " + said, flush=True)
 
     def cost(self, name: str, *flags: str, bare: list[str], runs: int = 5) -> None:
-        """Whole processes in turn: a verification, and the bare process that it is measured by."""
+        """Measure whole processes in turn: a verification, and a process that does nothing."""
         times: dict[str, list[float]] = {"verify": [], "bare": []}
         verify = [
             sys.executable,
@@ -91,7 +91,7 @@ class Prover:
 
 
 def copied(python: str, folder: str, name: str, *patterns: str) -> str:
-    """The interpreter of a copy of an environment, or of a part of what is installed there, by hard links."""
+    """Return the interpreter of a hard-linked copy of an environment, or of a part of it."""
     site = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"],
         capture_output=True, text=True, check=True,
@@ -107,7 +107,7 @@ def copied(python: str, folder: str, name: str, *patterns: str) -> str:
 
 
 def replaced(path: str, content: str | None) -> Callable[[], None]:
-    """Puts a copy of another file, or nothing, in the place of one; gives what takes it back."""
+    """Put a copy of another file, or nothing, in the place of one; gives what takes it back."""
     os.rename(path, path + ".kept")
     if content is not None:
         shutil.copy(content, path)
@@ -119,7 +119,7 @@ def replaced(path: str, content: str | None) -> Callable[[], None]:
 
 
 def tampered(folder: str, name: str, script: str, old: str, new: str) -> str:
-    """A copy of the sources of which one probe is changed."""
+    """Return a copy of the sources of which one probe is changed."""
     root = os.path.join(folder, name)
     for part in ("resolver", "matrix_data"):
         shutil.copytree(os.path.join(HERE, part), os.path.join(root, part))
@@ -147,7 +147,7 @@ sys.stdin.read()
 
 
 def filled(prover: Prover, leave: int) -> None:
-    """Verifies while another process holds all memory of the first device but `leave` MiB."""
+    """Verify while another process holds all memory of the first device but `leave` MiB."""
     child = subprocess.Popen(
         [prover.python, "-c", FILL, str(leave * MIB)],
         stdin=subprocess.PIPE,
@@ -161,7 +161,7 @@ def filled(prover: Prover, leave: int) -> None:
 
 
 def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> None:
-    """Each is put in, verified, and taken out again."""
+    """Add, verify and remove each fault."""
     folder = glob.glob(
         os.path.join(os.path.dirname(os.path.dirname(copy)), "lib", "python*", "site-packages")
     )[0]
@@ -187,7 +187,7 @@ def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> Non
 
 
 def broken_children(prover: Prover) -> None:
-    """Children that hang, abort, or compare with a reference that is wrong."""
+    """Verify with children that hang, abort, or use a wrong reference."""
     load = "    torch = importlib.import_module(name)\n"
     right = "    return [value / (UNIT * UNIT)"
     torch = ("--framework", "torch")
@@ -214,7 +214,7 @@ def broken_children(prover: Prover) -> None:
 
 
 def main() -> None:
-    """Runs the steps and writes the record."""
+    """Run the steps and writes the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--environment", required=True, help="its interpreter")
     parser.add_argument("--date", required=True)

@@ -4,12 +4,13 @@
     python scripts/prove_explorer.py [--choices 2000] [--seed 1] [--pictures docs/pictures]
 
 - agreement: random choices; version, variant and first reasons equal those of the solver. The first
-  choices are typed into the form. Jetsons are not mixed with other GPUs: no such host exists.
+  choices are typed into the form. No choice has a Jetson and another GPU: no such host exists.
 - axe: axe-core, which npm fetches, on each view and on a report, light and dark, 390 and 1280 px
-  wide. Without npm or its registry this part fails; nothing of axe-core is kept.
-- questions: tests/data/explorer_questions.toml, typed into the form. The seconds of a person are an
-  estimate by the keystroke-level model (Card, Moran, Newell 1980), and no person was timed.
-- figures: size, first paint, blocking and the time of an answer, by the browser's own protocol.
+  wide. Without npm or its registry this part fails. No file of axe-core is kept.
+- questions: tests/data/explorer_questions.toml, typed into the form. The seconds that a person
+  needs are an estimate by the keystroke-level model (Card, Moran, Newell 1980). No person was
+  timed.
+- figures: size, first paint, blocking time and time of an answer, from the browser's own protocol.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ lock of the project, and this lock must have the same versions, each from the sa
 in no registry of Python packages: its manifest is checked by the JSON schema of pixi
 (`schema/schema.json` in its repository). PYTHON is an interpreter that has jsonschema.
 
-Exit status: 1 if a tool reads something else.
+Exit status: 1 if a tool locks other versions or uses another index.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def add_source(folder: Path, tool: str, source: Mapping[str, Any]) -> None:
 
 
 def run(command: list[str], folder: Path, **variables: str) -> None:
-    """Run a tool in a project. CalledProcessError has what it printed."""
+    """Run a tool in a project. CalledProcessError has its output."""
     dropped = ("UV_", "PIP_", "POETRY_", "PDM_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     environment.pop("PYTHONPATH", None)
@@ -137,7 +137,7 @@ json.dump([error.message for error in errors], sys.stdout)
 
 
 def check_pixi(python: str, schema: str, folder: Path) -> dict[str, Any]:
-    """Return the mistakes of the manifest by pixi's schema, and the versions in it."""
+    """Return the errors that pixi's schema finds in the manifest, and the versions in it."""
     head = '[workspace]\nname = "p"\nchannels = []\n'
     tables = (folder / "tables.toml").read_text()
     manifest = tomllib.loads(head + tables.replace("[workspace]\n", "", 1))

@@ -5,8 +5,8 @@
 
 It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine:
 environments with compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the
-convolutions of one are off by a bit, one hangs and one dies. A tool that is not installed is named
-and left out.
+convolutions of one are off by a bit, one hangs and one dies. A tool that is not installed is
+reported and left out.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ case $command in
   *) exec PYTHON -m gpuenv $command "$@";;
 esac
 """
-# Slurm runs this on each node: it drains a node that is not verified, with the line as the reason.
-# All nodes have the name of this machine, so the name is that of the slurmd.
+# Slurm runs this on each node. It drains a node that is not verified, and gives the line as reason.
+# All nodes have the host name of this machine, so the name comes from the command line of slurmd.
 HEALTH_CHECK = """#!/bin/sh
 [ -e FOLDER/health-checks-begin ] || exit 0
 node=$(tr '\\0' ' ' < /proc/$PPID/cmdline | sed 's/.* -N //; s/ .*//')
@@ -256,7 +256,7 @@ def slurm(stage: Stage) -> Iterator[dict[str, str]]:
 
 
 def drained_nodes(stage: Stage, env: Mapping[str, str]) -> str:
-    """Let HealthCheckProgram begin; return what Slurm says of the nodes that it drained."""
+    """Enable HealthCheckProgram. Return what Slurm reports about the nodes that it drained."""
     states = ["sinfo", "--noheader", "--Node", "--format=%N|%T|%E"]
     (stage.folder / "health-checks-begin").touch()
     begin, drained = time.monotonic(), ""
@@ -445,7 +445,7 @@ def prove_kubernetes(stage: Stage) -> dict[str, Any]:
         if "apiVersion:" not in text:
             continue  # a workflow of a CI service
         manifest = stage.folder / path.name
-        # The validator reports names only and has no word for generateName.
+        # The validator requires a name: it does not know generateName.
         manifest.write_text(text.replace("generateName:", "name:"))
         command = ["kubernetes-validate", "--strict", str(manifest)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -475,7 +475,7 @@ def main() -> None:
     arguments = parser.parse_args()
     record: dict[str, Any] = {}
     if arguments.only and arguments.record and arguments.record.exists():
-        record = json.loads(arguments.record.read_text())  # the others stay as they are
+        record = json.loads(arguments.record.read_text())  # keep the other results
     for name in arguments.only or PROOFS:
         program, prove = PROOFS[name]
         if shutil.which(program) is None:

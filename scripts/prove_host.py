@@ -1,4 +1,4 @@
-"""Runs the whole path on this host, and keeps the record: detect, solve, sync, verify, and planted faults.
+"""Run detect, solve, sync and verify on this host, also with faults, and record the results.
 
     python scripts/prove_host.py --find-links wheels --date 2026-11-21 --record docs/hosts/h200.json --framework torch
 
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def step(name: str, args: list[str], folder: str, **environment: str) -> dict[str, Any]:
-    """One command in the work folder, its document and its time."""
+    """Run one command in the work folder. Return its document and its time."""
     start = time.perf_counter()
     command = [sys.executable, "-m", "gpuenv", *args, "--json"]
     variables = {**os.environ, **environment}
@@ -44,7 +44,7 @@ def step(name: str, args: list[str], folder: str, **environment: str) -> dict[st
 
 
 def without_uuids(value: Any) -> Any:
-    """The same data without what names one device or one machine."""
+    """Return the data without the names of devices and machines."""
     if isinstance(value, dict):
         return {
             key: without_uuids(item)
@@ -55,7 +55,7 @@ def without_uuids(value: Any) -> Any:
 
 
 def planted(folder: str) -> list[dict[str, Any]]:
-    """Faults: each is put in, verified, and taken out again."""
+    """Add, verify and remove each fault."""
     rows = []
     if not os.path.isdir(os.path.join(folder, "env")):
         return rows
@@ -72,7 +72,7 @@ def planted(folder: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Runs the steps and writes the record."""
+    """Run the steps and writes the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--find-links", required=True)
     parser.add_argument("--framework", action="append", required=True)

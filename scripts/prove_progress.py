@@ -47,7 +47,7 @@ def wait_for(text: str, *, gone: bool = False) -> None:
 
 
 def type_command(command: list[str], folder: Path) -> dict[str, Any]:
-    """Type a command in a new session of tmux, and return what the screen showed first."""
+    """Type a command in a new session of tmux. Return the first output on the screen."""
     environment = [f"PS1={PROMPT} ", f"PYTHONPATH={ROOT / 'resolver'}", "TMUX="]
     shell = ["env", *environment, "bash", "--norc"]
     size = ["-x", "80", "-y", "24", "-c", str(folder)]

@@ -4,7 +4,7 @@
     python scripts/prove_types.py --pyright node_modules/.bin/pyright [--record FILE.json]
 
 pyright runs in its strict mode on the program of tests/data/api_uses.toml and on its wrong uses.
-The record has the rules by which pyright rejects each wrong use.
+The record names the pyright rules that reject each wrong use.
 
 Exit status: 0 if the program is accepted and each wrong use is rejected, 1 otherwise.
 """

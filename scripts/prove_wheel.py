@@ -3,9 +3,10 @@
     python -m build
     pythonX.Y scripts/prove_wheel.py dist/gpuenv-*.whl [--record FILE.json]
 
-It needs nothing but the Python that runs it, so that it also runs in a container or a chroot. A new
-virtual environment gets the wheel. `gpuenv solve` chooses torch for an H100, and the examples of
-docs/api.md run. A warning of deprecated Python is an error. The record has a row for each version.
+The script needs only the Python that runs it, so it also runs in a container or a chroot. It
+installs the wheel into a new virtual environment, runs `gpuenv solve` for torch on an H100, and
+runs the examples of docs/api.md. A DeprecationWarning is an error. The record has a row for each
+version of Python.
 
 Exit status: 0 if all of it works, 1 otherwise.
 """

@@ -1,4 +1,4 @@
-"""Brings the compatibility data up to the index: scans what is new, writes the rows, says what changed.
+"""Update the compatibility data from the index: scan new wheels, write the rows, print the changes.
 
     python scripts/refresh_matrix.py --cache DIR [--jobs N] [--date YYYY-MM-DD] [--dry-run] [DISTRIBUTION ...]
 
@@ -39,14 +39,14 @@ FACTS = ("variant", "cuda", "cudnn", "sass", "ptx", "made_by", "evidence")
 
 
 def rows(text: str) -> dict[str, dict[str, Any]]:
-    """The rows of a file of releases or builds, by what names them."""
+    """Return the rows of a file of releases or builds, by what names them."""
     data = json.loads(text) if text else {}
     listed = data.get("releases", data.get("builds", []))
     return {f"{row.get('local', row['version'])} on {row['platform']}": row for row in listed}
 
 
 def changes(name: str, old: str, new: str) -> Iterator[str]:
-    """One line for each row that is new, changed or gone."""
+    """Yield one line for each row that is new, changed or gone."""
     before, after = rows(old), rows(new)
     for key, row in after.items():
         if key not in before:
@@ -63,19 +63,19 @@ def changes(name: str, old: str, new: str) -> Iterator[str]:
 
 
 def told(row: dict[str, Any]) -> str:
-    """What a row says, short."""
+    """Return a short text of a row."""
     return ", ".join(
         f"{field} {shown(row[field])}" for field in FACTS if row.get(field) not in (None, [])
     )
 
 
 def shown(value: object) -> str:
-    """A field's value in a line."""
+    """Return the value of a field as text for a line."""
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def vanished(scans: Scans, registry: Registry) -> Iterator[str]:
-    """The scans whose wheels the index no longer has."""
+    """Yield the scans whose wheels the index no longer has."""
     for name in scans.names():
         have = {wheel["filename"] for wheel in registry.files(name)}
         yield from (
@@ -86,7 +86,7 @@ def vanished(scans: Scans, registry: Registry) -> Iterator[str]:
 
 
 def refresh(options: argparse.Namespace) -> int:
-    """The whole run; the exit status."""
+    """Refresh the data, and return the exit status."""
     folder = Path(options.folder)
     scope = tomllib.loads((folder / "scans.toml").read_text(encoding="utf-8")) | {
         "scan": scopes(folder)
@@ -133,7 +133,7 @@ def refresh(options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
     parser.add_argument("--folder", default=DATA, help="the data (default: this checkout's)")

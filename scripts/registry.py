@@ -30,7 +30,7 @@ FIRST_MICRO = 10  # a wheel for "3.12.0" may be refused by requires-python ">=3.
 
 @cache
 def environments() -> tuple[TargetEnvironment, ...]:
-    """Every supported target: interpreters, free-threaded ones among them, on each platform."""
+    """Return every supported target: each interpreter, also free-threaded, on each platform."""
     found = []
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
@@ -49,7 +49,7 @@ def environments() -> tuple[TargetEnvironment, ...]:
 
 
 def simple_url() -> str:
-    """The configured default index, else pip's built-in one."""
+    """Return the configured default index, else pip's built-in one."""
     from pip._internal.configuration import Configuration
     from pip._internal.models.index import PyPI
 
@@ -60,7 +60,7 @@ def simple_url() -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Writes beside and renames: no reader sees half a file, and two writers do not disturb each other."""
+    """Write a temporary file and rename it, so that readers and other writers see whole files."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     part = f"{path}.{os.getpid()}.part"
     with open(part, "w", encoding="utf-8", newline="\n") as file:
@@ -72,13 +72,13 @@ class Page(html.parser.HTMLParser):
     """The anchors of a simple page: (href, attributes)."""
 
     def __init__(self, text: str) -> None:
-        """Parses the whole page at once."""
+        """Parse the whole page at once."""
         super().__init__()
         self.anchors: list[dict[str, str | None]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keeps anchors only."""
+        """Keep anchors only."""
         if tag == "a":
             self.anchors.append(dict(attrs))
 
@@ -87,7 +87,7 @@ class RangeFile(io.RawIOBase):
     """A remote file that zipfile can read: seeks are free, reads are range requests of at least `TAIL` bytes."""
 
     def __init__(self, session: requests.Session, url: str) -> None:
-        """Reads the end of the file, which also tells its size."""
+        """Read the end of the file, which also gives its size."""
         self.session, self.url, self.at = session, url, 0
         reply = self._get(f"bytes=-{TAIL}")
         self.size = int(reply.headers["Content-Range"].rpartition("/")[2])
@@ -105,24 +105,24 @@ class RangeFile(io.RawIOBase):
         return reply
 
     def seekable(self) -> bool:
-        """As io.RawIOBase has it."""
+        """Implement io.RawIOBase.seekable."""
         return True
 
     def readable(self) -> bool:
-        """As io.RawIOBase has it."""
+        """Implement io.RawIOBase.readable."""
         return True
 
     def tell(self) -> int:
-        """As io.RawIOBase has it."""
+        """Implement io.RawIOBase.tell."""
         return self.at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As io.RawIOBase has it."""
+        """Implement io.RawIOBase.seek."""
         self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
         return self.at
 
     def read(self, size: int = -1) -> bytes:
-        """As io.RawIOBase has it."""
+        """Implement io.RawIOBase.read."""
         end = self.size if size is None or size < 0 else min(self.size, self.at + size)
         if end <= self.at:
             return b""
@@ -140,21 +140,21 @@ class Registry:
     """The default index: pages, and facts about files, remembered in the cache folder by sha256."""
 
     def __init__(self, simple_url: str, cache: str) -> None:
-        """`simple_url` is the simple index's base; `cache` a folder, made if missing."""
+        """Open an index by its base URL. `cache` is a folder, which is made if it is missing."""
         self.simple_url, self.cache = simple_url.rstrip("/"), cache
         self.local = threading.local()
         os.makedirs(cache, exist_ok=True)
 
     @property
     def session(self) -> requests.Session:
-        """One for each thread."""
+        """Return the session of this thread."""
         if not hasattr(self.local, "session"):
             self.local.session = requests.Session()
         session: requests.Session = self.local.session
         return session
 
     def files(self, name: str) -> list[dict[str, Any]]:
-        """The wheels of a page that fit a supported target, pre-releases aside, in ascending order."""
+        """Return the final releases' wheels that fit a supported target, in ascending order."""
         reply = self.session.get(f"{self.simple_url}/{name}/", timeout=120)
         reply.raise_for_status()
         found = [
@@ -165,7 +165,7 @@ class Registry:
         return sorted(found, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))
 
     def facts(self, wheel: dict[str, Any], with_metadata: bool) -> dict[str, Any]:
-        """{"size", "requires" (Requires-Dist lines), "requires_python"}; the last two only with_metadata."""
+        """Return "size" and, with_metadata, "requires" (Requires-Dist) and "requires_python"."""
         path = os.path.join(self.cache, wheel["sha256"] + ".json")
         facts: dict[str, Any] = {}
         if os.path.exists(path):
@@ -187,7 +187,7 @@ class Registry:
 
 
 def read_anchor(anchor: dict[str, str | None], base: str) -> dict[str, Any] | None:
-    """What a simple page says about a wheel that some supported target can install; None for anything else."""
+    """Return the facts of a wheel on a simple page; None if no supported target can install it."""
     url, _, fragment = urllib.parse.urljoin(base, anchor.get("href") or "").partition("#")
     filename = urllib.parse.unquote(url.rpartition("/")[2])
     algorithm, _, digest = fragment.partition("=")
@@ -210,12 +210,12 @@ def read_anchor(anchor: dict[str, str | None], base: str) -> dict[str, Any] | No
 
 
 def supported(filename: str) -> bool:
-    """Whether a wheel fits any supported target."""
+    """Return whether a wheel fits any supported target."""
     return any(environment.rank(filename) is not None for environment in environments())
 
 
 def read_metadata(remote: RangeFile) -> dict[str, Any]:
-    """Requires-Dist and Requires-Python of a remote wheel."""
+    """Return Requires-Dist and Requires-Python of a remote wheel."""
     with zipfile.ZipFile(remote) as archive:
         (member,) = (
             n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")

@@ -1,4 +1,4 @@
-"""Makes wheels again out of installed distributions, as their RECORD lists the files.
+"""Build wheels from installed distributions, with the files that RECORD lists.
 
     python scripts/rewheel.py --dest wheels torch torchvision
 
@@ -29,7 +29,10 @@ LEFT_OUT = ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD")
 
 
 def closure(names: list[str]) -> dict[str, Distribution]:
-    """The distributions and all that they require here, by normalized name. Extras named in a requirement count."""
+    """Return the distributions and their requirements here, by normalized name.
+
+    The extras that a requirement names are included.
+    """
     found: dict[str, Distribution] = {}
     asked: set[tuple[str, str]] = set()
     queue = [Requirement(name) for name in names]
@@ -53,7 +56,7 @@ def closure(names: list[str]) -> dict[str, Distribution]:
 
 
 def file_name(dist: Distribution) -> str:
-    """name-version-tags.whl, the tags from the WHEEL file."""
+    """Return name-version-tags.whl, with the tags of the WHEEL file."""
     tags = [
         line[5:].split("-")
         for line in (dist.read_text("WHEEL") or "").splitlines()
@@ -65,14 +68,14 @@ def file_name(dist: Distribution) -> str:
 
 
 def digest(path: str) -> str:
-    """The hash of a file as RECORD writes it."""
+    """Return the hash of a file as RECORD writes it."""
     with open(path, "rb") as file:
         value = hashlib.file_digest(file, "sha256").digest()
     return "sha256=" + base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
 def build(dist: Distribution, dest: str) -> str:
-    """Writes the wheel of one distribution and returns its path."""
+    """Write the wheel of one distribution and return its path."""
     path = os.path.join(dest, file_name(dist))
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")
@@ -101,7 +104,7 @@ def build(dist: Distribution, dest: str) -> str:
 
 
 def main() -> None:
-    """Makes the wheels and says how long it took."""
+    """Make the wheels and say how long it took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--dest", required=True)
     parser.add_argument("name", nargs="+")

@@ -1,4 +1,4 @@
-"""Scans every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
+"""Scan every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
 
     python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
 
@@ -34,7 +34,7 @@ DATA = os.path.join(os.path.dirname(HERE), "matrix_data")
 
 
 def platform_of(file: str) -> str:
-    """linux-x86_64, linux-aarch64 or win-amd64, by a wheel's file name; "" for any."""
+    """Return linux-x86_64, linux-aarch64 or win-amd64, by a wheel's file name; "" for any."""
     tag = file[:-4].rpartition("-")[2]
     for machine in ("x86_64", "aarch64"):
         if machine in tag:
@@ -44,7 +44,10 @@ def platform_of(file: str) -> str:
 
 @cache
 def scopes(folder: str | Path) -> list[dict[str, Any]]:
-    """Every [[scan]] row of scans.toml and of frameworks/*.toml, `carriers` added: those of the framework's ways."""
+    """Return every [[scan]] row of scans.toml and of frameworks/*.toml.
+
+    `carriers` has the carriers of the framework's ways.
+    """
     rows: list[dict[str, Any]] = []
     for path in [Path(folder) / "scans.toml", *sorted(Path(folder).glob("frameworks/*.toml"))]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -56,7 +59,7 @@ def scopes(folder: str | Path) -> list[dict[str, Any]]:
 def wanted(
     scope: dict[str, Any], registry: Registry, only: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
-    """The wheels to have a scan of, as `registry.read_anchor` describes them, newest first within a distribution."""
+    """Return the wheels to scan (see `registry.read_anchor`), newest first in each distribution."""
     chosen: list[dict[str, Any]] = []
     pages: dict[str, list[dict[str, Any]]] = {}
     for row in scope["scan"]:
@@ -84,7 +87,7 @@ def wanted(
 
 
 def best(wheels: list[dict[str, Any]], interpreters: list[str]) -> dict[str, Any]:
-    """The wheel of a release that is scanned: the first interpreter of the list, the newest build."""
+    """Return the wheel of a release to scan: of the first listed interpreter, the newest build."""
 
     def place(wheel: dict[str, Any]) -> tuple[Any, ...]:
         _, _, build, tags = parse_wheel_filename(wheel["filename"])
@@ -106,12 +109,12 @@ class Scans:
     """The records of matrix_data/scans/, one file a distribution."""
 
     def __init__(self, folder: str) -> None:
-        """`folder` is made when something is written."""
+        """Use a folder, which is made when something is written."""
         self.folder = folder
         self._records: dict[str, list[dict[str, Any]]] = {}
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """The records of a distribution, in ascending order of version, then by file name."""
+        """Return the records of a distribution, sorted by version and file name."""
         if name not in self._records:
             path = os.path.join(self.folder, name + ".json")
             self._records[name] = []
@@ -121,7 +124,7 @@ class Scans:
         return self._records[name]
 
     def names(self) -> list[str]:
-        """The distributions of which there are records."""
+        """Return the distributions of which there are records."""
         if not os.path.isdir(self.folder):
             return []
         return sorted(
@@ -129,7 +132,7 @@ class Scans:
         )
 
     def put(self, record: dict[str, Any]) -> None:
-        """Adds a record or replaces that of the same file."""
+        """Add a record, or replace the record of the same file."""
         name = record["name"]
         kept = [one for one in self.of(name) if one["file"] != record["file"]] + [record]
         kept.sort(key=lambda one: (Version(one["version"]), one["file"]))
@@ -138,7 +141,7 @@ class Scans:
 
 
 def dump(name: str, records: list[dict[str, Any]]) -> str:
-    """The text of a file of records: the facts of a wheel on one line, then one line a row of libraries."""
+    """Return the text of a file of records: a line for each wheel, then a line for each row."""
     texts = []
     for record in records:
         head = json.dumps({key: value for key, value in record.items() if key != "libraries"})
@@ -154,12 +157,12 @@ def dump(name: str, records: list[dict[str, Any]]) -> str:
 
 
 def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
-    """One record, in a process of its own."""
+    """Return one record. This runs in a process of its own."""
     return scan_source(f"{wheel['url']}#sha256={wheel['sha256']}", cache)
 
 
 def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
-    """Scans the wheels that have no record yet; the errors of those that cannot be read."""
+    """Scan the wheels that have no record yet; the errors of those that cannot be read."""
     todo = [
         one
         for one in wheels
@@ -178,7 +181,7 @@ def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: i
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("distributions", nargs="*", metavar="DISTRIBUTION")
     parser.add_argument(

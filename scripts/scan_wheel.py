@@ -1,4 +1,4 @@
-"""Reads what the binaries of a wheel say: device code, needed libraries, owned paths (a maintainers' tool).
+"""Read the facts of the binaries of a wheel: device code, needed libraries, owned paths (a maintainers' tool).
 
     python scripts/scan_wheel.py SOURCE ... [--cache DIR] [--output FILE]
 
@@ -58,7 +58,8 @@ TEXTS = (
 )  # fmt: skip
 LARGEST_TEXT = 64 * 1024
 KERNELS = (".cubin", ".fatbin")
-MANY = 100  # a wheel with more kernels is downloaded: a request for each takes longer
+# A wheel with more kernels is downloaded, because a request for each kernel takes longer.
+MANY = 100
 
 
 class Progress:
@@ -69,7 +70,7 @@ class Progress:
         self.live = sys.stderr.isatty()
 
     def add(self, count: int) -> None:
-        """`count` more bytes of the wheel were read."""
+        """Record that `count` more bytes of the wheel were read."""
         self.done += count
         now = time.monotonic()
         if self.live and now - self.shown > 0.2:
@@ -78,7 +79,7 @@ class Progress:
             print(f"\r\033[K{self.name}: {share}", end="", file=sys.stderr, flush=True)
 
     def end(self, text: str) -> None:
-        """The wheel is done."""
+        """Print the last line of the wheel."""
         print(
             ("\r\033[K" if self.live else "") + f"{self.name}: {text}", file=sys.stderr, flush=True
         )
@@ -90,7 +91,7 @@ class UsageError(ValueError):
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """What is said of a damaged member names it."""
+    """Add the name of a member to the message if it is damaged."""
     try:
         yield
     except DamagedFileError as error:
@@ -101,7 +102,7 @@ def named(name: str) -> Iterator[None]:
 def inflate(
     wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, progress: Progress | None = None
 ) -> Iterator[bytes]:
-    """A member's content. DamagedFileError if it is not what the wheel's directory says."""
+    """Yield a member's content. DamagedFileError if it is not what the wheel's directory says."""
     if not 0 <= member.header_offset <= wheel.size - LOCAL_HEADER - member.compress_size:
         raise DamagedFileError("it stands outside the wheel by the wheel's directory")
     head = b"".join(wheel.stream(member.header_offset, member.header_offset + LOCAL_HEADER))
@@ -148,12 +149,12 @@ def inflate(
 
 
 def is_library(member: zipfile.ZipInfo) -> bool:
-    """Whether a member's name says that it is a shared library of Linux or Windows."""
+    """Return whether a member is, by its name, a shared library of Linux or Windows."""
     return LIBRARY.search(member.filename) is not None and member.file_size > 0
 
 
 def directory(wheel: RemoteWheel | LocalWheel) -> list[zipfile.ZipInfo]:
-    """The files of a wheel."""
+    """Return the files of a wheel."""
     try:
         with zipfile.ZipFile(wheel if isinstance(wheel, RemoteWheel) else wheel.file) as archive:
             return [member for member in archive.infolist() if not member.filename.endswith("/")]
@@ -164,7 +165,7 @@ def directory(wheel: RemoteWheel | LocalWheel) -> list[zipfile.ZipInfo]:
 def scan(
     wheel: RemoteWheel | LocalWheel, file: str, sha256: str, cache: str | None
 ) -> dict[str, Any]:
-    """The record of a wheel. DamagedFileError names the member and what is wrong with it."""
+    """Return the record of a wheel. DamagedFileError names the member and what is wrong with it."""
     members = directory(wheel)
     kernels = [member for member in members if member.filename.endswith(KERNELS)]
     if len(kernels) > MANY and isinstance(wheel, RemoteWheel):
@@ -208,7 +209,7 @@ def scan(
 def counted(
     wheel: RemoteWheel | LocalWheel, kernels: list[zipfile.ZipInfo]
 ) -> list[dict[str, Any]]:
-    """The cubins and fat binaries of each folder at the top, counted under one row."""
+    """Return one row for the cubins and fat binaries of each top-level folder."""
     rows: dict[str, dict[str, Any]] = {}
     for member in kernels:
         path = f"{member.filename.partition('/')[0]}/*{os.path.splitext(member.filename)[1]}"
@@ -226,7 +227,7 @@ def counted(
 
 
 def read_text(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> str:
-    """A small text of a wheel."""
+    """Return a small text of a wheel."""
     with named(member.filename):
         return b"".join(inflate(wheel, member)).decode("utf-8", "replace")
 
@@ -234,7 +235,7 @@ def read_text(wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo) -> str:
 def read_member(
     wheel: RemoteWheel | LocalWheel, member: zipfile.ZipInfo, cache: str | None, progress: Progress
 ) -> dict[str, Any]:
-    """What one library says, from the cache if it is there."""
+    """Return the facts of one library, from the cache if it has them."""
     kept = (
         os.path.join(cache, "members", f"{member.CRC:08x}-{member.file_size}.json")
         if cache
@@ -258,7 +259,7 @@ def read_member(
 
 
 def read_kept(path: str | None) -> dict[str, Any] | None:
-    """A document of the cache; None where there is none that can be read."""
+    """Return a document of the cache; None where there is none that can be read."""
     if not path:
         return None
     try:
@@ -270,7 +271,7 @@ def read_kept(path: str | None) -> dict[str, Any] | None:
 
 
 def owned(paths: Iterable[str]) -> dict[str, int]:
-    """Folders (with a slash at the end) and files that a wheel installs, and how many files each stands for.
+    """Return {folder (with a slash at the end) or file of a wheel: how many files it stands for}.
 
     A folder of the wheel's own is one row. Folders that several distributions install into (nvidia/...) are told file
     by file, headers folder by folder.
@@ -291,7 +292,7 @@ def owned(paths: Iterable[str]) -> dict[str, int]:
 
 
 def grouped(libraries: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Libraries that say the same (but for their sonames) under one row, in the order of their paths."""
+    """Return one row for all libraries with equal facts (but for their sonames), sorted by path."""
     rows: dict[str, dict[str, Any]] = {}
     for path, facts in sorted(libraries, key=lambda one: one[0]):
         soname = facts["soname"]
@@ -303,7 +304,10 @@ def grouped(libraries: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]
 
 
 def read_source(source: str) -> tuple[str, str, str]:
-    """(file name, URL, sha256) of a source, the last two "" for a path or a file name. UsageError for what is none."""
+    """Return (file name, URL, sha256) of a source.
+
+    The last two are "" for a path or a file name. UsageError if the text is not a source.
+    """
     url, _, fragment = source.partition("#")
     remote = "://" in source
     file = urllib.parse.unquote(urllib.parse.urlsplit(url).path) if remote else source
@@ -321,7 +325,7 @@ def read_source(source: str) -> tuple[str, str, str]:
 
 
 def open_source(source: str) -> tuple[RemoteWheel | LocalWheel, str, str]:
-    """(wheel, file name, sha256) of a source. DamagedFileError if there is no such wheel."""
+    """Return (wheel, file name, sha256) of a source. DamagedFileError if there is no such wheel."""
     file, url, sha256 = read_source(source)
     if not url and (os.path.exists(source) or "/" in source):
         local = LocalWheel(open(source, "rb"))  # noqa: SIM115  - it lives as long as the scan
@@ -340,7 +344,7 @@ def open_source(source: str) -> tuple[RemoteWheel | LocalWheel, str, str]:
 
 
 def on_index(session: requests.Session, name: str, file: str) -> tuple[str, str]:
-    """(URL, sha256) of a file on the default index."""
+    """Return (URL, sha256) of a file on the default index."""
     from registry import Page
 
     reply = session.get(f"{simple_url().rstrip('/')}/{name}/", timeout=120)
@@ -353,7 +357,7 @@ def on_index(session: requests.Session, name: str, file: str) -> tuple[str, str]
 
 
 def scan_source(source: str, cache: str | None) -> dict[str, Any]:
-    """As `scan`, with the whole record from the cache where a scan of the same file is there.
+    """Return what `scan` returns, from the cache if it has a scan of the same file.
 
     UsageError for what can be no source. DamagedFileError and OSError (requests' errors are some) do not name the
     wheel: who asks for it knows it.
@@ -371,7 +375,7 @@ def scan_source(source: str, cache: str | None) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument(

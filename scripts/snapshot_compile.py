@@ -31,7 +31,7 @@ MICROS = range(41)  # an answer that depends on the micro release of Python is n
 def host(
     platform: str, version: tuple[int, int], free_threaded: bool = False, micro: int = 0
 ) -> Host:
-    """The target that an answer is compiled for."""
+    """Return the target that an answer is compiled for."""
     python = Python(
         version=version,
         free_threaded=free_threaded,
@@ -43,26 +43,29 @@ def host(
 
 
 def packages(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(path relative to the snapshot, content) of each package file, in a fixed order."""
+    """Yield (path relative to the snapshot, content) of each package file, in a fixed order."""
     for path in sorted(glob.glob(os.path.join(folder, "*", "*.json"))):
         with open(path, encoding="utf-8") as file:
             yield os.path.relpath(path, folder).replace(os.sep, "/"), json.load(file)
 
 
 def tag_triples(folder: str) -> list[str]:
-    """Every tag triple of the snapshot's wheels."""
+    """Return every tag triple of the snapshot's wheels."""
     return sorted({tags for _, data in packages(folder) for tags in data["files"]})
 
 
 def marker_texts(folder: str) -> list[str]:
-    """Every marker of the snapshot's requirements but those that only name an extra, which need no look-up."""
+    """Return the markers of the snapshot's requirements, but for those that only name an extra."""
     requires = {text for _, data in packages(folder) for row in data["metadata"] for text in row}
     markers = {text.partition("; ")[2] for text in requires} - {""}
     return sorted(text for text in markers if not re.fullmatch('extra == "[^"]*"', text))
 
 
 def compile_fits(triples: list[str]) -> dict[str, str]:
-    """Environment -> what Answers wants: for each triple "" or "glibc rank glibc rank ...", with commas between."""
+    """Return {environment: the text for Answers}.
+
+    The text has "" or "glibc rank glibc rank ..." for each triple, separated by commas.
+    """
     found: dict[str, str] = {}
     for version in PYTHONS:
         for free_threaded in (False, True)[: 1 + (version >= FIRST_FREE_THREADED)]:
@@ -78,7 +81,10 @@ def compile_fits(triples: list[str]) -> dict[str, str]:
 
 
 def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[str, int] | None:
-    """Extra -> bits; None if the answer is not the same for all targets of one kind. `targets`: a list for each bit."""
+    """Return {extra: bits}; None if targets of one kind have different answers.
+
+    `targets` has a list for each bit.
+    """
     if any(word in marker for word in OPEN):
         return None
     extras = {
@@ -102,7 +108,7 @@ def compile_marker(marker: str, targets: list[list[TargetEnvironment]]) -> dict[
 
 
 def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
-    """Marker -> extra -> bits, as Answers wants them."""
+    """Return {marker: {extra: bits}}, for Answers."""
     targets = [
         [TargetEnvironment(host(platform, version, micro=micro)) for micro in MICROS]
         for version in PYTHONS
@@ -117,12 +123,12 @@ def compile_markers(markers: list[str]) -> dict[str, dict[str, int]]:
 
 
 def rows(items: Iterator[str]) -> str:
-    """One item a line."""
+    """Return the items as text, with one on each line."""
     return "\n" + ",\n".join(items) + "\n"
 
 
 def dump(data: dict[str, Any]) -> str:
-    """The compiled answers, an environment, a marker or a triple on each line."""
+    """Return the compiled answers as text: an environment, a marker or a triple on each line."""
     parts = []
     for key, value in data.items():
         if isinstance(value, dict):
@@ -136,7 +142,7 @@ def dump(data: dict[str, Any]) -> str:
 
 
 def compile_all(folder: str, date: str | None) -> None:
-    """Writes compiled.json and index.json. `date` None keeps the date that the snapshot has."""
+    """Write compiled.json and index.json. `date` None keeps the date that the snapshot has."""
     triples = tag_triples(folder)
     answers = {
         "tags": triples,

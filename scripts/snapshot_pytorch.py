@@ -30,7 +30,7 @@ VARIANT = re.compile(r"\+(cu\d+|cpu)$")
 
 
 def is_library(name: str) -> bool:
-    """Whether a requirement of torch is one that differs between CUDA variants."""
+    """Return whether a requirement of torch is one that differs between CUDA variants."""
     return name.startswith(("nvidia-", "cuda-")) or name == "triton"
 
 
@@ -38,7 +38,7 @@ class Facts:
     """pytorch_index.json of the data, and the builds of the default index in frameworks/torch.json."""
 
     def __init__(self, folder: str) -> None:
-        """Reads the two files of the data in a folder."""
+        """Read the two files of the data in a folder."""
         content = json.loads((Path(folder) / "pytorch_index.json").read_text(encoding="ascii"))
         self._rows: list[dict[str, Any]] = content["wheels"]
         self._pins: dict[str, list[str]] = {
@@ -53,15 +53,16 @@ class Facts:
         self._torch: set[str] = set()
 
     def pins(self) -> list[str]:
-        """Every pinned requirement of a variant, without markers."""
+        """Return every pinned requirement of a variant, without markers."""
         return sorted({text for requires in self._pins.values() for text in requires})
 
     def package(
         self, name: str, default: list[dict[str, Any]]
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(head fields, wheels) as build_snapshot.dump_package takes them; `default`: the default index's wheels.
+        """Return (head fields, wheels) for build_snapshot.dump_package.
 
-        Call it for torch first: its companions follow the builds that torch has.
+        `default` has the wheels of the default index. Call this for torch first, because its
+        companions need the builds that torch has.
         """
         wheels: list[dict[str, Any]] = []
         sources: dict[str, set[str]] = {}
@@ -98,7 +99,7 @@ class Facts:
 
     @staticmethod
     def _like(filename: str, default: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """The default index's wheel of the same version, for the same platform if there is one."""
+        """Return the default index's wheel of a version, if possible for the same platform."""
         public = str(parse_wheel_filename(filename)[1].public)
         candidates = [wheel for wheel in default if wheel["version"] == public]
         machine = next(m for m in ("aarch64", "x86_64", "win_amd64", "") if m in filename)
@@ -123,7 +124,7 @@ class Facts:
     def _torch_requires(
         self, version: str, platform: str, like: dict[str, Any]
     ) -> list[str] | None:
-        """The dependencies of a build of torch; None if the pins of its variant are not known."""
+        """Return the dependencies of a build of torch; None if its variant has no known pins."""
         public, _, variant = version.partition("+")
         parsed = [Requirement(text) for text in like["requires"]]
         if platform == "win_amd64" or (public, variant, platform) in self._defaults:

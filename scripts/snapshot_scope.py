@@ -41,7 +41,7 @@ class Scope(NamedTuple):
 
 
 def scope(folder: str) -> Scope:
-    """The roots that the frameworks/*.toml and scans.toml of matrix_data name."""
+    """Return the roots that the frameworks/*.toml and scans.toml of matrix_data name."""
     roots: dict[str, str] = {}
     requirements: list[Requirement] = []
     for path in sorted(glob.glob(os.path.join(folder, "frameworks", "*.toml"))):
@@ -72,7 +72,7 @@ def scope(folder: str) -> Scope:
 
 @cache
 def serves(tags: str, requires_python: str | None) -> tuple[int, ...]:
-    """The supported targets that a wheel serves, as places in environments()."""
+    """Return the supported targets that a wheel serves, as indexes of environments()."""
     return tuple(
         place
         for place, environment in enumerate(environments())
@@ -85,7 +85,7 @@ class Releases:
     """The releases of a package; sets of them are ints with bit n for the n-th oldest."""
 
     def __init__(self, wheels: list[dict[str, Any]]) -> None:
-        """`wheels` are ascending, with the fields of registry.read_anchor; "requires" once it was read."""
+        """Take wheels of registry.read_anchor in ascending order; some may have "requires"."""
         self.versions = list(dict.fromkeys(wheel["version"] for wheel in wheels))
         places = {version: place for place, version in enumerate(self.versions)}
         self.offered = 0  # not yanked
@@ -101,23 +101,23 @@ class Releases:
                     self._requires.setdefault((place, target), tuple(wheel["requires"]))
 
     def requires(self, place: int, target: int) -> tuple[str, ...] | None:
-        """The Requires-Dist lines of a release on a target; None if they were not read."""
+        """Return the Requires-Dist lines of a release on a target; None if they were not read."""
         return self._requires.get((place, target))
 
     def matching(self, specifier: str) -> int:
-        """The releases that a specifier admits, yanked or not."""
+        """Return the releases that a specifier admits, yanked or not."""
         contains = environments()[0].contains
         return sum(
             1 << place for place, one in enumerate(self.versions) if contains(specifier, one, False)
         )
 
     def admitted(self, specifier: str) -> int:
-        """The releases that a solve may take for a specifier: yanked ones only where it pins."""
+        """Return the releases that a solve may take: yanked ones only if the specifier pins."""
         found = self.matching(specifier)
         return found if pins(specifier) else found & self.offered
 
     def newest(self, releases: int) -> int:
-        """The newest of a set for each target."""
+        """Return the newest of a set for each target."""
         return union(
             1 << place
             for target in self.by_target
@@ -125,31 +125,31 @@ class Releases:
         )
 
     def lines(self, releases: int) -> int:
-        """The newest of each major.minor of a set, for each target."""
+        """Return the newest of each major.minor of a set, for each target."""
         groups: dict[tuple[int, ...], int] = defaultdict(int)
         for place, version in enumerate(self.versions):
             groups[Version(version).release[:2]] |= releases & 1 << place
         return union(map(self.newest, groups.values()))
 
     def named(self, releases: int) -> set[str]:
-        """The versions of a set."""
+        """Return the versions of a set."""
         return {version for place, version in enumerate(self.versions) if releases >> place & 1}
 
 
 def pins(specifier: str) -> bool:
-    """Whether a specifier names a release or a series rather than bounds."""
+    """Return whether a specifier names a release or a series rather than bounds."""
     return "==" in specifier or "~=" in specifier
 
 
 def exact(specifier: str) -> bool:
-    """Whether a specifier names one release."""
+    """Return whether a specifier names one release."""
     return any(
         clause.startswith("==") and not clause.endswith(".*") for clause in specifier.split(",")
     )
 
 
 def union(sets: Iterable[int]) -> int:
-    """The union of sets of releases."""
+    """Return the union of sets of releases."""
     found = 0
     for one in sets:
         found |= one
@@ -157,7 +157,7 @@ def union(sets: Iterable[int]) -> int:
 
 
 def intersections(sets: Iterable[int]) -> set[int]:
-    """The sets and everything that several of them have in common: what joint requirements can leave."""
+    """Return the sets and all their intersections, which joint requirements can leave."""
     found: set[int] = set()
     for one in sets:
         found |= {one & other for other in found} | {one}
@@ -175,13 +175,13 @@ class Needs:
     """What releases need of other packages, and which of two releases asks for more."""
 
     def __init__(self, pages: Mapping[str, list[dict[str, Any]]]) -> None:
-        """`pages` are the wheels of the packages known so far; it may grow."""
+        """Take the wheels of the known packages. `pages` may grow."""
         self.pages = pages
         self._matching: dict[tuple[str, str], int] = {}
         self._bounds: dict[tuple[tuple[str, ...], int, tuple[str, ...]], Bounds] = {}
 
     def of(self, requires: tuple[str, ...], target: int, extras: tuple[str, ...]) -> Bounds:
-        """The bounds that Requires-Dist lines set on a target, with all of the extras."""
+        """Return the bounds that Requires-Dist lines set on a target, with all of the extras."""
         key = requires, target, extras
         if key not in self._bounds:
             bounds: Bounds = {}
@@ -207,9 +207,10 @@ class Needs:
     def mildest(
         self, releases: Releases, found: int, target: int, extras: tuple[str, ...]
     ) -> tuple[int, bool]:
-        """Of a set of releases those that a solve may end with: each asks for less, of something, than all newer ones.
+        """Return the releases that a solve may choose from a set.
 
-        The second value says that METADATA is missing to tell.
+        Each of them has a milder requirement on some package than all newer ones. The second
+        value says that the answer needs METADATA that was not read.
         """
         chosen: list[tuple[Bounds, ...]] = []
         kept, rest = 0, found & releases.by_target[target]
@@ -229,13 +230,13 @@ class Needs:
 
 
 def allows(wide: Bounds, narrow: Bounds) -> bool:
-    """Whether all that satisfies the narrow bounds satisfies the wide ones."""
+    """Return whether all that satisfies the narrow bounds satisfies the wide ones."""
     return all(name in narrow and not narrow[name] & ~releases for name, releases in wide.items())
 
 
 @cache
 def parsed(text: str) -> Requirement | None:
-    """A Requires-Dist line; None for a direct reference or nonsense."""
+    """Return a parsed Requires-Dist line; None for a direct reference or an invalid line."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -246,7 +247,7 @@ def parsed(text: str) -> Requirement | None:
 def choose(
     where: Scope, needs: Needs, name: str, specifiers: Iterable[str], extras: Iterable[str]
 ) -> tuple[set[str], bool]:
-    """(the releases to keep of a package of which these are asked for, whether METADATA is missing to tell all)."""
+    """Return the releases of a package to keep, and whether the choice needs more METADATA."""
     releases = Releases(needs.pages[name])
     if name in where.roots:
         return releases.named(releases.matching(where.roots[name])), False

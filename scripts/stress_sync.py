@@ -3,8 +3,8 @@
     python scripts/stress_sync.py [--processes N] [--rounds N] [--record FILE]
 
 Each round of each process solves, which uses the cache, and syncs one of two locks into one of four
-targets. Two targets exist before, two do not. Every run must succeed. Each target must then hold
-one of the locks, and nothing of a run may be left.
+targets. Two targets exist at the start, two do not. Every run must succeed. At the end, each target
+must have the packages of one of the locks, and no temporary file may be left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TARGETS = ("old-1", "old-2", "new-1", "new-2")
 
 
 def gpuenv(folder: Path, *words: str) -> str:
-    """Run a command in the folder. Return "" or how it failed."""
+    """Run a command in the folder. Return the failure as text, "" without one."""
     environment = {
         **os.environ,
         "GPUENV_CACHE_DIR": str(folder / "cache"),
@@ -85,7 +85,7 @@ def prepare(folder: Path) -> None:
 
 
 def wrong_targets(folder: Path) -> list[str]:
-    """Return the targets that do not hold one of the locks, and what runs have left."""
+    """Return the targets that match none of the locks, and the files that runs left."""
     wrong = []
     for target in TARGETS:
         packages = read_packages(str(folder / target))

@@ -1,4 +1,4 @@
-"""Writes docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
+"""Write docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
 
     python scripts/support_table.py [--check]
 
@@ -79,7 +79,7 @@ Written by `python scripts/support_table.py` from the data of {date}; a test kee
 
 
 def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> list[int]:
-    """The driver branches that serve a compute capability."""
+    """Return the driver branches that serve a compute capability."""
     first, last = data.first_branch(capability), data.last_branch(capability)
     oldest = first[0] if first else 0
     newest = last[0] if last else data.newest_branch()
@@ -88,7 +88,7 @@ def serving(data: matrix.CompatibilityData, capability: ComputeCapability) -> li
 
 @cache
 def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
-    """What the newest usable release of a framework is."""
+    """Return the newest usable release of a framework."""
     for python in PYTHONS:
         # A release of the branch that is newer than any floor in it.
         host = gpuenv.describe(
@@ -107,7 +107,7 @@ def cell(framework: str, gpu: str, branch: int, platform: str) -> str:
 
 
 def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> list[str]:
-    """The cells of a column, for branches from the oldest.
+    """Return the cells of a column, for branches from the oldest.
 
     A newer driver runs all that an older one runs. So what is chosen for both the oldest and the
     newest of some branches is chosen for those between them, which are not solved.
@@ -127,7 +127,7 @@ def cells(framework: str, gpu: str, branches: Sequence[int], platform: str) -> l
 def companion_cell(
     data: matrix.CompatibilityData, name: str, gpu: str, branch: int, platform: str
 ) -> str:
-    """The newest scanned release of a companion whose own code runs on the GPU with the driver."""
+    """Return the newest scanned release of a companion whose own code runs on GPU and driver."""
     host = gpuenv.describe(gpus=(gpu,), driver=f"{branch}.999", python="3.12", platform=platform)
     for library in sorted(data.releases(name, platform), key=release_key, reverse=True):
         for choice in [*library.choices()] or [library]:
@@ -139,12 +139,12 @@ def companion_cell(
 
 
 def release_key(library: Library) -> Version:
-    """The order of releases."""
+    """Return the sort key of a release."""
     return Version(library.version)
 
 
 def grouped(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The rows of a table, branches with equal answers in one row, the newest first."""
+    """Yield the rows of a table, branches with equal answers in one row, the newest first."""
     rows: list[tuple[list[int], list[str]]] = []
     for branch, *texts in zip(served, *columns, strict=True):
         if rows and rows[-1][1] == texts:
@@ -157,7 +157,7 @@ def grouped(served: Sequence[int], columns: Sequence[Sequence[str]]) -> Iterator
 
 
 def lines(data: matrix.CompatibilityData) -> Iterator[str]:
-    """The table, a section a group of GPUs, branches with equal answers in one row."""
+    """Yield the table, a section a group of GPUs, branches with equal answers in one row."""
     yield HEAD.format(date=data.version.partition(".")[0])
     for platform, gpus in GPUS:
         capability = data.compute_capability(gpus[0])
@@ -184,7 +184,7 @@ def lines(data: matrix.CompatibilityData) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Writes the table, or compares it."""
+    """Write the table, or compare it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--check", action="store_true", help="write nothing; 1 if the table is stale"

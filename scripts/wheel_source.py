@@ -35,7 +35,7 @@ class RangesIgnoredError(DamagedFileError):
 
 
 def ask(session: requests.Session, url: str, wanted: str = "") -> requests.Response:
-    """The answer to a request for a range ("bytes=0-9") or for the whole file, its body still to come."""
+    """Return the response for a range ("bytes=0-9") or the whole file. Its body is not read yet."""
     headers = {"Accept-Encoding": "identity", **({"Range": wanted} if wanted else {})}
     reply = session.get(url, headers=headers, timeout=120, stream=True)
     if reply.status_code in BUSY:
@@ -49,7 +49,7 @@ def ask(session: requests.Session, url: str, wanted: str = "") -> requests.Respo
 
 
 def retried(call: Callable[[], Result]) -> Result:
-    """What `call` gives, tried again where the connection breaks."""
+    """Return the result of `call`. Try again if the connection breaks."""
     for failures in range(ATTEMPTS - 1):
         try:
             return call()
@@ -76,13 +76,13 @@ class RemoteWheel(RangeFile):
         return retried(get)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """As files have it: zipfile learns from the error that a file is too short for a directory."""
+        """Seek as files do: the error tells zipfile that the file is too short for a directory."""
         if whence == os.SEEK_END and self.size + offset < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return super().seek(offset, whence)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from start to end; a broken connection is taken up where it broke."""
+        """Yield the bytes from start to end. Continue a broken connection where it broke."""
         failures = 0
         while start < end:
             try:
@@ -105,7 +105,7 @@ class RemoteWheel(RangeFile):
                 time.sleep(PAUSE * 2 ** (failures - 1))
 
     def close(self) -> None:
-        """Ends the connections."""
+        """End the connections."""
         self.session.close()
         super().close()
 
@@ -114,31 +114,34 @@ class LocalWheel:
     """A wheel on disk, read as a remote one is."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        """`file` is open; it is closed with the wheel."""
+        """Take an open file, which is closed with the wheel."""
         self.file = file
         self.size = file.seek(0, os.SEEK_END)
 
     def stream(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from start to end."""
+        """Yield the bytes from start to end."""
         self.file.seek(start)
         while start < end and (chunk := self.file.read(min(CHUNK, end - start))):
             start += len(chunk)
             yield chunk
 
     def sha256(self) -> str:
-        """That of the whole file."""
+        """Return the hash of the whole file."""
         digest = hashlib.sha256()
         for chunk in self.stream(0, self.size):
             digest.update(chunk)
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self.file.close()
 
 
 def download(session: requests.Session, url: str, sha256: str) -> LocalWheel:
-    """A whole file from a store that ignores ranges, on disk until it is closed. DamagedFileError if it is another."""
+    """Download a whole file from a store that ignores ranges.
+
+    The file is on disk until it is closed. DamagedFileError if its hash is wrong.
+    """
 
     def get() -> LocalWheel:
         file = tempfile.TemporaryFile()  # noqa: SIM115  - it lives as long as the scan

@@ -33,7 +33,7 @@ def row_of(package: str) -> dict[str, Any]:
 
 
 def make_channels(made_once: Callable[[str, Callable[[Path], object]], Path]) -> list[Path]:
-    """Make the channels of the cases: that of the packages, and the one elsewhere."""
+    """Make the channels of the cases: that of the packages, and the other one."""
     import conda_channel
 
     channels = []

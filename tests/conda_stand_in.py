@@ -67,7 +67,7 @@ def packages() -> list[Package]:
 
 
 def solvable() -> list[Package]:
-    """Builds for CUDA 12 and CUDA 13, named as those of conda-forge; the second does not load."""
+    """Return builds for CUDA 12 and CUDA 13, named as on conda-forge; the second does not load."""
     tag = HERE.replace(".", "")
     python = f"python >={HERE},<{sys.version_info[0]}.{sys.version_info[1] + 1}.0a0"
     old = ["__cuda", python, "cuda-version >=12.9,<13", "cudnn >=9.10.1.4,<10.0a0"]
@@ -131,7 +131,7 @@ def make_channel(folder: Path, rows: Sequence[Package]) -> None:
 
 
 def archive(row: Mapping[str, Any], files: Files) -> bytes:
-    """A package of conda's first format: the JSON documents below info, and the files."""
+    """Return a package in conda's first format: the JSON documents below info, and the files."""
     paths = []
     for path, text in sorted(files.items()):
         link = text.startswith("-> ")
@@ -247,7 +247,7 @@ class Conda:
     def python_runs(
         self, code: str, *arguments: str, timeout: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Code in conda's interpreter, with gpuenv."""
+        """Run code in conda's interpreter, with gpuenv."""
         command = [self.python, "-c", code, *arguments]
         return subprocess.run(
             command,
@@ -260,7 +260,7 @@ class Conda:
         )
 
     def break_torch(self, prefix: Path) -> None:
-        """Replace torch in one environment: the cache of packages shares the linked file."""
+        """Replace torch in one environment. Unlink the file first: the package cache shares it."""
         path = prefix / SITE / "torch" / "__init__.py"
         path.unlink()
         path.write_text(BROKEN)
@@ -279,7 +279,7 @@ def _not_shipped(folder: str, names: list[str]) -> list[str]:
 
 
 def real_conda(folder: Path) -> Conda:
-    """Return the conda of GPUENV_TEST_CONDA, else that of PATH; without one the test is skipped."""
+    """Return the conda of GPUENV_TEST_CONDA, otherwise that of PATH. Skip the test without one."""
     executable = os.environ.get("GPUENV_TEST_CONDA") or shutil.which("conda")
     if executable is None:
         pytest.skip("no conda: GPUENV_TEST_CONDA names none and none is on PATH")

@@ -28,7 +28,7 @@ Make = Callable[[str, list[dict[str, Any]]], None]
 
 
 class State:
-    """What an environment has: packages, files, pins that hold, requests, and the history."""
+    """The state of an environment: packages, files, pins that hold, requests, and the history."""
 
     def __init__(self, target: Path) -> None:
         self.records = conda_prefix.read_packages(str(target))
@@ -82,7 +82,7 @@ def lost(before: State, after: State, status: int, output: str, replaced: set[st
             losses.append(f"request {spec}")
     if not after.history.startswith(before.history):
         losses.append("lines of the history")
-    if "python" in names:  # packages for any Python move with it
+    if "python" in names:  # noarch packages are installed again for a new Python
         names |= {row["name"] for row in before.records.values() if row["subdir"] == "noarch"}
     owned = before.files_of(names)
     for path, content in before.files.items():
@@ -117,7 +117,7 @@ class Trial:
             os.environ["CONDARC"] = str(self.folder / "condarc")
 
     def clean(self) -> None:
-        """Take back the settings of the case."""
+        """Undo the settings of the case."""
         if "chattr" in self.case.get("shell", ""):
             subprocess.run(["chattr", "-i", str(self.target / "conda-meta")], check=True)
         for name in self.case.get("environment", {}):

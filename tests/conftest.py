@@ -165,7 +165,7 @@ def channel(made_once: MadeOnce) -> str:
 
 @pytest.fixture(scope="module")
 def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches of their own for rattler and gpuenv, and no environment that is active."""
+    """Use empty caches of rattler and gpuenv, and no active environment."""
     import conda_channel
 
     with conda_channel.own_caches(tmp_path_factory):
@@ -174,7 +174,7 @@ def own_conda_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def environment_channels(made_once: MadeOnce) -> list[Path]:
-    """The channels of conda_environments.toml: that of its packages, and the one elsewhere."""
+    """Return the channels of conda_environments.toml: that of its packages, and the other one."""
     import conda_prefixes
 
     return conda_prefixes.make_channels(made_once)
@@ -182,7 +182,7 @@ def environment_channels(made_once: MadeOnce) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def conda_rows(environment_channels: list[Path]) -> dict[str, dict[str, Any]]:
-    """{"NAME VERSION": the record of repodata, with its URL} of these channels."""
+    """Return {"NAME VERSION": the record of repodata, with its URL} of these channels."""
     import conda_prefixes
 
     return conda_prefixes.rows_of(environment_channels)

@@ -119,7 +119,7 @@ class KillTrials:
         return found
 
     def run(self, point: Point) -> None:
-        """One kill, and the run after it."""
+        """Kill one run, and start the next one."""
         lock = self._locks[self._turn]
         self._turn = 1 - self._turn
         if point.is_new:
@@ -225,12 +225,12 @@ _UNSTABLE = ("/gpuenv.json", ".gpuenv/lock", "__pycache__")
 
 
 class CommandTrials:
-    """Runs of one command in one folder, of two versions in turn. `counts` has what was seen."""
+    """Runs of one command in one folder, with two versions in turn. `counts` has the results."""
 
     def __init__(self, folder: Path, command: str) -> None:
         self.counts: Counter[str] = Counter()
         self._command, self._folder, self._work = command, folder, folder / "work"
-        self.environment: dict[str, str] = {}  # of the runs
+        self.environment: dict[str, str] = {}  # variables of the runs
         self._temporary = folder / "tmp"
         for path in (folder / "wheels", self._work, self._temporary):
             path.mkdir(parents=True)
@@ -248,7 +248,7 @@ class CommandTrials:
         return write_lock(self._folder / f"pylock.{version[0]}.toml", lock)
 
     def _reference(self, turn: int) -> dict[str, bytes | str]:
-        """What a whole run leaves. It takes the time that points are shares of."""
+        """Return what a complete run leaves, and measure its time, of which points are shares."""
         if self._command == "download":
             subprocess.run(["rm", "-rf", self._work / "files"], check=True)
         begin = time.monotonic()
@@ -280,7 +280,7 @@ class CommandTrials:
         return self._start(turn).wait() == 0
 
     def _state(self) -> dict[str, bytes | str]:
-        """What the folder has, without what differs between two runs of one kind."""
+        """Return the content of the folder without the files that differ between equal runs."""
         return {
             path: data
             for path, data in content(self._work).items()
@@ -288,7 +288,7 @@ class CommandTrials:
         }
 
     def run(self, point: Point) -> None:
-        """One kill, and the run after it."""
+        """Kill one run, and start the next one."""
         self._turn = 1 - self._turn
         if self._command == "download" and point.is_new:
             subprocess.run(["rm", "-rf", self._work / "files"], check=True)
@@ -315,7 +315,7 @@ class CommandTrials:
         old: dict[str, bytes | str],
         new: dict[str, bytes | str],
     ) -> str:
-        """What is at the place of the results: the locks, and the environment."""
+        """Return whether the locks and the environment are old, new or neither."""
         visible, was, will_be = map(_results, (state, old, new))
         for is_lock in (True, False):
             parts = [
@@ -329,7 +329,7 @@ class CommandTrials:
     def _kind_of_folder(
         self, state: dict[str, bytes | str], new: dict[str, bytes | str]
     ) -> str:
-        """Every file of a folder of downloads is complete, but for hidden ones."""
+        """Return whether the visible downloads are all there, some are, or one is incomplete."""
         files = _results(state)
         known = self._references[0] | self._references[1]
         if any(known.get(path) != data for path, data in files.items()):
@@ -349,7 +349,7 @@ class CommandTrials:
 
 
 def _results(state: dict[str, bytes | str]) -> dict[str, bytes | str]:
-    """What users see: no file or folder whose name starts with a dot."""
+    """Return the files that users see: no part of the path starts with a dot."""
     return {
         path: data
         for path, data in state.items()

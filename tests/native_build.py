@@ -48,11 +48,12 @@ def build(
 
 
 def nvml_script(host: Mapping[str, Any]) -> str:
-    """The text that nvml_stub.c reads from the file named by NVML_STUB, for a host given as plain data.
+    """Return the text that nvml_stub.c reads from the file named by NVML_STUB.
 
-    `driver`, `cuda` (13000), `cuda_v1`, `nvml` (library release); `gpus`: name, cc "9.0", and optional uuid, bus, total, free
-    (bytes), ecc, mode, mig (a list of name, uuid, gi, ci, total, free; its presence is MIG mode on); `fail`:
-    [[function, code] or [function, code, GPU index]]; `hang`: [function]; `processes`: [[GPU index, number, bytes]].
+    The keys of a host are: `driver`, `cuda` (13000), `cuda_v1`, `nvml` (library release); `gpus`:
+    name, cc "9.0", and optional uuid, bus, total, free (bytes), ecc, mode, mig (a list of name,
+    uuid, gi, ci, total, free; its presence means that MIG mode is on); `fail`: [[function, code] or
+    [function, code, GPU index]]; `hang`: [function]; `processes`: [[GPU index, number, bytes]].
     """
     lines = [
         ["driver", host.get("driver", "580.65.06")],

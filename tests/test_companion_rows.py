@@ -122,7 +122,7 @@ def test_show_says_what_a_companion_was_built_for() -> None:
     assert variant.cuda is not None and variant.code.sass
 
 
-def test_a_build_on_no_index_is_told_with_its_url(tmp_path: Path) -> None:
+def test_a_build_on_no_index_is_reported_with_its_url(tmp_path: Path) -> None:
     filename, content = make_wheel("flash-attn", "1.0")
     (tmp_path / filename).write_bytes(content)
     options = IndexOptions(find_links=(str(tmp_path),), no_index=True)

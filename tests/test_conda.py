@@ -624,7 +624,7 @@ def test_every_range_of_the_records_is_read_as_rattler_reads_it() -> None:
 
 @pytest.mark.parametrize(("package", "many", "coded"), [("pytorch", 250, 50), ("jaxlib", 5, 3)])
 def test_rows_of_the_matrix_are_what_the_rules_read(package: str, many: int, coded: int) -> None:
-    """A row of the data says the same as its record; no row has code that carriers.json lacks."""
+    """A row of the data agrees with its record. No row has code that carriers.json lacks."""
     table = json.loads((Path(DATA.folder) / "scans" / "conda" / f"{package}.json").read_text())[
         "rows"
     ]
@@ -788,7 +788,7 @@ def test_a_row_has_a_recipe_and_targets(row: dict[str, Any]) -> None:
 
 
 def test_no_build_has_two_rows() -> None:
-    """Bounds of all rows, crossed: at most one row is about a build."""
+    """At each combination of the bounds of all rows, at most one row is about a build."""
     bounds: dict[str, set[str]] = {"versions": set(), "cuda": set(), "builds": {"0", "4"}}
     for row in CODE:
         for key, found in bounds.items():
@@ -885,8 +885,8 @@ def test_a_number_of_a_build_chooses_its_row() -> None:
     assert found == {200: "90", 250: "90", 201: "120", 203: "120", 253: "120", 204: None}
 
 
-def test_cupy_was_made_for_what_its_wheels_were_made_for() -> None:
-    """Feedstock and wheels leave the targets to cupy: with one CUDA, both have the same."""
+def test_cupy_has_the_targets_of_its_wheels() -> None:
+    """Feedstock and wheels use the targets of cupy, so both have the same ones for one CUDA."""
     compared = 0
     for major in (12, 13):
         scans = json.loads((Path(DATA.folder) / "scans" / f"cupy-cuda{major}x.json").read_text())[

@@ -1,4 +1,4 @@
-"""Installations into existing conda environments: nothing goes that nobody asked to remove."""
+"""Installations into existing conda environments remove only what the user asked to remove."""
 
 import json
 import os
@@ -39,7 +39,7 @@ MakePrefix = Callable[[Path, dict[str, Any]], None]
 
 @pytest.fixture(scope="module")
 def make_prefix(conda_rows: Rows) -> Iterator[MakePrefix]:
-    """make_prefix(target, case): an environment as another tool leaves it."""
+    """Yield make_prefix(target, case), which makes an environment as another tool leaves it."""
     with solvers.RattlerSolver((), ("linux-64", "noarch")) as solver:
 
         def make(target: Path, case: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ Prepare = Callable[[dict[str, Any]], Path]
 
 @pytest.fixture
 def prepare(make_prefix: MakePrefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
-    """prepare(case): the environment of a case, with conda's settings: a .condarc and variables."""
+    """Return prepare(case), which makes the environment of a case, its .condarc and variables."""
 
     def make(case: dict[str, Any]) -> Path:
         target = tmp_path / "prefix"
@@ -451,7 +451,7 @@ def test_a_rollback_needs_the_file_of_each_package(
 
 # ---- environments as users make them -------------------------------------------------------------
 
-# A part of what scripts/prove_conda.py runs; the record has all.
+# Some of the cases of scripts/prove_conda.py. The record has all of them.
 TRIED = (
     "a build for CUDA 13 beside wheels and files",
     "a history that ends in the middle of a line",

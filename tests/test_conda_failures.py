@@ -1,4 +1,4 @@
-"""What is wrong with a channel is one line with its name, and nothing is written."""
+"""A failure of a channel gives one line with its name, and nothing is written."""
 
 import json
 import os

@@ -346,7 +346,7 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
 # ---- docs/conda.md -------------------------------------------------------------------------------
 
 PAGE = Path(__file__).parent.parent / "docs" / "conda.md"
-# What the command gets beside its own arguments.
+# Arguments that are added to those of the command.
 MORE = {
     "solve": ("--channel", "CHANNEL", *HOST),
     "install": ("--channel", "CHANNEL", *HOST, "--no-verify", "--yes"),

@@ -16,7 +16,7 @@ CASES: list[dict[str, Any]] = tomllib.loads(
     (Path(__file__).parent / "data" / "conda.toml").read_text()
 )["case"]
 HOST = ("--gpu", "H100", "--driver", "570.86.10", "--glibc", "2.35", "--platform", "linux-x86_64")
-# Solve each case in conda's own interpreter, and note libmamba's answers.
+# Solve each case in conda's own interpreter, and record libmamba's answers.
 SOLVES = """
 import json, sys, tomllib
 import conda_libmamba_solver.solver as plugin, libmambapy, libmambapy.bindings as bindings
@@ -235,7 +235,8 @@ def test_an_error_of_condas_is_one_line(
 
 # ---- everywhere ----------------------------------------------------------------------------------
 
-# The classes of an error of conda, the last first; its text; what it is to gpuenv; its words.
+# (classes of an error of conda, the most derived one first; its text; the error that gpuenv raises
+# instead; a part of the message)
 KINDS = [
     (
         "LibMambaUnsatisfiableError UnsatisfiableError CondaError",

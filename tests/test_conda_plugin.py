@@ -425,7 +425,7 @@ def stand_in(tmp_path: Path) -> Path:
 def child(
     code: str, *paths: Path, arguments: tuple[str, ...] = (), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run code that has the plugin as `plugin`, and finds conda in the given folders."""
+    """Run code that has the plugin as `plugin` and finds conda in the given folders."""
     found = os.pathsep.join(map(str, [*paths, ROOT / "resolver"]))
     return subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""Commands about a conda prefix: its backend, what has two owners, and its lock against it."""
+"""Commands about a conda prefix: its backend, paths with two owners, and locks that differ."""
 
 import json
 import os
@@ -368,7 +368,7 @@ def test_what_is_no_prefix_is_not_verified_by_a_conda_lock(lock: Path, tmp_path:
 def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
     prefix: Path, tmp_path: Path
 ) -> None:
-    """The rules apply to another tool's lock, too: the driver does not run this CUDA 13."""
+    """The rules apply to another tool's lock, too: the driver does not support this CUDA 13."""
     made = pin("cuda-version", "13.0", "h0_3", "d" * 64)
     (tmp_path / "explicit.txt").write_text(
         f"@EXPLICIT\n{made.wheel.url}#sha256:{made.wheel.sha256}\n"
@@ -394,7 +394,7 @@ def test_a_lock_that_does_not_fit_the_host_fails_its_verification(
 def test_the_lock_of_the_wheels_alone_is_refused(
     channel: str, links: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone it would make an environment that lacks the packages of conda."""
+    """The wheels' lock alone would make an environment without the conda packages."""
     path, target = tmp_path / "conda-lock.yml", tmp_path / "env"
     asked = [
         "--backend",

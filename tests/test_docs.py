@@ -22,7 +22,7 @@ PAGES = [*sorted(DOCS.rglob("*.md")), *BESIDE_DOCS]
 LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)]*))?\)")
 CODE = re.compile(r"^```.*?^```$|^ {4}.*?$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 WORDS_IN_FIVE_MINUTES = 1_200
-# One looks a single row up in these pages; nobody reads them from the first to the last line.
+# Readers look up a row in these pages. Nobody reads them from the first to the last line.
 LOOKED_UP = {"support.md", "CHANGELOG.md"}
 
 

@@ -1,4 +1,4 @@
-"""The fix names what is behind numbers, and the command that was solved."""
+"""The fix explains numbers and symbols, and names the command of the new solve."""
 
 import io
 import json

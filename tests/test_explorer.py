@@ -41,7 +41,7 @@ CHOICES = [
 
 @pytest.fixture(scope="module")
 def tables():
-    """The tables of one platform, as the page embeds them."""
+    """Return the tables of one platform, as the page embeds them."""
     data = api.compatibility_data()
     snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
     document = AnswerTables(data, index, snapshot.environment).document([PLATFORM])
@@ -50,7 +50,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def page(tables, tmp_path_factory):
-    """The page in a browser."""
+    """Yield the page in a browser."""
     folder = tmp_path_factory.mktemp("explorer")
     file = folder / "explorer.html"
     file.write_text(html.explorer_html(tables), encoding="utf-8")
@@ -118,7 +118,7 @@ def explorer_answers(chromium, choices):
 
 
 def require_agreement(expected, answer):
-    """Fail if the page says something else than the solver, also about what was passed over."""
+    """Fail if the page differs from the solver in a choice or in a release that was skipped."""
     reasons = answer.pop("reasons", {})
     skipped = expected.pop("skipped", {})
     assert answer == expected
@@ -203,7 +203,7 @@ def test_the_search_for_a_wheel_and_the_way_to_it_from_the_table(page):
         ("gpu=H100&gpu=none", "cannot be combined"),
     ],
 )
-def test_wrong_input_is_told(page, fragment, text):
+def test_wrong_input_is_reported(page, fragment, text):
     page.open(f"{page.url}#{fragment}")
     assert text in page.text("#problem")
 

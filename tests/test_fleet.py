@@ -60,9 +60,9 @@ def gpuenv(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the nodes' answers, and launchers on PATH.
+    """Return a folder with the answers of the nodes, and put launchers on PATH.
 
-    A node n answers with the file n, if it is there.
+    The node n answers with the file n, if it exists.
     """
     programs, answers = tmp_path / "bin", tmp_path / "answers"
     programs.mkdir()
@@ -301,13 +301,13 @@ def test_a_launcher_that_is_not_installed(
 
 
 class Workers:
-    """Stands in for a client of Dask, which the tests do not install: {address: worker}."""
+    """A stand-in for the client of Dask, which the tests do not install: {address: worker}."""
 
     def __init__(self, workers: dict[str, dict[str, Any]], variables: dict[str, str]) -> None:
         self.workers, self.variables = workers, variables
 
     def scheduler_info(self, n_workers: int) -> dict[str, Any]:
-        assert n_workers == -1  # Dask tells of five otherwise
+        assert n_workers == -1  # without this, Dask returns five workers
         return {"workers": self.workers}
 
     def run(self, function: Callable[..., Any], *arguments: str) -> dict[str, Any]:

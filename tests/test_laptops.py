@@ -14,7 +14,7 @@ from test_cli import command_environment, run_process
 SCRIPT = Path(__file__).parent / "laptop.py"
 H100 = ["--gpu", "H100", "--driver", "580.65.06", "--python", "3.12"]
 V100 = ["--gpu", "V100", "--driver", "550.54.14", "--platform", "linux-x86_64"]
-# Windows reads texts in its own encoding where the code names none.
+# On Windows, open() without an encoding uses the encoding of the system.
 STRICT_ENCODINGS = ["-X", "warn_default_encoding", "-W", "error::EncodingWarning"]
 WINDOWS = ["--platform", "win-amd64", "--python", "3.12", "--offline", "--dry-run"]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the laptops are simulated")
@@ -49,7 +49,7 @@ def keep_the_default_index(folder: Path) -> None:
 def laptop(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """A platform, and a folder in which it has solved and locked."""
+    """Return a platform, and a folder with the files that it has solved and locked."""
     platform = str(request.param)
     folder = tmp_path_factory.mktemp(platform) / "work"
     folder.mkdir()

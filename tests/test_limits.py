@@ -1,4 +1,4 @@
-"""Endless responses, files and outputs: all end in time, with one line. No traceback, no status 70.
+"""Endless responses, files and outputs all end in time, with one line and without a traceback.
 
 tests/data/limits.toml has the cases.
 """
@@ -35,7 +35,7 @@ PAUSE = 0.05  # seconds between two bytes
 
 
 class Hostile(BaseHTTPRequestHandler):
-    """A response without an end. The path is its mode."""
+    """Sends responses without an end. The path chooses the kind."""
 
     protocol_version = "HTTP/1.1"
     stopped = threading.Event()
@@ -47,7 +47,7 @@ class Hostile(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             getattr(self, self.path.strip("/").replace("-", "_"))()
-        except OSError:  # the client has had enough
+        except OSError:  # the client closed the connection
             pass
 
     def _begin(self, status: int = 200, **headers: str) -> None:
@@ -88,7 +88,7 @@ class Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
-    """The URL of the server."""
+    """Yield the URL of the server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()

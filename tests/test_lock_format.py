@@ -282,8 +282,8 @@ def test_an_older_document_is_migrated_step_by_step() -> None:
 
 
 def test_every_field_of_a_lock_is_in_the_table() -> None:
-    # Packages have a table of their own, with the metadata of variants, the file format shows
-    # whether it is a conda lock, and wheels beside conda packages have a lock file of their own.
+    # Packages and the metadata of variants are in a table of their own. The file format shows
+    # whether a lock is for conda. Wheels beside conda packages have a lock file of their own.
     stored_elsewhere = {"pins", "variant_metadata", "conda", "wheels"}
     assert {field.name for field in FIELDS} | stored_elsewhere == set(Lock._fields)
 

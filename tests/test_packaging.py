@@ -56,7 +56,7 @@ def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
     assert package["SCHEMA"] == data.SCHEMA
 
 
-# schema, date of the data, is it used?, what is said
+# schema, date of the data, whether it is used, the message
 SKEWS = [
     (data.SCHEMA, "2099-01-02", True, ""),
     (data.SCHEMA, "2020-01-02", False, ""),

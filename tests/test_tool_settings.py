@@ -202,7 +202,7 @@ def test_no_tool_locks_a_variant_wheel(
 
 
 def test_the_record_of_the_real_tools() -> None:
-    """scripts/prove_exports.py writes it: each tool locks the versions of gpuenv's lock."""
+    """scripts/prove_exports.py writes the record: each tool locks the versions of gpuenv's lock."""
     docs = Path(__file__).parent.parent / "docs"
     record = json.loads((docs / "records" / "exports.json").read_text())
     text = (docs / "variants.md").read_text()

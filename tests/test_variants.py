@@ -204,7 +204,7 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("case", CONFORMANCE["choice"], ids=lambda case: case["name"])
 def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
-    """Cases after the tests of uv and variantlib; scripts/compare_variants.py runs these tools."""
+    """The cases follow the tests of uv and variantlib. scripts/compare_variants.py runs both."""
     requirement = make_conformance(tmp_path, case)
     links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     if case["chosen"] == "error":
@@ -481,7 +481,7 @@ def test_a_variant_is_installed_and_verified(
 
 
 def test_the_lock_of_the_pep(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--variants-json: the names of the files, and the metadata as on the index."""
+    """--variants-json keeps the file names, and adds the metadata of the index."""
     source, path = ("--no-index", "--find-links", "links"), project / "pylock.pep.toml"
     solve_again = ("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name)
     assert run(*solve_again) == 0
@@ -523,7 +523,7 @@ def test_a_lock_of_another_tool_with_variants(
 
 
 def test_metadata_that_is_not_of_the_lock(project: Path) -> None:
-    """Whoever writes a lock can write its digest, too."""
+    """An attacker can recompute the digest, so the metadata itself is checked."""
     source, path = ("--no-index", "--find-links", "links"), project / "pylock.forged.toml"
     assert run("solve", "demo", *source, *ON_H100, "--variants-json", "-o", path.name) == 0
     lock = api.read_lock(path.name)

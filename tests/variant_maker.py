@@ -52,7 +52,10 @@ def make_variant(
     tag: str = "py3-none-any",
     build_number: str = "",
 ) -> tuple[str, bytes]:
-    """(file name, content) of a wheel; `label` "" is an ordinary one. Same input, same bytes."""
+    """Return (file name, content) of a wheel. Equal input gives equal bytes.
+
+    `label` "" makes an ordinary wheel.
+    """
     info = f"{name}-{version}.dist-info"
     lines = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Dist: {text}" for text in requires]
@@ -108,21 +111,21 @@ def make_release(
 
 
 def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of a release of a case of [[choice]]."""
+    """Return the metadata of a release of a case of [[choice]]."""
     providers: dict[str, Any] = {}
     supported = case.get("supported", {})
     if supported:  # variantlib wants a provider for each namespace
         supported = {**{one: {"none": ["none"]} for one in case["namespaces"]}, **supported}
     for namespace, features in supported.items():
         providers[namespace] = {"static-properties": features}
-        if len(features) > 1:  # required then
+        if len(features) > 1:  # several features need an order
             providers[namespace]["feature-order"] = list(features)
     labels = {label: found for label, found in case["variants"].items() if label}
     return metadata(labels, case["namespaces"], providers or None)
 
 
 def conformance_wheels(case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(version, label, build) of the wheels of a case of [[choice]]."""
+    """Return (version, label, build) of the wheels of a case of [[choice]]."""
     default = [f"1.0 {label}".strip() for label in case["variants"]]
     wheels = []
     for text in case.get("wheels", default):
@@ -206,7 +209,7 @@ json.dump(answers, sys.stdout)
 def provider_answers(
     provider: str, cases: Sequence[Mapping[str, Any]], folder: Path, *, pythonpath: str
 ) -> dict[str, Any]:
-    """{name of a case: what the provider knows and supports}, with a stand-in for NVML.
+    """Return {name of a case: what the provider knows and supports}, with a stand-in for NVML.
 
     `cases` are those of data/variant_provider.toml; a case without `gpus` has no driver.
     """
@@ -237,7 +240,7 @@ def provider_answers(
 
 
 def transcript(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of [[provider]] of data/variant_conformance.toml as a case of variant_provider.toml."""
+    """Return a [[provider]] row of variant_conformance.toml as a case of variant_provider.toml."""
     case = {**row, "env": {FORCED[key]: row[key] for key in FORCED if key in row}}
     if "gpus" in row:
         case["gpus"] = [[gpu, f"GPU-{number}"] for number, gpu in enumerate(row["gpus"])]
@@ -263,7 +266,7 @@ def _described(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary(supported: Mapping[str, Any]) -> dict[str, Any]:
-    """What a provider supports, as [[provider]] of data/variant_conformance.toml has it."""
+    """Return what a provider supports, in the form of [[provider]] of variant_conformance.toml."""
     if "error" in supported:
         return dict(supported)
     found: dict[str, Any] = {}
@@ -274,7 +277,10 @@ def summary(supported: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_values(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer of [[provider]] in the form of `summary`: "89..88_real" is 89_real and 88_real."""
+    """Return an answer of [[provider]] in the form of `summary`.
+
+    "89..88_real" means 89_real and 88_real.
+    """
     if "error" in answer:
         return dict(answer)
     found: dict[str, Any] = {key: [answer[key]] for key in ("lower", "upper") if key in answer}

@@ -22,9 +22,9 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Lead streams that are closed nowhere.
+    """Open the null device for each standard stream that is closed.
 
-    Otherwise the next file that is opened would get the number of a stream, and the text of it.
+    Otherwise the next opened file would get the number of that stream, and with it its output.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is not None:

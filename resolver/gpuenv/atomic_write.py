@@ -58,7 +58,10 @@ def write_all(files: Mapping[str, bytes]) -> None:
 
 
 def _rename_all(temporaries: Mapping[str, str]) -> None:
-    """Give all temporary files their names, or none: a name that is new can need space."""
+    """Rename all temporary files, or none.
+
+    New names come first: they can need space, and they can be removed after a failure.
+    """
     new = [path for path in temporaries if not os.path.lexists(path)]
     renamed = []
     try:

@@ -1,4 +1,4 @@
-"""The errors that reach a user, and the data that explains a refusal. Fields first, text last.
+"""The errors that reach a user, and the data that explains a refusal.
 
 Exit statuses are those of the command line: 1 a check failed or a lock is stale, 2 bad usage or
 input, 3 no solution, 4 the network, an index, an installer or this system failed, 130 interrupted.

@@ -343,10 +343,10 @@ class Library(Value):
     url: str = ""
 
     def of_cuda(self, cuda: CudaVersion) -> Library | None:
-        """Return what is loaded beside a framework for a CUDA version.
+        """Return the library that is loaded beside a framework for a CUDA version.
 
-        That is the library for this version, otherwise for the next older one of the major,
-        otherwise for the oldest one of the major. None if there is none of the major.
+        That is the library for this version, otherwise for the next older version of the major,
+        otherwise for the oldest version of the major. None if the major has no library.
         """
         same_major = [pair for pair in self.by_cuda if pair[0][0] == cuda[0]]
         if not same_major:
@@ -362,7 +362,7 @@ class Library(Value):
         return (self.cuda_major,) if self.cuda_major else ()
 
     def choices(self) -> Iterator[Library]:
-        """Yield the libraries of which one is loaded, for the newest CUDA version first."""
+        """Yield the libraries of which one is loaded, the newest CUDA version first."""
         for cuda, code in reversed(self.by_cuda):
             yield self.replace(cuda=cuda, cuda_major=cuda[0], code=code, by_cuda=())
 

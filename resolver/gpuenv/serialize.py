@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FieldTests = Mapping[str, tuple[Callable[[object], bool], str]]
 
 
-MAX_INPUT_BYTES = 64 << 20  # of a file that a user writes or names
+MAX_INPUT_BYTES = 64 << 20  # limit for a file that a user writes or names
 INPUT_SECONDS = 120.0  # for a pipe to end
 _WRITER_SECONDS = 1.0  # for another process to open a pipe
 _PAUSE = 0.01  # seconds
@@ -55,7 +55,7 @@ def read_input(path: str) -> bytes:
 
 
 def _read_pipe(file: FileIO, path: str) -> bytes:
-    """Read until the other end is closed, and at most one byte too many."""
+    """Read until the other end is closed, or the content is one byte too long."""
     content = bytearray()
     begin = time.monotonic()
     while len(content) <= MAX_INPUT_BYTES:
@@ -73,7 +73,7 @@ def _read_pipe(file: FileIO, path: str) -> bytes:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the content of a TOML text. ValueError if it is none."""
+    """Return the content of a TOML text. ValueError if it is not TOML."""
     import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
 
     lines = (line for line in text.splitlines() if line.count(".") >= _DEEPEST_KEY)

@@ -1,6 +1,6 @@
 """Read the device code of one file: a shared library, a cubin, a fat binary, or PTX.
 
-Shared libraries are ELF files, or PE files (.dll and .pyd of Windows).
+Shared libraries are ELF files, or PE files (.dll and .pyd on Windows).
 
 The flags of a cubin (machine EM_CUDA) were found by compiling a kernel for each target with ptxas
 12.9 and 13.0. Version 7 of the ABI has the target in the lowest byte and bit 0x800 for an

@@ -1,4 +1,4 @@
-"""Read what the headers of a PE file (a library of Windows) say: its sections, and its imports.
+"""Read the sections and the imports of a PE file (a Windows library) from its headers.
 
 Format: Microsoft's "PE Format". Only 64-bit files are read. A section's name has at most eight
 bytes, so that .nv_fatbin is .nv_fatb here.
@@ -22,7 +22,7 @@ _LONGEST_NAME = 256
 
 
 class NotPeError(Exception):
-    """The file is no 64-bit PE file, or it is truncated; the text says which."""
+    """The file is not a 64-bit PE file, or it is truncated. The message says which."""
 
 
 class Section(Value):
@@ -46,7 +46,7 @@ def read(file: IO[bytes]) -> File:
     """Read the headers of an open file.
 
     Raises:
-        NotPeError: the file is no 64-bit PE file, or it is truncated.
+        NotPeError: the file is not a 64-bit PE file, or it is truncated.
         OSError: the file cannot be read.
     """
     file.seek(0)
@@ -102,7 +102,7 @@ def _imports(
 
 
 def _at(file: IO[bytes], sections: list[Section], address: int, size: int) -> bytes:
-    """Return bytes at an address of the loaded library; b"" if no section has it."""
+    """Return the bytes at an address of the loaded library; b"" if no section has the address."""
     for section in sections:
         if section.address <= address < section.address + section.length:
             file.seek(section.offset + address - section.address)

@@ -1,6 +1,6 @@
-"""From what was read of a wheel to a row of the compatibility data.
+"""Make a row of the compatibility data from the scan of a wheel.
 
-A row says of a release which device code all of its libraries on the path of a convolution carry.
+The row has the device code that all libraries of the release on the path of a convolution carry.
 docs/evidence.md has the rules.
 """
 
@@ -69,7 +69,7 @@ def _fields_by_cuda(
 ) -> dict[str, Any]:
     """Return the fields of a row with one library for each CUDA version.
 
-    `sass` and `ptx` have what any of them carries.
+    `sass` and `ptx` have every target that at least one of the libraries carries.
     """
     expression = re.escape(pattern).replace(re.escape("{cuda}"), r"(\d\d)(\d+)")
     rows: list[dict[str, Any]] = []

@@ -13,8 +13,7 @@ rows           reads the data's JSON files
 known_bad      releases and pairs of releases that are known to be bad
 catalog        looks the data up by name
 what_if        hosts that differ from a given one in one thing
-audit          checks the data against itself and against the scans
+audit          checks the data against itself, the scans and public lock files
 scans          what was read from wheels
-locked_builds  what public lock files name
 user_rows      what the user's own updates have read
 """

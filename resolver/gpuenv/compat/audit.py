@@ -1,4 +1,4 @@
-"""Check the compatibility data against itself and against the scans, and count what is known."""
+"""Check the compatibility data against itself, the scans and public lock files. Count its rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
 from ..requirements.target import PLATFORMS, version_key
-from . import locked_builds
 from .architectures import parse_target
-from .catalog import Wheels
+from .catalog import Wheels, platform_of
 from .data import CompatibilityData
 from .evaluate import serves
 from .rows import Row, read, read_toml
-from .scans import Scans
+from .scans import DEFAULT, Scans
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
+_LOCKED_PACKAGES = ("torch", "torchvision", "torchaudio")
 _KEY_FIELDS = (
     "name", "local", "version", "platform", "cuda", "branch", "folder", "versions", "capability",
 )  # fmt: skip
@@ -73,7 +73,7 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
         contradictions += wrong
         narrowed += less
     contradictions += _check_documents(builds)
-    contradictions += locked_builds.contradictions(data, wheels)
+    contradictions += lock_contradictions(data, wheels)
     scans = Scans.beside(data)
     if scans is None:
         return Audit(
@@ -301,6 +301,35 @@ def _check_documents(builds: Sequence[Build]) -> Iterator[str]:
             documented, seen = " ".join(build.code.sass), " ".join(read_targets)
             subject = _subject(build)
             yield f"{subject} is documented with {documented}; {seen} were read from {other.local}"
+
+
+def lock_contradictions(data: CompatibilityData, wheels: Wheels | None) -> Iterator[str]:
+    """Yield how the builds of public lock files (pytorch_index.json) contradict the data.
+
+    A contradiction is a hash that differs from the snapshot's, or a build without a row.
+
+    Args:
+        data: the compatibility data.
+        wheels: gives the wheels of a distribution in the index snapshot; None compares no hashes.
+    """
+    path = os.path.join(data.folder, "pytorch_index.json")
+    if not os.path.exists(path):
+        return
+    listed: dict[str, str | None] = {}
+    for name in _LOCKED_PACKAGES if wheels is not None else ():
+        for wheel in wheels(name) if wheels is not None else ():
+            if wheel.index != DEFAULT:
+                listed[wheel.filename] = wheel.sha256
+    for row in read(path)["wheels"]:
+        filename = row["file"].rpartition("/")[2]
+        source = row["sources"][0]
+        if listed.get(filename, row["sha256"]) != row["sha256"]:
+            yield f"{filename} has another sha256 in the snapshot than in {source}"
+        distribution, version = filename.split("-")[:2]
+        platform = platform_of(filename)
+        is_build = distribution == "torch" and "+cu" in version
+        if is_build and data.build(distribution, version, platform) is None:
+            yield f"{filename} is in {source}, and {version} on {platform} has no row"
 
 
 def _identity(build: Build) -> tuple[str, str, str, str]:

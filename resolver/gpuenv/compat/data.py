@@ -51,7 +51,7 @@ SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
 
 
 def data_folder() -> str:
-    """Return the folder of the data: that of gpuenv-matrix if it is newer, else gpuenv's own."""
+    """Return the folder of the data: gpuenv-matrix's if it is newer, otherwise gpuenv's own."""
     own = _own_folder()
     try:
         import gpuenv_matrix
@@ -74,7 +74,10 @@ def unread_package() -> tuple[str, int] | None:
 
 
 def _date(folder: str) -> str:
-    """Return the date of the data in a folder, "" if it is unknown; tables.json begins with it."""
+    """Return the date of the data in a folder, "" if it is unknown.
+
+    The file tables.json begins with the date.
+    """
     try:
         with open(os.path.join(folder, "tables.json"), "rb") as file:
             head = file.read(100).decode(errors="replace")
@@ -495,9 +498,9 @@ class CompatibilityData:
         return self._gpu_names
 
     def gpu_tables(self) -> dict[str, Any]:
-        """Return what `compute_capability` and `gpu_platform` look up, for a reader elsewhere.
+        """Return the tables of `compute_capability` and `gpu_platform`, for other programs.
 
-        Compute capabilities are places in `capabilities`.
+        A compute capability is given by its index in `capabilities`.
         """
         columns = {capability: place for place, capability in enumerate(self.capabilities())}
         keys = {key: columns[major, minor] for key, (major, minor) in self._gpus.items()}

@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # few packages have variant wheels
 Facts = dict[str, tuple[Reason, ...]]
 
 OWNER_SOURCE = rules.OWNER_SOURCE
-# The codes of `host_reasons` in its order, and those of R2 for a device.
+# The codes of `host_reasons`, in the order in which it returns them, and the codes of R2.
 HOST_CODES = ("gpu-needs-newer-driver", "gpu-dropped-by-driver")
 DEVICE_CODES = (
     "no-code-for-device", "ptx-needs-newer-driver", "code-unknown", "device-unknown",
@@ -112,7 +112,7 @@ def library_reasons(
 
 
 def _best_facts(subject: str, library: Library, host: Host, data: CompatibilityData) -> Facts:
-    """R1 and R2 for a distribution with a library for each CUDA version: one of them must run."""
+    """Apply R1 and R2 to a distribution with a library for each CUDA version: one must run."""
     every = [library_reasons(subject, choice, host, data) for choice in library.choices()]
     for facts in every:
         if not any(facts.values()):
@@ -414,7 +414,7 @@ def _device_findings(parts: Parts, host: Host, data: CompatibilityData) -> Itera
 
 
 def _loaded(library: Library | None, parts: Parts) -> Library | None:
-    """Return what is loaded of a distribution with a library for each CUDA version of torch."""
+    """Return the library that is loaded from a distribution with one for each CUDA version."""
     if library is None or not library.by_cuda:
         return library
     for cuda in _torch_toolkits(parts):

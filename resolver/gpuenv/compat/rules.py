@@ -174,12 +174,12 @@ def cpu_build_reason(subject: str, code: Code, gpus: Iterable[Gpu]) -> Reason:
 def driver_reasons(
     subject: str, cuda: CudaVersion, host: Host, floor: tuple[str, str] | None
 ) -> tuple[Reason, ...]:
-    """R1: the driver is not older than the floor of the toolkit's family.
+    """Apply R1: the driver is not older than the floor of the toolkit's family.
 
-    Where only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA), its major decides. A driver
-    of which nothing is known gives no reason: the floor becomes a need of the lock. If the floor is
-    unknown, a driver for an older CUDA major is refused, and one for the toolkit's CUDA or a newer
-    one is accepted.
+    If only the driver's CUDA version is known (CONDA_OVERRIDE_CUDA), its major decides. If nothing
+    is known about the driver, there is no reason: the floor becomes a need of the lock. If the
+    floor is unknown, a driver for an older CUDA major is refused, and a driver for the toolkit's
+    CUDA or a newer one is accepted.
     Source: CUDA Compatibility, Minor Version Compatibility.
 
     Args:

@@ -16,7 +16,7 @@ from .data import CompatibilityData
 from .rows import read, read_toml
 
 DEFAULT = "default"  # the index whose wheels are scanned
-ANY_PLATFORM = "linux-x86_64"  # has a row of each wheel for any platform
+ANY_PLATFORM = "linux-x86_64"  # wheels for any platform have their rows here
 _RECORD_FIELDS = frozenset({"version", "file", "sha256", "libraries"})
 
 Document = Mapping[str, Any]  # a row or a record of a JSON or TOML file

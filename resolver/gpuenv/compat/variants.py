@@ -16,8 +16,8 @@ LOWER, UPPER, SM = "cuda_version_lower_bound", "cuda_version_upper_bound", "sm_a
 LEVEL, VERSION, ON = "level", "version", "on"
 _REAL, _VIRTUAL = "_real", "_virtual"
 
-# The levels of x86-64 (System V ABI, AMD64 supplement, table 3.1), by the names of Linux. The
-# feature that counts most comes first.
+# The levels of x86-64 (System V ABI, AMD64 supplement, table 3.1). Features have the names that
+# Linux gives them. The most important feature comes first.
 _LEVELS: dict[str, tuple[str, ...]] = {
     "v1": (),
     "v2": ("sse4_2", "sse4_1", "ssse3", "sse3", "cx16", "lahf_lm", "popcnt"),

@@ -1,7 +1,6 @@
 """States what the facts mean for a fix: owners of libraries, versions behind numbers, sizes.
 
-Each function yields sentences with which a fix begins. They name what has to change, and what would
-not help.
+Each function yields sentences that begin a fix. They say what must change and what would not help.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .facts import Case
 from .status_codes import version_tuple
 
 _MAX_OWNERS = 2  # libraries whose owners are named
-# Symbols of libnvJitLink have the CUDA version that brought them: __nvJitLinkAddData_12_1.
+# Symbols of libnvJitLink end with the CUDA version that added them: __nvJitLinkAddData_12_1.
 _LINKER_SYMBOL = re.compile(r"nvJitLink\w{1,60}_(\d\d)_(\d{1,2})\b")
 _Advice = Callable[[Case], Iterator[str]]
 
@@ -74,7 +73,7 @@ def _installed_toolkit(case: Case) -> Iterator[str]:
 
 
 def _linker_symbol(case: Case) -> Iterator[str]:
-    """Say which libnvJitLink a missing symbol needs, and which package brings an older one."""
+    """Say which libnvJitLink a missing symbol needs, and which package has an older one."""
     for missing in case.of_kind("symbol-missing"):
         symbol = _LINKER_SYMBOL.search(missing.text)
         owner = library_owner(f"libnvJitLink.so.{symbol[1]}") if symbol else None
@@ -132,11 +131,11 @@ def _compat(case: Case) -> Iterator[str]:
 
 
 def _first_cuda(case: Case) -> Iterator[str]:
-    """Say which CUDA version is the first with code for the GPU."""
+    """Say which CUDA version is the first whose builds can have code for the GPU."""
     capability = _capability(case)
     if capability is None:
         return
-    # Code for a GPU also runs on those of later minor versions.
+    # Code for a compute capability also runs on later minor versions of it.
     suitable = [cuda for cuda, _first, last in compilers() if last[0] >= capability[0]]
     if suitable:
         name, cuda = _dotted(capability), _dotted(suitable[0])
@@ -144,7 +143,7 @@ def _first_cuda(case: Case) -> Iterator[str]:
 
 
 def _last_cuda(case: Case) -> Iterator[str]:
-    """Say from which CUDA version on builds have no code for the GPU."""
+    """Say which CUDA version is the first whose builds have no code for the GPU."""
     capability = _capability(case)
     if capability is None:
         return

@@ -19,7 +19,7 @@ _FAST_HALF_PRECISION = (7, 0)
 _MINOR_VERSION_COMPATIBILITY = (11, 0)
 # Without any code list, a GPU newer than this is more likely newer than the build than older.
 _LAST_COMMON_CAPABILITY = (7, 5)
-# Compilers of today dropped the GPUs before this one. They know or dropped the later ones.
+# Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
@@ -167,13 +167,13 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif device and (device[0] < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case)):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        # GPUs appear more often than builds and compilers drop an architecture, so this order.
+        # New GPUs appear more often than builds and compilers drop an architecture.
         yield possible("gpu_too_new_for_build", *facts)
         yield possible("gpu_too_old_for_build", *facts)
 
 
 def _is_refused_by_compiler(case: Case) -> bool:
-    """Whether a compiler does not know the architecture: it may be too old, or it dropped it."""
+    """Return whether a compiler lacks the architecture: the compiler is too old, or dropped it."""
     return bool(case.about("architecture-missing", "compiler"))
 
 
@@ -220,7 +220,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     if device < lowest:
         return "gpu_too_old_for_build", toolkit
     if _is_refused_by_compiler(case):
-        # The named toolkit compiles for the GPU, so an older compiler than its own was called.
+        # The named toolkit compiles for the GPU, so the compiler that ran is older than it.
         return "gpu_too_new_for_build", toolkit
     return None
 

@@ -165,7 +165,7 @@ def examine(
 
 
 class _Scope(Value):
-    """What of this machine a diagnosis uses.
+    """Which facts of this machine a diagnosis uses.
 
     Attributes:
         is_evidence: the log may be from this machine, or there is no log.
@@ -179,7 +179,7 @@ class _Scope(Value):
 
     @property
     def uses_devices(self) -> bool:
-        """Whether checks and tests may use the GPUs of this machine."""
+        """Return whether checks and tests may use the GPUs of this machine."""
         return self.is_evidence and not self.described
 
 
@@ -194,7 +194,7 @@ def _read(
 
 
 def _chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield a log in chunks, independent of its line lengths; a pipe's data as they arrive."""
+    """Yield a log in chunks, however long its lines are. The data of a pipe come as they arrive."""
     read = stream.read
     if isinstance(stream, io.BufferedIOBase):
         read = stream.read1
@@ -274,7 +274,7 @@ def _facts_of_machine(
 ) -> list[Fact]:
     """Return the facts of the host, of the variables and of the environment that a scope allows.
 
-    If the log is from elsewhere, what this machine's loader finds for an environment says nothing.
+    If the log is from another machine, the loader of this machine is no evidence.
     """
     facts = _facts_of_host(host, root, scope)
     if scope.has_variables:
@@ -393,7 +393,7 @@ def _doubted_tests(log_facts: Iterable[Fact]) -> Collection[str]:
 
 
 def _solve_may_help(diagnosis: Diagnosis, facts: Iterable[Fact]) -> bool:
-    """Whether a new solve may help against the first verdict.
+    """Return whether a new solve may fix the cause of the first verdict.
 
     If files lack code for a device in an environment whose releases have it, a new solve gives the
     same releases.

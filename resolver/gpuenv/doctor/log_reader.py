@@ -216,7 +216,7 @@ class LogReader:
             self._origins.append((new_start, starts[number]))
 
     def _finish(self, keys: set[int]) -> None:
-        """Remember that these lines need no more reading."""
+        """Remember that these lines need not be read again."""
         if len(self._finished_lines) > _MAX_LINES:
             self._finished_lines.clear()
         self._finished_lines |= keys
@@ -307,7 +307,7 @@ class LogReader:
         return key
 
     def _try_needles(self, line: bytes, needles: _Needles, origin: int) -> None:
-        """Try the messages of a line's needles, in the order in which the needles stand."""
+        """Try the messages of the needles, in the order of the needles in the line."""
         places = []
         for needle in needles:
             place = line.find(needle)

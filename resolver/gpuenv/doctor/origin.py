@@ -1,7 +1,8 @@
 """Finds out whether a log comes from this machine or from another one.
 
 A log names its host: its GPUs, its driver, WSL or a container, the operating system and folders of
-packages. This machine is evidence about a log only if nothing contradicts that the log is from it.
+packages. Facts of this machine count for a log only if nothing shows that the log is from another
+machine.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def has_no_gpu(host: Host) -> bool:
 
 
 def other_packages(log_facts: Iterable[Fact], installed: Iterable[tuple[str, str]]) -> str:
-    """Return the first package of which a log names another version than the installed one, or "".
+    """Return how the first package that differs between a log and the environment differs, or "".
 
     Args:
         installed: (name, version) of what is installed.

@@ -31,7 +31,7 @@ _TIME = re.compile(
     rb"|[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
     rb"|\[ {0,8}\d{1,9}\.\d{1,9}\] ?"
 )
-# What names the process: its rank, worker, pod or host.
+# What names the process: a rank, worker, pod or host.
 _SOURCE = re.compile(
     rb"\[(?:rank|default|node)?\d{1,5}\]: ?"  # torchrun
     rb"|\[\d{1,5},\d{1,5}\]<std(?:out|err)>: ?"  # mpirun
@@ -39,7 +39,7 @@ _SOURCE = re.compile(
     rb"|\([A-Za-z_][\w .]{0,60}[ =]\d{1,9}[^)\n]{0,60}\) "  # Ray, vLLM
     rb"|\d{1,5}: "  # srun --label
     rb"|[\w.-]{1,60} [\w./-]{1,40}\[\d{1,9}\]: "  # systemd
-    rb"|>{1,2}(?!>) ?"  # a quotation, but no prompt of Python
+    rb"|>{1,2}(?!>) ?"  # a quotation, but not the prompt of Python
     rb"|E {3}"  # pytest
 )
 _MAX_PARTS = 4
@@ -95,7 +95,7 @@ def _continuations(lines: list[bytes], width: int, is_broken: _Continues) -> set
 
 
 def _columns(line: bytes) -> int:
-    """Return the width of a line: a character may have several bytes."""
+    """Return the width of a line in characters, which may have several bytes each."""
     return len(line.decode("utf-8", "replace"))
 
 

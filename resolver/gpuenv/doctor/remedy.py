@@ -36,7 +36,7 @@ class Solve(Protocol):
 
 
 class Describe(Protocol):
-    """Describes a host by the texts of the host flags."""
+    """Makes a host from the texts of the host flags."""
 
     def __call__(self, *, gpus: tuple[str, ...], driver: str | None, python: str | None) -> Host:
         """Return the host.
@@ -227,7 +227,7 @@ def remedy_for_log(
     """Return the new solve for the machine and the frameworks that a log names.
 
     Returns:
-        None if the log names no GPU or no framework, or one that is not known.
+        None if the log names no GPU or no framework, or if one of them is unknown.
     """
     machine = _machine_of(log_facts)
     if machine is None:
@@ -261,7 +261,7 @@ class _LogMachine(Value):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that describe the machine."""
+        """Return the flags that describe the machine."""
         words: list[str] = []
         for gpu in self.gpus:
             words += ["--gpu", gpu]

@@ -1,7 +1,7 @@
-"""The rules, which conclude findings from facts. One function tells one group of causes apart.
+"""The rules, which draw conclusions (findings) from facts. Each function separates related causes.
 
-Two general sources of findings are not here, but in verdicts.py and causes.toml: a message that
-names its cause, and a test of the host that proves or rules out a cause.
+Two other sources of findings are in verdicts.py and causes.toml: a message that names its cause,
+and a test of the host that proves or rules out a cause.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes verdicts of facts: applies the rules, drops what the host rules out, and sorts the rest."""
+"""Makes verdicts from facts: applies the rules, drops what the host rules out, sorts the rest."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def read_wheel_metadata(
         member: the name of the file in the folder.
 
     Raises:
-        PackageIndexError: it is no wheel, or it does not have the file once.
-        UnusableFileError: it is a variant wheel without the file that describes its variant.
+        PackageIndexError: the file is not a wheel, or it does not have exactly one such member.
+        UnusableFileError: it is a variant wheel that lacks the description of its variant.
     """
     try:
         with zipfile.ZipFile(file) as archive:

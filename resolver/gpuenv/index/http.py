@@ -25,10 +25,10 @@ BACK_OFF = 0.2  # seconds before the second try; doubled before each later one
 MAX_RETRY_AFTER = 30.0  # seconds that a Retry-After header can delay a retry
 CONNECT_TIMEOUT, READ_TIMEOUT = 10.0, 30.0  # seconds
 PAGE_TIMEOUT = 120.0  # seconds for a whole response; a file gets more for the data that arrives
-MIN_SPEED = 16 << 10  # bytes per second of a file, after the first PAGE_TIMEOUT seconds
+MIN_SPEED = 16 << 10  # bytes per second that a file must reach after PAGE_TIMEOUT seconds
 MAX_PAGE_BYTES = 256 << 20  # far above the largest page of any index
 MAX_RANGE_BYTES = 64 << 20
-MAX_FILE_BYTES = 256 << 20  # of a file whose size neither the index nor the server states
+MAX_FILE_BYTES = 256 << 20  # limit for a file whose size neither the index nor the server states
 
 OK, PARTIAL, NOT_MODIFIED, UNAUTHORIZED, FORBIDDEN = 200, 206, 304, 401, 403
 UNSATISFIABLE = 416
@@ -124,7 +124,7 @@ class Transport:
             url: what to request.
             subject: the start of error messages.
             sink: an open file.
-            size: the bytes of the file, if they are known.
+            size: the size of the file in bytes, if it is known.
 
         Returns:
             The reply without its body, and the sha256 of the body.
@@ -294,9 +294,9 @@ def _retry_delay(attempt: int, requested: float | None) -> float:
 
 
 def _read_page(response: requests.Response) -> bytes:
-    """Read the body of a page, within the limit of size."""
+    """Read the body of a page. A body above the size limit is an error."""
     encoding = response.headers.get("Content-Encoding", "")
-    if "," in encoding:  # 64 KiB could become gigabytes
+    if "," in encoding:  # 64 KiB could expand to gigabytes
         raise _FinalError("sent a response that is compressed several times")
     body = BytesIO()  # getvalue() shares the buffer: no second copy of megabytes
     for chunk in response.iter_content(_CHUNK):
@@ -307,11 +307,11 @@ def _read_page(response: requests.Response) -> bytes:
 
 
 def _read_file(response: requests.Response, size: int | None) -> Iterator[bytes]:
-    """Yield the body of a file. It ends with an error after the bytes that it should have.
+    """Yield the body of a file. A body that is longer than `size` is an error.
 
     Args:
         response: the response.
-        size: the bytes; None are those of Content-Length, which the HTTP client enforces.
+        size: the number of bytes; None means Content-Length, which the HTTP client enforces.
     """
     if response.status_code not in (OK, PARTIAL):
         return
@@ -326,7 +326,7 @@ def _read_file(response: requests.Response, size: int | None) -> Iterator[bytes]
 
 
 def _read_range(response: requests.Response, wanted: int) -> bytes:
-    """Read a part of a file, and a little more if there is more: then its length is wrong."""
+    """Read a part of a file. A result longer than `wanted` shows that the server sent too much."""
     body = BytesIO()
     for chunk in response.iter_content(_CHUNK):
         body.write(chunk)
@@ -336,7 +336,7 @@ def _read_range(response: requests.Response, wanted: int) -> bytes:
 
 
 def _range_length(span: str) -> int:
-    """Return the bytes that "FIRST-LAST" or "-LENGTH" asks for."""
+    """Return how many bytes "FIRST-LAST" or "-LENGTH" requests."""
     first, _, last = span.rpartition("-")
     return int(last) - int(first) + 1 if first else int(last)
 

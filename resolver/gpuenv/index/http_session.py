@@ -75,7 +75,7 @@ class _Session(requests.Session):
         return self._settings[origin]
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return where a response redirects to. From https it must be https, too."""
+        """Return where a response redirects to. A redirect from https must stay on https."""
         target = super().get_redirect_target(resp)
         if target and resp.url.startswith("https:"):
             scheme = urlsplit(urljoin(resp.url, target)).scheme
@@ -167,34 +167,36 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 class TooSlowError(TimeoutError):
-    """The time of a request is over."""
+    """The time limit of a request is over."""
 
 
 class _TimeLimit(threading.local):
-    """When the response that a thread reads must be complete, with all redirects."""
+    """The time by which a thread must have its whole response, after all redirects."""
 
     seconds = end = float("inf")
-    bytes_per_second: float | None = None  # what arrives gives more time
+    bytes_per_second: float | None = None  # data that arrives this fast extends the time
 
 
 _limit = _TimeLimit()
 
 
 def set_time_limit(seconds: float, bytes_per_second: float | None = None) -> None:
-    """Limit the time of the request that this thread sends next.
+    """Limit the time of the next request of this thread.
 
-    A time-out of `requests` is for each part that arrives: a few bytes at a time never reach it.
+    The time-out of `requests` applies to each read: a server that sends a few bytes at a time never
+    exceeds it.
 
     Args:
         seconds: the time.
-        bytes_per_second: the speed from which on the request may take longer; None is none.
+        bytes_per_second: a request that is at least this fast may take longer. None: no request
+            may.
     """
     _limit.seconds, _limit.end = seconds, time.monotonic() + seconds
     _limit.bytes_per_second = bytes_per_second
 
 
 class _TimedReader(io.RawIOBase):
-    """The data of a connection. A read raises TooSlowError when the time of the request is over."""
+    """The data of a connection. Reads raise TooSlowError when the time of the request is over."""
 
     def __init__(self, source: io.RawIOBase, connection: socket.socket) -> None:
         super().__init__()
@@ -223,13 +225,13 @@ class _TimedReader(io.RawIOBase):
         return length
 
     def close(self) -> None:
-        """Close the data's source, too."""
+        """Close the source of the data, too."""
         self._source.close()
         super().close()
 
 
 class _TimedResponse(HTTPResponse):
-    """A response whose status, headers and body are read within the time of the request."""
+    """A response: status, headers and body must be read within the time of the request."""
 
     def __init__(self, sock: socket.socket, *args: object, **options: object) -> None:
         super().__init__(sock, *args, **options)  # type: ignore[arg-type]

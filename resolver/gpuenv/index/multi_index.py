@@ -90,9 +90,9 @@ class LazyIndex(Source):
 
 
 class WithOwnBuilds(Source):
-    """A package of a framework: its files on one index, and its builds on the framework's own.
+    """A package of a framework: files of one index, and builds of the framework's own indexes.
 
-    An own index supplies only builds that the other index lacks: files with a local version such as
+    An own index supplies only builds that the main index lacks: files with a local version such as
     2.14.1+cu126. Nightly builds are left out.
 
     Args:
@@ -161,15 +161,15 @@ def _never(name: str) -> bool:
 
 
 class MultiIndex(Index):
-    """Binds every name to the first of these that has it, and remembers the binding:
+    """Binds every name to the first of these indexes that has it, and remembers the binding:
 
     1. `find_links`;
     2. `extra`, in order;
     3. `snapshot` (under the label "snapshot"), which needs no network;
     4. `default`.
 
-    A later one is asked only for names that no earlier one has. So a name that the user's own index
-    has never comes from the default index, where a stranger may have registered it.
+    A later index is asked only for names that no earlier one has. So a name on the user's own index
+    never comes from the default index, where a stranger may have registered it.
 
     Args:
         default: the default index.
@@ -177,7 +177,7 @@ class MultiIndex(Index):
         snapshot: the shipped part of the default index.
         extra: the extra indexes.
         direct: reads the files that requirements name by URL.
-        offline: nothing is requested in the background.
+        offline: send no requests in the background.
         live: names that the snapshot does not supply unless `offline`.
         own: {package: URLs of its framework's own indexes, which have further builds of it}.
         open_url: opens an index by its URL.
@@ -198,7 +198,7 @@ class MultiIndex(Index):
     ) -> None:
         self._own = dict(own or {})
         self._open_url = open_url
-        self._opened: dict[str, Source] = {}  # own indexes
+        self._opened: dict[str, Source] = {}  # frameworks' own indexes, by URL
         self._default, self._direct, self._offline = default, direct, offline
         self._snapshot = snapshot
         self._shipped: dict[str, dict[str | None, Wheel]] = {}  # {name: {sha256: the file}}
@@ -251,7 +251,7 @@ class MultiIndex(Index):
         return binding
 
     def read_own(self, own: Mapping[str, Sequence[str]]) -> None:
-        """Read the builds of packages on the own indexes of their framework.
+        """Read the builds of packages from the own indexes of their framework.
 
         Args:
             own: {package: URLs}.

@@ -35,7 +35,7 @@ class ReleaseVariants(Value):
     """The variants of a release.
 
     Attributes:
-        namespaces: the namespaces of the properties, the one that counts most first.
+        namespaces: the namespaces of the properties, the most important one first.
         variants: the variants, by label.
         static: (namespace, features) of the namespaces whose compatible values the metadata lists.
         schema: the URL of the JSON schema.
@@ -122,7 +122,7 @@ def metadata_of(release: ReleaseVariants, label: str) -> str:
 
 
 def _without_nulls(table: dict[str, object]) -> dict[str, object]:
-    """Leave out nulls, which TOML does not have; they mean the same as a missing key."""
+    """Remove nulls, which TOML does not have. A null means the same as a missing key."""
     return {key: value for key, value in table.items() if value is not None}
 
 
@@ -303,7 +303,7 @@ def clause_holds(clause: Clause, label: str, properties: Iterable[tuple[str, str
         properties: the properties of the wheel that suit the host.
 
     Raises:
-        ValueError: the variable does not have the operator.
+        ValueError: the operator is not allowed for the variable.
     """
     if clause.variable == "variant_label":
         return _label_clause_holds(clause, label)
@@ -316,7 +316,7 @@ def clause_holds(clause: Clause, label: str, properties: Iterable[tuple[str, str
 
 
 def _label_clause_holds(clause: Clause, label: str) -> bool:
-    """Return whether a clause about the label holds; `in` looks for a part of a text."""
+    """Return whether a clause about the label holds; `in` tests for a substring."""
     if clause.operator in ("==", "!="):
         return (clause.text == label) == (clause.operator == "==")
     if clause.operator not in ("in", "not in"):

@@ -62,7 +62,7 @@ def read_any_lock(path: str, host: Host) -> LockContents:
 
 
 def _with_ordinary_names(document: Document) -> list[str]:
-    """Take the labels off the names of variant wheels, which packaging refuses.
+    """Remove the labels from the names of variant wheels, because packaging refuses them.
 
     Returns:
         The packages that have [packages.variants-json] (PEP 825).

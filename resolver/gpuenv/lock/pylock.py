@@ -44,7 +44,7 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
 
     Args:
         plan: the plan.
-        variants_json: variant wheels keep their file names, and the lock has their metadata.
+        variants_json: keep the file names of variant wheels, and add their metadata to the lock.
     """
     refuse_missing_hashes(plan, "index")
     pins = []
@@ -347,7 +347,7 @@ def _lock_of(document: Document) -> Lock:
 
 
 def _check_metadata(lock: Lock, name: str, text: str) -> None:
-    """Raise ValueError if [packages.variants-json] is not about the variant of the lock."""
+    """Raise ValueError if [packages.variants-json] does not describe the variant of the lock."""
     from ..index.variants import parse  # most locks have no such table
 
     where = f"package {name}: {VARIANTS_JSON}"

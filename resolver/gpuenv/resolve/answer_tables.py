@@ -1,8 +1,9 @@
 """The answers of the solver for every host, as tables (`gpuenv matrix html`).
 
-An answer depends on the compute capabilities of the GPUs and on the interval of the driver: drivers
-between two thresholds are alike. So each release is judged once for each pair of them, by the same
-functions as in a solve. A reader of the tables only looks up and compares:
+An answer depends on the compute capabilities of the GPUs and on the interval of the driver: all
+drivers between two thresholds give the same answer. So each release is judged once for each pair of
+capability and interval, by the functions of the solver. A reader of the tables only looks up and
+compares:
 
 - A release does not run on a host if one of its GPUs has a reason that is not a doubt.
 - The releases of a framework are sorted by "block", then by the worst "tier" of the GPUs, then by
@@ -49,10 +50,10 @@ from .release_facts import ReleaseFacts
 from .skipped import no_dependencies_reason, no_wheel_reason, pinned_libraries
 from .solver import EnvironmentFor, solve
 
-# What a reader fills in.
+# Placeholders that a reader of the tables fills in.
 GPU, CAPABILITY, RELEASE = "{gpu}", "{capability}", "{release}"
 DRIVER, DRIVER_CUDA = "{driver}", "{driver_cuda}"
-_TEXTS = ("subject", "need", "have", "source")  # of a reason
+_TEXTS = ("subject", "need", "have", "source")  # the fields of a reason that are texts
 _OLDER_THAN_ALL = "300.00"
 _NO_TIER = 3
 
@@ -81,8 +82,8 @@ class AnswerTables:
 
     Args:
         data: the compatibility data.
-        index: the index snapshot. The tables say nothing about releases that it does not have.
-        environment_for: gives the tags and markers of a host as target.
+        index: the index snapshot. Releases that are not in it are not in the tables.
+        environment_for: returns the tags and markers of a host as target.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class AnswerTables:
         return no_wheel_reason(f"{framework.name} {row.version}", "{tag}", "{platform}", source)
 
     def _missing(self, row: _Row, stores: Sequence[CandidateStore]) -> dict[str, int]:
-        """Return what a release requires and no index has, by interpreter."""
+        """Return the requirements of a release that no index meets, by interpreter."""
         missing = {}
         for python in row.pythons:
             reason = _missing_dependency(stores[python], row.release)
@@ -220,7 +221,7 @@ class AnswerTables:
         stores: Sequence[CandidateStore],
         host: Host,
     ) -> dict[str, int]:
-        """Return the first reason of the solver for the interpreters that no row has."""
+        """Return the first reason of the solver for each interpreter that no row has."""
         refusals = {}
         known = {python for row in rows for python in row.pythons}
         for python, store in enumerate(stores):
@@ -241,14 +242,14 @@ class AnswerTables:
         return refusals
 
     def _solver_reasons(self, row: _Row, host: Host) -> Sequence[Reason]:
-        """Return why the solver passes over a release on a host that seems to run it."""
+        """Return why the solver skips a release although the rules accept it on the host."""
         if row.release is None or host.machine != "aarch64":  # each Jetson has an Arm CPU
             return ()
         release = row.release
         name = release.framework.name if isinstance(release, Variant) else release.name
         builds = ((name, row.variant),) if isinstance(release, Variant) else ()
         pinned = Request(frameworks=(f"{name}=={release.version}",), builds=builds)
-        python = row.pythons[len(row.pythons) // 2]  # one that most releases have
+        python = row.pythons[len(row.pythons) // 2]  # most have wheels for it
         host = host.replace(python=Python(version=PYTHONS[python]))
         if self._plan(pinned, host) is not None:
             return ()
@@ -305,7 +306,7 @@ class AnswerTables:
 
 
 class _Numbers:
-    """The numbers of what releases share."""
+    """Numbers for the values that several releases share."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
@@ -315,7 +316,7 @@ class _Numbers:
         self.places: dict[tuple[int, ...], int] = {}
 
     def reason(self, reason: Reason, **texts: str) -> int:
-        """Return the number of a reason, with `texts` in the place of its own."""
+        """Return the number of a reason. `texts` replace its own fields."""
         fields = (texts.get(name, getattr(reason, name)) for name in _TEXTS)
         numbers = [number(self.texts, field) for field in fields]
         doubt = evaluate.is_doubt(reason)
@@ -337,7 +338,7 @@ def number(known: dict[KeyT, int], value: KeyT) -> int:
 class _Drivers:
     """The intervals of driver releases between which no answer changes.
 
-    Interval 0 is older than all thresholds, and interval N begins at threshold N. One more stands
+    Interval 0 is before all thresholds, and interval N begins at threshold N. One more interval is
     for an unknown driver.
     """
 
@@ -368,9 +369,9 @@ class _Drivers:
         return len(self._releases)
 
     def host(self, capability: ComputeCapability | None, interval: int | None) -> Host:
-        """Return a host with one GPU, of unknown capability for None, and a driver.
+        """Return a host with one GPU and a driver.
 
-        The driver is unknown for interval None.
+        For None, the compute capability or the driver is unknown.
         """
         key = (capability, interval)
         if key not in self._hosts:
@@ -472,7 +473,7 @@ class _Judge:
         return [] if row.build is None else facts.build_reasons(row.build)
 
     def _other_reasons(self, row: _Row, subject: str) -> Hashable:
-        """Return the reasons against a release that are not about its code and its toolkit."""
+        """Return the reasons against a release, but for those about its code and its toolkit."""
         if row.release is None:
             return ()
         others = []
@@ -484,7 +485,7 @@ class _Judge:
         return tuple(others)
 
     def _facts_on(self, store: CandidateStore, host: Host) -> ReleaseFacts:
-        key = (store, id(host))  # the hosts of `drivers` are kept, so no two have the same id
+        key = (store, id(host))  # `drivers` keeps its hosts, so no two have the same id
         if key not in self._facts:
             on_host = store.on_host(host.replace(python=store.host.python))
             self._facts[key] = ReleaseFacts(on_host)
@@ -503,7 +504,7 @@ class _Judge:
     def _numbered(
         self, judge: Callable[[Host], Verdict], subject: str, codes: Sequence[Code]
     ) -> Callable[[Host], NumberedVerdict]:
-        """Return a judge whose reasons are numbers."""
+        """Return a function that judges a host and returns its reasons as numbers."""
         sources = {code.source for code in codes}
 
         def numbered(host: Host) -> NumberedVerdict:
@@ -516,10 +517,10 @@ class _Judge:
     def _column(
         self, judge: Callable[[Host], NumberedVerdict], capability: ComputeCapability
     ) -> Column:
-        """Return the first interval of each different verdict, and the one of an unknown driver.
+        """Return where each different verdict begins, and the verdict for an unknown driver.
 
-        A newer driver only removes the reasons that ask for one, and only adds the one that it
-        dropped the GPU. So two equal verdicts have no other one between them, if the CUDA versions
+        A newer driver only removes reasons that require a newer driver, and only adds the reason
+        that it dropped the GPU. So no other verdict is between two equal ones if the CUDA versions
         of both drivers are known, or if neither is.
         """
         verdicts: dict[int, NumberedVerdict] = {}
@@ -549,7 +550,7 @@ class _Judge:
     def _number(self, reason: Reason, subject: str, sources: Collection[str], host: Host) -> int:
         """Return the number of a reason, in a form that releases and hosts share.
 
-        The source of the code stands beside the release.
+        The source of the code is left out, because the row of the release has it.
         """
         source = reason.source
         for text in sources:
@@ -564,7 +565,7 @@ class _Judge:
 
 
 def _code_key(build: Build | Library | None) -> Hashable:
-    """Return what a verdict depends on of a build or a library."""
+    """Return the fields of a build or a library on which its verdict depends."""
     if build is None:
         return None
     code = build.code
@@ -623,7 +624,7 @@ def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
 
 
 def _missing_dependency(store: CandidateStore, release: Release | None) -> Reason | None:
-    """Return the requirement of a release for which no index has a file."""
+    """Return the first requirement of a release for which no index has a file, as a reason."""
     if release is None:
         return None
     extras: tuple[str, ...] = ()
@@ -646,7 +647,7 @@ def _missing_dependency(store: CandidateStore, release: Release | None) -> Reaso
 
 
 def _is_before_carriers(store: CandidateStore, release: Release) -> bool:
-    """Return whether a release is older than what brings its device code: jax 0.7.1 for CUDA 13."""
+    """Return whether a release is older than its carriers of device code (jax 0.7.1, CUDA 13)."""
     if not isinstance(release, Variant) or release.build is not None:
         return False
     version = version_key(release.version)
@@ -659,7 +660,7 @@ def _is_before_carriers(store: CandidateStore, release: Release) -> bool:
 def _places(rows: Sequence[_Row], framework: Framework, drivers: _Drivers) -> list[tuple[int, ...]]:
     """Return the place of each row in its version, for each interval and an unknown driver.
 
-    No device of unknown compute capability has SASS or PTX, so the tier has no part in it.
+    The devices have no known compute capability, so the tier does not change the order.
     """
     places: list[list[int]] = [[] for _ in rows]
     hosts = [drivers.host(None, interval) for interval in range(len(drivers))]

@@ -85,6 +85,11 @@ def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list
             groups.append(pair)
     if groups or len(roots) == 1:
         return groups
+    return _larger_group(trials, roots)
+
+
+def _larger_group(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
+    """Return one group of which every requirement counts; [] if too little is known."""
     core = list(roots)
     for root in roots:
         smaller = [other for other in core if other is not root]
@@ -210,7 +215,7 @@ class _Member:
         return None
 
     def _disagreements(self, node: AgreementId, other: _Member) -> Iterator[Reason]:
-        """Yield the first two requirements of a topic that no value fits."""
+        """Yield the first two requirements of a topic that have no common value."""
         for who, mine in self._agreements(node):
             opposite = other._opposite(mine)
             if opposite is not None:

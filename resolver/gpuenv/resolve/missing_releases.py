@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from ..errors import Reason
 from ..model import Build, Wheel, show_pair
 from .candidates import CandidateStore
-from .graph import PackageRequirement
+from .graph import Candidate, PackageRequirement
 from .release_facts import ReleaseFacts, python_text
 from .selection import admitted, is_exact
 
 SHOWN = 6  # versions or tags in one reason
-NO_CANDIDATE = "no release of it can be chosen"  # what is known where no file is missing
+NO_CANDIDATE = "no release of it can be chosen"  # the text if no file is missing
 
 
 def missing_release_reasons(
@@ -44,12 +44,12 @@ def missing_release_reasons(
 def missing_dependency_reason(
     store: CandidateStore, label: str, requirement: PackageRequirement
 ) -> Reason:
-    """Return that nothing can be chosen for a requirement of a release, and why if the index tells.
+    """Return why no release can be chosen for a requirement of another release, if that is known.
 
     Args:
         store: the candidates.
-        label: how the reason names the release.
-        requirement: what the release requires.
+        label: the name of the other release in the reason.
+        requirement: its requirement.
     """
     code, have = "no-candidate", NO_CANDIDATE
     for reason in missing_release_reasons(store, requirement):
@@ -85,14 +85,18 @@ def _missing_release_reasons(
     if not fitting:
         yield from _unfit_file_reasons(store, requirement, files_in_ranges)
     elif not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
-        yanked = [one.version for one in fitting if one.wheel.yanked is not None]
-        yield Reason(
-            code="yanked",
-            subject=str(requirement),
-            need="a release that is not yanked, or one that == names",
-            have=f"yanked: {_first(yanked)}",
-            source="PEP 592",
-        )
+        yield _yanked_reason(str(requirement), fitting)
+
+
+def _yanked_reason(subject: str, candidates: Sequence[Candidate]) -> Reason:
+    yanked = [one.version for one in candidates if one.wheel.yanked is not None]
+    return Reason(
+        code="yanked",
+        subject=subject,
+        need="a release that is not yanked, or one that == names",
+        have=f"yanked: {_first(yanked)}",
+        source="PEP 592",
+    )
 
 
 def _no_version_reason(
@@ -102,39 +106,63 @@ def _no_version_reason(
     files: Sequence[Wheel],
 ) -> Reason:
     """Return that no version is in the ranges. `files` are those of all versions."""
+    if not constraints:
+        reason = _known_build_reason(store, requirement)
+        if reason is not None:
+            return reason
     name, specifier = requirement.name, requirement.specifier
     wheels = [file for file in files if _is_wheel(file)]
     versions = list(dict.fromkeys(file.version for file in wheels or files))
-    have = versions[0]
-    if len(versions) > 1:
-        have = f"{versions[-1]} to {versions[0]}"
-    if store.is_in_data(name):
-        have += " (in the compatibility data)"
+    code = "no-version"
+    if constraints and _has_version(store, specifier, versions):
+        code = "conflict"  # with the constraints
     needs = [f"{name}{specifier}"]
-    builds = _builds_of_same_release(store, requirement)
-    for build in builds:
-        if f"=={build.local}" == specifier and not constraints:
+    needs += [f"the constraint {name}{constraint}" for constraint in constraints]
+    have = _listed_builds(store, requirement, versions) or _version_range(store, name, versions)
+    return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+
+
+def _known_build_reason(store: CandidateStore, requirement: PackageRequirement) -> Reason | None:
+    """Return that no index has the required build; None if the data does not know the build."""
+    name, specifier = requirement.name, requirement.specifier
+    for build in _builds_of_same_release(store, requirement):
+        if f"=={build.local}" == specifier:
             return no_file_reason(build, f"{name}{specifier}")
     exact = specifier.removeprefix("==").lower()  # local versions are lower case
     library = store.data.library(name, exact, store.host.platform)
-    if library is not None and library.url and not constraints:
-        return Reason(
-            code="no-offline-file",
-            subject=f"{name} {library.version}",
-            need=f"{name}{specifier}",
-            have=f"this build exists, but on no index: request it as '{name} @ {library.url}'",
-            source=library.code.source,
-        )
-    listed = [f"{one.local} ({one.variant})" for one in builds if one.local in versions]
-    if listed:
-        have = ", ".join(listed)
-    needs += [f"the constraint {name}{constraint}" for constraint in constraints]
-    code = "no-version"
+    if library is None or not library.url:
+        return None
+    return Reason(
+        code="no-offline-file",
+        subject=f"{name} {library.version}",
+        need=f"{name}{specifier}",
+        have=f"this build exists, but on no index: request it as '{name} @ {library.url}'",
+        source=library.code.source,
+    )
+
+
+def _has_version(store: CandidateStore, specifier: str, versions: Sequence[str]) -> bool:
+    """Return whether a version is in the range of a requirement, without its constraints."""
     contains = store.environment.contains
-    has_version = not specifier or any(contains(specifier, one, True) for one in versions)
-    if constraints and has_version:
-        code = "conflict"  # with the constraints
-    return Reason(code=code, subject=name, need=" and ".join(needs), have=have)
+    return not specifier or any(contains(specifier, version, True) for version in versions)
+
+
+def _listed_builds(
+    store: CandidateStore, requirement: PackageRequirement, versions: Sequence[str]
+) -> str:
+    """Return the other builds of the required release that the index has; "" without any."""
+    builds = _builds_of_same_release(store, requirement)
+    return ", ".join(f"{one.local} ({one.variant})" for one in builds if one.local in versions)
+
+
+def _version_range(store: CandidateStore, name: str, versions: Sequence[str]) -> str:
+    """Return the oldest and the newest version. `versions` begins with the newest one."""
+    text = versions[0]
+    if len(versions) > 1:
+        text = f"{versions[-1]} to {versions[0]}"
+    if store.is_in_data(name):
+        text += " (in the compatibility data)"
+    return text
 
 
 def no_file_reason(build: Build, need: str) -> Reason:
@@ -210,18 +238,26 @@ def _unfit_file_reasons(
         yield _hash_reason(subject, hashes, python_fits)
         return
     if tag_fits:
-        pythons = _first([file.requires_python or "any" for file in tag_fits])
-        have = python_text(store.host)
-        yield Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
+        yield _python_reason(store, subject, tag_fits)
     elif wheels:
         yield _no_wheel_reason(store, subject, wheels)
     if sdists and not allows_sdist:
-        yield Reason(
-            code="only-sdist",
-            subject=subject,
-            need=f"a wheel, or --allow-sdist {name}",
-            have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
-        )
+        yield _only_sdist_reason(name, subject, sdists)
+
+
+def _python_reason(store: CandidateStore, subject: str, files: Sequence[Wheel]) -> Reason:
+    pythons = _first([file.requires_python or "any" for file in files])
+    have = python_text(store.host)
+    return Reason(code="requires-python", subject=subject, need=f"Python {pythons}", have=have)
+
+
+def _only_sdist_reason(name: str, subject: str, sdists: Sequence[Wheel]) -> Reason:
+    return Reason(
+        code="only-sdist",
+        subject=subject,
+        need=f"a wheel, or --allow-sdist {name}",
+        have=f"only source distributions: {_first([sdist.version for sdist in sdists])}",
+    )
 
 
 def _hash_reason(subject: str, hashes: Sequence[str], files: Sequence[Wheel]) -> Reason:

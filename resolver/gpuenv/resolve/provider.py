@@ -188,10 +188,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     ) -> Iterable[Identifier]:
         """Return the nodes that may be decided next.
 
-        The first host fact or agreement alone; otherwise all if a framework of the request is
-        open; otherwise the frameworks that dependencies name, if the request names nothing that is
-        open; otherwise nodes of many conflicts, then all. A package waits for its own node with
-        extras: a release without what its extras require says little.
+        These are the first that exist of: one host fact or agreement; all nodes, if a framework of
+        the request is open; the frameworks that dependencies name, if no package of the request is
+        open; the nodes with many conflicts; all nodes. A package waits for its own node with
+        extras, because the extras may exclude its releases.
         """
         open_nodes = list(identifiers)
         for identifier in open_nodes:
@@ -203,9 +203,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         frameworks = [identifier for identifier in open_nodes if self._is_framework(identifier)]
         if frameworks and self._named.isdisjoint(open_nodes):
             return frameworks
-        return [identifier for identifier in open_nodes if self._conflicts_often(identifier)] or (
-            open_nodes
-        )
+        in_conflict = [node for node in open_nodes if self._conflicts_often(node)]
+        return in_conflict or open_nodes
 
     def get_preference(
         self,
@@ -437,8 +436,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def _may_replace(self, node: Identifier, later: Identifier) -> bool:
         """Return whether the pin of a node may give way to the requirement of a later one.
 
-        What is decided first does not: a later package would take its newest release from it. A
-        framework that the request does not name gives way to packages that the request names.
+        The node of a framework of the request does not: a later package could cost it its newest
+        release. A framework that the request does not name gives way to packages that the request
+        names.
         """
         if node in self.order:
             return False

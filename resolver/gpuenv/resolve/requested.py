@@ -18,7 +18,7 @@ from .candidates import is_single_distribution
 # A framework, limited to the ways that all texts of the request leave, and one of these texts.
 NamedFramework = tuple[Framework, Requirement]
 
-# What people call frameworks: these are not names of packages, or of packages that nobody means.
+# What people call frameworks. No package has such a name, or nobody means the one that does.
 NICKNAMES = {"pytorch": "torch", "tf": "tensorflow", "ort": "onnxruntime"}
 
 

@@ -181,7 +181,7 @@ class Skipped:
         yield from self._missing_dependencies(release)
 
     def _missing_dependencies(self, release: Release) -> Iterator[Reason]:
-        """Yield what a dependency needs because of which a release cannot be chosen at all."""
+        """Yield the need of a dependency that excludes a release whatever else is chosen."""
         first: Reason | None = None
         for cause in self._provider.full_causes(self._provider.why_excluded(release)):
             if not isinstance(cause.requirement, PackageRequirement):
@@ -242,7 +242,7 @@ def _builds_without_wheel(
 
 
 def no_dependencies_reason(label: str) -> Reason:
-    """Return that the dependencies of a release cannot be chosen, without more that is known."""
+    """Return that no dependencies of a release fit, if nothing more exact is known."""
     need = "dependencies that fit the other requirements"
     return Reason(code="conflict", subject=label, need=need, have="none do")
 

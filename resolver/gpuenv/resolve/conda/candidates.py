@@ -29,9 +29,9 @@ class FrameworkSpec(Value):
 class Candidate(Value):
     """Builds of one release for one CUDA, which differ only in their Python.
 
-    `reasons` speak against all of them. `limits` are (package, range): the versions of cuDNN and
+    `reasons` hold against all of them. `limits` are (package, range): the versions of cuDNN and
     of the toolkit's packages that the host can run. `preferences` are specs of those toolkits whose
-    PTX the driver can run, too; they must not cost a newer release.
+    PTX the driver can run, too; they must not exclude a newer release.
     """
 
     requested: FrameworkSpec
@@ -148,7 +148,7 @@ class CandidateStore:
         """Return the spec of the toolkits that are not newer than the driver's CUDA.
 
         Returns:
-            [] if that is all of them or none, or if the package is no toolkit.
+            [] if all toolkits or none are that old, or if the package is not a toolkit.
         """
         driver = self.host.driver_cuda
         if name not in conda_records.TOOLKITS or driver is None:

@@ -330,7 +330,7 @@ class _Search:
     ) -> tuple[Sequence[Record], list[Reason]] | None:
         """Return the closure of a combination and the doubts about it; None if there is none.
 
-        The preferences of the candidates hold if a closure permits it.
+        The preferences of the candidates apply if a closure with them exists.
         """
         preferences = [spec for candidate in combination for spec in candidate.preferences]
         if preferences:
@@ -346,7 +346,7 @@ class _Search:
     ) -> tuple[Sequence[Record], list[Reason]] | None:
         """Return the closure within limits and the doubts about it; None if there is none.
 
-        Releases that the rules reject are kept out in up to ROUNDS solves.
+        Releases that the rules reject are excluded, in up to ROUNDS solves.
         """
         specs = list(self.parsed.specs)
         for candidate in combination:

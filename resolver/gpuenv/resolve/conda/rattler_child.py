@@ -138,9 +138,9 @@ class Session:
         return {"records": [plain_record(record) for record in records]}
 
     def match_specs(self, texts: Sequence[str]) -> list[object]:
-        """Return specs for rattler, which reads texts strictly: no build may have a dot.
+        """Return specs for rattler, which refuses a dot in the build string of a text.
 
-        Builds of the pytorch channel have one (py3.10_cuda11.7_cudnn8.5.0_0).
+        Build strings of the pytorch channel have dots (py3.10_cuda11.7_cudnn8.5.0_0).
         """
         specs: list[object] = []
         for text in texts:
