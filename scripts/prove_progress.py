@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def type_command(command: list[str], folder: Path) -> dict[str, Any]:
             time.sleep(0.1)
     finally:
         subprocess.run([*TMUX, "kill-server"], capture_output=True, check=False)
-    return {"first_seconds": round(seconds, 2), "first": first.splitlines()[-1]}
+    line = re.sub(r"\S*/\S*", "PATH", first.splitlines()[-1])
+    return {"first_seconds": round(seconds, 2), "first": line}
 
 
 def codes_in_pipes(command: list[str], folder: Path) -> int:
