@@ -1,6 +1,5 @@
 """Locks of conda environments by other tools, and those of profiles in a repository."""
 
-import itertools
 import json
 import shlex
 import tomllib
@@ -346,7 +345,7 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
 
 # ---- docs/conda.md -------------------------------------------------------------------------------
 
-PAGES = ("conda.md", "conda-existing.md", "conda-wheels.md")
+PAGES = ("conda.md", "conda-wheels.md")
 # Arguments that are added to those of the command.
 MORE = {
     "solve": ("--channel", "CHANNEL", *HOST),
@@ -363,7 +362,7 @@ def test_the_commands_of_the_documentation(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The commands run in one folder, with a local channel; those that write formats come last."""
+    """The commands run in the order of the pages, in one folder, with a local channel."""
     monkeypatch.chdir(tmp_path)
     channel = conda_rows["openssl 3.0.7"]["channel"]
     filename, data = make_wheel("trl", "1.0", ())
@@ -371,14 +370,10 @@ def test_the_commands_of_the_documentation(
     environment = {"channels": [channel], "dependencies": ["requests", {"pip": ["trl"]}]}
     (tmp_path / "environment.yml").write_text(json.dumps(environment))
     docs = Path(__file__).parent.parent / "docs"
-    conda, *others = [
-        [line for line in (docs / page).read_text().splitlines() if line[:11] == "    gpuenv "]
-        for page in PAGES
-    ]
-    formats = conda.index(next(line for line in conda if "-r environment.yml" in line))
-    lines = [*conda[:formats], *itertools.chain(*others), *conda[formats:]]
+    text = "\n".join((docs / page).read_text() for page in PAGES)
+    lines = [line[4:] for line in text.splitlines() if line[:11] == "    gpuenv "]
     commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert len(commands) >= 14 and {command[0] for command in commands} == MORE.keys()
+    assert len(commands) >= 12 and {command[0] for command in commands} == MORE.keys()
     statuses = []
     for command in commands:
         more = [channel if text == "CHANNEL" else text for text in MORE[command[0]]]
