@@ -161,13 +161,18 @@ def scan_wheel(wheel: dict[str, Any], cache: str | None) -> dict[str, Any]:
     return scan_source(f"{wheel['url']}#sha256={wheel['sha256']}", cache)
 
 
-def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
-    """Scan the wheels that have no record yet; the errors of those that cannot be read."""
-    todo = [
+def without_scan(wheels: list[dict[str, Any]], scans: Scans) -> list[dict[str, Any]]:
+    """Return the wheels that have no record yet."""
+    return [
         one
         for one in wheels
         if not any(have["file"] == one["filename"] for have in scans.of(one["name"]))
     ]
+
+
+def scan_missing(wheels: list[dict[str, Any]], scans: Scans, cache: str, jobs: int) -> list[str]:
+    """Scan the wheels that have no record yet; the errors of those that cannot be read."""
+    todo = without_scan(wheels, scans)
     errors = []
     with ProcessPoolExecutor(jobs) as pool:
         running = {pool.submit(scan_wheel, wheel, cache): wheel for wheel in todo}
@@ -202,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.distributions,
     )
     if options.dry_run:
-        for one in wheels:
+        for one in without_scan(wheels, scans):
             print(one["filename"])
         return 0
     errors = scan_missing(wheels, scans, options.cache, options.jobs)

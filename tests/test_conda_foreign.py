@@ -345,7 +345,7 @@ def test_profiles_of_wheels_and_of_conda_stand_side_by_side(
 
 # ---- docs/conda.md -------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parent.parent / "docs" / "conda.md"
+PAGES = ("conda.md", "conda-wheels.md")
 # Arguments that are added to those of the command.
 MORE = {
     "solve": ("--channel", "CHANNEL", *HOST),
@@ -362,14 +362,16 @@ def test_the_commands_of_the_documentation(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The commands run in the order of the page, in one folder, with a local channel."""
+    """The commands run in the order of the pages, in one folder, with a local channel."""
     monkeypatch.chdir(tmp_path)
     channel = conda_rows["openssl 3.0.7"]["channel"]
     filename, data = make_wheel("trl", "1.0", ())
     (tmp_path / filename).write_bytes(data)
     environment = {"channels": [channel], "dependencies": ["requests", {"pip": ["trl"]}]}
     (tmp_path / "environment.yml").write_text(json.dumps(environment))
-    lines = [line[4:] for line in PAGE.read_text().splitlines() if line[:11] == "    gpuenv "]
+    docs = Path(__file__).parent.parent / "docs"
+    text = "\n".join((docs / page).read_text() for page in PAGES)
+    lines = [line[4:] for line in text.splitlines() if line[:11] == "    gpuenv "]
     commands = [shlex.split(line, comments=True)[1:] for line in lines]
     assert len(commands) >= 12 and {command[0] for command in commands} == MORE.keys()
     statuses = []

@@ -205,7 +205,7 @@ def test_the_record_of_the_real_tools() -> None:
     """scripts/prove_exports.py writes the record: each tool locks the versions of gpuenv's lock."""
     docs = Path(__file__).parent.parent / "docs"
     record = json.loads((docs / "records" / "exports.json").read_text())
-    text = (docs / "variants.md").read_text()
+    text = (docs / "tool-settings.md").read_text()
     for tool, name in (("uv", "uv"), ("poetry", "Poetry"), ("pdm", "PDM")):
         assert record[tool]["versions"] == record["gpuenv"]
         assert f"{name} {record[tool]['version']}" in text

@@ -53,7 +53,7 @@ def test_the_documentation_has_the_figures_of_the_record() -> None:
     assert grid["choices"] == grid["gpuenv right"] == len(HOSTS) * len(PACKAGES)
     assert grid["choices"] - grid["uv right"] == len(grid["uv wrong"])
     assert settings["expressible"] == settings["same choice by uv"]
-    text = (DOCS / "variants.md").read_text()
+    text = (DOCS / "variants-compared.md").read_text()
     kinds = grid["uv wrong, by kind"]
     figures = f"{kinds['does not run']} do not run, {kinds['not the best']} are not the best"
     assert f"right in {grid['uv right']}; {figures}" in text
@@ -73,7 +73,7 @@ def test_the_record_explains_each_difference_to_the_conformance_material() -> No
     count = len(data["provider"])
     assert provider["cases"] == provider["reference as recorded"] == count
     assert provider["same answer"] + len(provider["differences"]) == count
-    text = (DOCS / "variants.md").read_text()
+    text = (DOCS / "variants-compared.md").read_text()
     uv, variantlib = choice["uv"], choice["variantlib"]
     figures = f"{variantlib['agrees']} of the {variantlib['asked']} that it can be asked"
     assert f"| {figures} | {uv['agrees']} of {uv['asked']} |" in text

@@ -75,6 +75,9 @@ def _run(argv: Sequence[str]) -> int:
     """Run one command, and report the errors that the stages raise."""
     try:
         arguments = parse_arguments(argv)
+    except SystemExit:  # --help and --version have printed
+        sys.stdout.flush()
+        raise
     except InputError as error:  # in a variable or in the config file
         return _report(error, json=False)
     configure(arguments)

@@ -180,7 +180,11 @@ function judge(release, host) {
   if (!hasWheel) reasons.unshift(fill(release.no_wheel, release, host, null));
   const missing = release.missing?.[host.python];
   if (missing !== undefined) reasons.push(fill(missing, release, host, null));
-  return { release, reasons, hasWheel, runs: reasons.every((reason) => reason.doubt) };
+  const isFramework = host.name in tables.platforms[host.platform].frameworks;
+  // gpuenv solve weighs the doubts about a framework. Nothing shows that unknown code runs.
+  const isKnown = isFramework || reasons.every((reason) => reason.code !== "code-unknown");
+  const runs = isKnown && reasons.every((reason) => reason.doubt);
+  return { release, reasons, hasWheel, isKnown, runs };
 }
 
 /** Return the releases of a framework on a host in the order of the solver, each judged. */
@@ -231,7 +235,7 @@ function answer(host) {
   if (chosen) return { chosen, judged, refusal: null };
   const { refusals, refusals_without_gpu } = releasesOf(host);
   const number = (host.gpus.length ? refusals : refusals_without_gpu)[host.python];
-  const best = judged.find((one) => one.hasWheel) ?? judged[0];
+  const best = judged.find((one) => one.hasWheel && one.isKnown) ?? judged[0];
   const refusal = number === undefined ? best?.reasons[0] : fill(number, {}, host, null);
   return { chosen: null, judged, refusal: refusal ?? null };
 }
@@ -461,7 +465,8 @@ function exampleLinks() {
 function answerElements(choice, host, { chosen, judged, refusal }) {
   const title = make("h2", { id: "answer-title" });
   if (!chosen) {
-    title.append(`No release of ${host.name} runs here`);
+    const runs = judged.every((one) => one.isKnown) ? "runs" : "is known to run";
+    title.append(`No release of ${host.name} ${runs} here`);
     const why = make(
       "p",
       { class: "bad" },
@@ -528,6 +533,7 @@ function releaseTable(host, { chosen, judged }) {
     let state = makeCell("no", "bad");
     if (one.release === chosen?.release) state = makeCell("chosen", "good");
     else if (one.runs) state = makeCell("runs", "good");
+    else if (one.reasons.every((reason) => reason.doubt)) state = makeCell("unknown", "open-cell");
     const why = one.runs ? "" : sentence(one.reasons[0]);
     const change = one.runs ? "" : changes(one, host);
     return makeRow(release.version, [
