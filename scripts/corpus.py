@@ -61,7 +61,7 @@ CORPUS = DATA / "corpus"
 INDEX_URL, FILE_HOST = "https://index.example/", "files.example"
 TIMEOUT = 120  # seconds for one case
 CRASHED = 99  # exit status of a case that raised an exception
-SAMPLE_STEP = 16
+SAMPLE_STEP = 32
 SUBDIRS = ("linux-64", "noarch")
 TIMESTAMP = 1_700_000_000_000  # of every conda package of the channel
 # Keys of the JSON documents whose values are sentences for people.
@@ -143,7 +143,7 @@ def chosen(cases: Sequence[Case], only: str | None, sampled: bool) -> list[Case]
     """Return the cases of a pattern, or the sample.
 
     The sample is, of each kind (the name up to the first slash), the first case and every
-    sixteenth one after it, in the order of the file.
+    thirty-second one after it, in the order of the file.
     """
     if only is not None:
         cases = [case for case in cases if fnmatchcase(case["name"], only)]

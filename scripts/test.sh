@@ -9,6 +9,10 @@ python3 -m venv .venv
 .venv/bin/mypy -p gpuenv &
 types=$!
 status=0
+# The usual run takes every second case of the longest tests (tests/conftest.py).
+if [ $# -eq 0 ]; then
+    export GPUENV_TEST_SAMPLE="${GPUENV_TEST_SAMPLE-1}"
+fi
 .venv/bin/ruff check resolver scripts tests || status=$?
 # Many tests wait for a child process, so two workers for each core keep the cores busy. worksteal
 # gives each worker neighboring tests, which share the fixtures of their module.

@@ -126,7 +126,7 @@ def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
     )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_damage_gives_an_answer_or_one_error(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

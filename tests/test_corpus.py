@@ -1,7 +1,7 @@
 """The regression corpus: a sample of its requests gives the recorded results.
 
 `python scripts/corpus.py replay` runs all of it. The sample is, of each kind of case, the first
-one and every sixteenth one after it (`corpus.chosen`).
+one and every thirty-second one after it (`corpus.chosen`).
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def of_pasted(log: bytes) -> Said:
 CUT_CODE = re.compile(rb"(?:\\u001b|\\x1b|\\033|\^\[)\[\x1b")
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(LOGS, st.integers(1, 3000))
 def test_nothing_is_lost(log: bytes, size: int) -> None:
     assume(not CUT_CODE.search(log))
@@ -323,7 +323,7 @@ def test_what_a_pattern_needs_is_in_what_it_matches() -> None:
     assert checked > 100
 
 
-@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(messages()), st.data())
 def test_the_literals_of_a_pattern_are_in_all_that_it_matches(
     message: Message, data: st.DataObject

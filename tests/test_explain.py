@@ -142,7 +142,7 @@ hosts = st.builds(
     st.sampled_from(DRIVERS),
     st.sampled_from(PYTHONS),
 )
-quick = settings(max_examples=examples(8), deadline=None, derandomize=True)
+quick = settings(max_examples=examples(4), deadline=None, derandomize=True)
 
 
 def possible(request: Request, host: Host) -> bool:

@@ -16,7 +16,7 @@ from test_resolution_laws import HOST
 from universe import Universe
 
 SEED = 5
-SETS = examples(4)  # of each family
+SETS = examples(2)  # of each family
 STEPS = 5_000
 
 

@@ -61,7 +61,7 @@ limits = st.lists(
     max_size=2,
 )
 laws = settings(
-    max_examples=examples(50), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+    max_examples=examples(25), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
 )
 
 
@@ -208,7 +208,7 @@ def test_two_runs_give_the_same_bytes(
     assert texts[0] == texts[1]
 
 
-@settings(laws, max_examples=examples(60))
+@settings(laws, max_examples=examples(30))
 @given(universes, requests)
 def test_what_is_refused_has_no_solution(packages: Any, requires: list[str]) -> None:
     """No set of releases meets the request, tried one by one; extras and pre-releases aside."""

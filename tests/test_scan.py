@@ -174,7 +174,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @given(st.data())
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_however_it_is_cut_it_says_the_same(rich: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rich)), max_size=60)))
     chunks = [rich[start:end] for start, end in zip([0, *cuts], [*cuts, len(rich)], strict=True)]
@@ -182,7 +182,7 @@ def test_however_it_is_cut_it_says_the_same(rich: bytes, data: st.DataObject) ->
 
 
 @given(st.data())
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_damage_of_any_kind_ends_in_a_record_or_in_one_line(
     rich: bytes, data: st.DataObject
 ) -> None:
@@ -225,7 +225,7 @@ def told(image: Mapping[str, Any]) -> tuple[int, str, str]:
 
 
 @given(st.lists(st.lists(ENTRIES, min_size=1, max_size=4), max_size=4), st.integers(1, 3000))
-@settings(max_examples=examples(70), deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 def test_every_image_of_every_fat_binary_is_noted(
     binaries: list[list[dict[str, Any]]], size: int
 ) -> None:
@@ -718,7 +718,7 @@ def test_a_wrong_checksum_is_told_before_what_follows_from_it(
 
 
 @given(st.data())
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_any_damage_to_a_wheel_ends_in_a_record_or_in_one_line(
     rich: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

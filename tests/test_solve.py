@@ -138,7 +138,7 @@ hosts = st.fixed_dictionaries(
     }
 )
 quick = settings(
-    max_examples=examples(15),
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
@@ -183,7 +183,7 @@ def test_a_newer_driver_never_loses_a_solution(case: dict[str, Any], driver: str
         ]
 
 
-@settings(quick, max_examples=examples(3))
+@settings(quick, max_examples=examples(2))
 @given(hosts)
 def test_a_refusal_is_one_that_the_data_bears_out(case: dict[str, Any]) -> None:
     """No torch build with a wheel for this interpreter runs on the host, tried one by one."""

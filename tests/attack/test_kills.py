@@ -8,11 +8,11 @@ import kills
 
 def test_sync_is_killed(tmp_path: Path) -> None:
     trials = kills.KillTrials(tmp_path)
-    for point in kills.random_points(8, seed=1):
+    for point in kills.random_points(4, seed=1):
         trials.run(point)
     bad = {name: trials.counts[name] for name in kills.BAD_OUTCOMES}
     assert bad == dict.fromkeys(kills.BAD_OUTCOMES, 0)
-    assert trials.counts["points"] == 8
+    assert trials.counts["points"] == 4
 
 
 def test_the_records_show_no_failure() -> None:
