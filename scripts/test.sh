@@ -9,7 +9,7 @@ python3 -m venv .venv
 .venv/bin/mypy -p gpuenv &
 types=$!
 status=0
-# The usual run takes every second case of the longest tests (tests/conftest.py).
+# The usual run takes every third case of the longest tests (tests/conftest.py).
 if [ $# -eq 0 ]; then
     export GPUENV_TEST_SAMPLE="${GPUENV_TEST_SAMPLE-1}"
 fi
