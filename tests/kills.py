@@ -28,6 +28,9 @@ OUTCOMES = ("points", "ended before the signal", "old states", "new states", *BA
 GRACE = 10.0  # seconds in which processes end that the kernel was told to kill
 
 
+State = dict[str, bytes | str]  # {path: content, or the target of a link}
+
+
 class Point(NamedTuple):
     """When which signal is sent: a share of the time of a whole run; `group` has the installer."""
 
@@ -112,7 +115,7 @@ class KillTrials:
                 kept.rename(self._env)
         return self._seconds[kind]
 
-    def _state(self) -> dict[str, bytes | str]:
+    def _state(self) -> State:
         """The content of the target, without what differs between two runs of one lock."""
         found = content(self._env)
         found.pop(build_record.FILE, None)
@@ -139,17 +142,12 @@ class KillTrials:
         self.counts[self._kind_of(state, old, new)] += 1
         self._look_after(lock, new, verified=verified)
 
-    def _kind_of(
-        self,
-        state: dict[str, bytes | str],
-        old: dict[str, bytes | str],
-        new: dict[str, bytes | str],
-    ) -> str:
+    def _kind_of(self, state: State, old: State, new: State) -> str:
         if state == old:
             return "old states"
         return "new states" if state == new else "partial states"
 
-    def _look_after(self, lock: Path, new: dict[str, bytes | str], *, verified: bool) -> None:
+    def _look_after(self, lock: Path, new: State, *, verified: bool) -> None:
         """Look at the state that the run after the kill says is verified."""
         if not verified:
             self.counts["next runs that failed"] += 1
@@ -162,9 +160,7 @@ class KillTrials:
         left += [name for name in os.listdir(self._env.parent) if name not in ("env", beside.name)]
         self.counts["files left"] += len(left)
 
-    def _reference(
-        self, lock: Path, new: dict[str, bytes | str]
-    ) -> dict[str, bytes | str]:
+    def _reference(self, lock: Path, new: State) -> State:
         """What must be in the folder of packages, with the rest of the environment."""
         site = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
         expected = {path: data for path, data in new.items() if not path.startswith(site)}
@@ -173,7 +169,7 @@ class KillTrials:
         return expected
 
 
-def without_additions(state: dict[str, bytes | str]) -> dict[str, bytes | str]:
+def without_additions(state: State) -> State:
     """Without the files that installers add to those of the wheels."""
     added = ("/RECORD", "/INSTALLER", "/REQUESTED", "/uv_cache.json", "_virtualenv.py")
     added += ("_virtualenv.pth",)
@@ -247,7 +243,7 @@ class CommandTrials:
         )
         return write_lock(self._folder / f"pylock.{version[0]}.toml", lock)
 
-    def _reference(self, turn: int) -> dict[str, bytes | str]:
+    def _reference(self, turn: int) -> State:
         """Return what a complete run leaves, and measure its time, of which points are shares."""
         if self._command == "download":
             subprocess.run(["rm", "-rf", self._work / "files"], check=True)
@@ -257,9 +253,7 @@ class CommandTrials:
         self._seconds = time.monotonic() - begin
         return self._state()
 
-    def _start(
-        self, turn: int, stderr: int = subprocess.DEVNULL
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, turn: int, stderr: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         version = f"{turn + 1}.0"
         if self._command == "lock":
             text = _PROJECT.replace("{version}", version)
@@ -279,7 +273,7 @@ class CommandTrials:
     def _run(self, turn: int) -> bool:
         return self._start(turn).wait() == 0
 
-    def _state(self) -> dict[str, bytes | str]:
+    def _state(self) -> State:
         """Return the content of the folder without the files that differ between equal runs."""
         return {
             path: data
@@ -309,12 +303,7 @@ class CommandTrials:
             self.counts["next runs that failed"] += 1
         self._look_after(new)
 
-    def _kind_of(
-        self,
-        state: dict[str, bytes | str],
-        old: dict[str, bytes | str],
-        new: dict[str, bytes | str],
-    ) -> str:
+    def _kind_of(self, state: State, old: State, new: State) -> str:
         """Return whether the locks and the environment are old, new or neither."""
         visible, was, will_be = map(_results, (state, old, new))
         for is_lock in (True, False):
@@ -326,9 +315,7 @@ class CommandTrials:
                 return "partial states"
         return "new states" if visible == will_be else "old states"
 
-    def _kind_of_folder(
-        self, state: dict[str, bytes | str], new: dict[str, bytes | str]
-    ) -> str:
+    def _kind_of_folder(self, state: State, new: State) -> str:
         """Return whether the visible downloads are all there, some are, or one is incomplete."""
         files = _results(state)
         known = self._references[0] | self._references[1]
@@ -336,7 +323,7 @@ class CommandTrials:
             return "partial states"
         return "new states" if files.keys() >= _results(new).keys() else "old states"
 
-    def _look_after(self, new: dict[str, bytes | str]) -> None:
+    def _look_after(self, new: State) -> None:
         state = self._state()
         left = [path.name for path in self._temporary.iterdir()]
         left += state.keys() - self._references[0].keys() - self._references[1].keys()
@@ -348,7 +335,7 @@ class CommandTrials:
             self.counts["false verified"] += 1
 
 
-def _results(state: dict[str, bytes | str]) -> dict[str, bytes | str]:
+def _results(state: State) -> State:
     """Return the files that users see: no part of the path starts with a dot."""
     return {
         path: data

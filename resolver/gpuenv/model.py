@@ -395,6 +395,11 @@ class Framework(Value):
     indexes: tuple[str, ...] = ()  # URLs with {variant}: used for this framework's packages only
     packages: tuple[str, ...] = ()  # the distributions that may come from those indexes
 
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """The framework's own distribution and its companions."""
+        return (self.distribution, *self.companions)
+
 
 # ---- requests and plans --------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -135,8 +135,7 @@ def _live_builds(
         if framework.indexes:
             builds = data.builds(framework.distribution, host.platform)
             urls = dict.fromkeys(build.index for build in builds if build.index != "default")
-            for name in (framework.distribution, *framework.companions):
-                own[name] = list(urls)
+            own |= {name: list(urls) for name in framework.distributions}
     return own
 
 
@@ -156,12 +155,17 @@ def _missing_builds(
             continue
         name, _, version = reason.subject.partition(" ")
         build = data.build(name, version, host.platform)
-        for framework in data.all_frameworks():
-            names = (framework.distribution, *framework.companions)
-            if build is not None and name in names:
-                for package in names:
-                    own.setdefault(package, []).append(build.index)
+        if build is not None:
+            for package in _packages_with(name, data):
+                own.setdefault(package, []).append(build.index)
     return own
+
+
+def _packages_with(name: str, data: CompatibilityData) -> Iterator[str]:
+    """Yield the distributions of the framework of a distribution."""
+    for framework in data.all_frameworks():
+        if name in framework.distributions:
+            yield from framework.distributions
 
 
 def _uses_own_indexes(request: Request, options: IndexOptions) -> bool:

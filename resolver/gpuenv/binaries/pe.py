@@ -59,14 +59,14 @@ def read(file: IO[bytes]) -> File:
 
 def _read(file: IO[bytes], head: bytes) -> File:
     if not head.startswith(MAGIC):
-        raise NotPeError("it is no PE file")
+        raise NotPeError("it is not a PE file")
     (start,) = struct.unpack_from("<I", head, 0x3C)
     if head[start : start + 4] != b"PE\0\0":
-        raise NotPeError("it is no PE file")
+        raise NotPeError("it is not a PE file")
     machine, count, optional_size = struct.unpack_from("<HH12xH", head, start + 4)
     optional = start + 24
     if struct.unpack_from("<H", head, optional)[0] != _PE32_PLUS:
-        raise NotPeError("it is no 64-bit PE file")
+        raise NotPeError("it is not a 64-bit PE file")
     sections = []
     for place in range(optional + optional_size, optional + optional_size + 40 * count, 40):
         name, address, length, offset = struct.unpack_from("<8s4x3I", head, place)

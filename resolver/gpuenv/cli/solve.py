@@ -83,7 +83,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
-    """Return the command that installs a lock; it names the places of files without https."""
+    """Return the command that installs a lock. It names the places of local and http files."""
     words = ["gpuenv", "sync", path, "--target", _new_target()]
     urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
     folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}

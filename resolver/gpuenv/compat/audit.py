@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_pair
@@ -155,7 +155,7 @@ def _check_tables(data: CompatibilityData) -> Iterator[str]:
 
 def _check_compilers(data: CompatibilityData) -> Iterator[str]:
     """Within a major, a newer toolkit compiles for all targets of an older one."""
-    for old, new in pairwise(sorted(data.compilers)):
+    for old, new in itertools.pairwise(sorted(data.compilers)):
         new_targets = set(map(parse_target, data.compilers[new]))
         lost = set(map(parse_target, data.compilers[old])) - new_targets
         if lost and old[0] == new[0]:
@@ -316,10 +316,9 @@ def lock_contradictions(data: CompatibilityData, wheels: Wheels | None) -> Itera
     if not os.path.exists(path):
         return
     listed: dict[str, str | None] = {}
-    for name in _LOCKED_PACKAGES if wheels is not None else ():
-        for wheel in wheels(name) if wheels is not None else ():
-            if wheel.index != DEFAULT:
-                listed[wheel.filename] = wheel.sha256
+    if wheels is not None:
+        known = itertools.chain.from_iterable(map(wheels, _LOCKED_PACKAGES))
+        listed = {wheel.filename: wheel.sha256 for wheel in known if wheel.index != DEFAULT}
     for row in read(path)["wheels"]:
         filename = row["file"].rpartition("/")[2]
         source = row["sources"][0]

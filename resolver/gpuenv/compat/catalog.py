@@ -203,7 +203,7 @@ class Catalog:
         """Return the distributions that a name means; a short name (cudnn) may mean several."""
         known = set(self._data.libraries())
         for framework in self._data.all_frameworks():
-            known |= {framework.distribution, *framework.companions}
+            known.update(framework.distributions)
         if name in known:
             return [name]
         return _by_major(one for one in known if short_name(one) == name)

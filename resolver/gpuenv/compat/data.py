@@ -8,9 +8,11 @@ files.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 from ..errors import DataError
@@ -52,25 +54,28 @@ SCHEMA = 1  # the layout of matrix_data that this gpuenv reads
 
 def data_folder() -> str:
     """Return the folder of the data: gpuenv-matrix's if it is newer, otherwise gpuenv's own."""
-    own = _own_folder()
-    try:
-        import gpuenv_matrix
-    except ImportError:
+    own, package = _own_folder(), _installed_package()
+    if package is None:
         return own
-    folder = os.path.dirname(os.path.abspath(gpuenv_matrix.__file__))
-    is_newer = gpuenv_matrix.SCHEMA == SCHEMA and _date(folder) > _date(own)
+    folder = os.path.dirname(os.path.abspath(str(package.__file__)))
+    is_newer = package.SCHEMA == SCHEMA and _date(folder) > _date(own)
     return folder if is_newer else own
 
 
 def unread_package() -> tuple[str, int] | None:
     """Return (version, schema) of an installed gpuenv-matrix that this gpuenv cannot read."""
+    package = _installed_package()
+    if package is None or package.SCHEMA == SCHEMA:
+        return None
+    return package.__version__, package.SCHEMA
+
+
+def _installed_package() -> ModuleType | None:
+    """Return the module of gpuenv-matrix, None if it is not installed."""
     try:
-        import gpuenv_matrix
+        return importlib.import_module("gpuenv_matrix")
     except ImportError:
         return None
-    if gpuenv_matrix.SCHEMA == SCHEMA:
-        return None
-    return gpuenv_matrix.__version__, gpuenv_matrix.SCHEMA
 
 
 def _date(folder: str) -> str:
@@ -411,7 +416,7 @@ class CompatibilityData:
         """The distributions that install frameworks, and their companions."""
         names: set[str] = set()
         for framework in self._frameworks.values():
-            names.update((framework.distribution, *framework.companions))
+            names.update(framework.distributions)
             for way in framework.ways:
                 names.update(way.carriers)
                 names.update(text.partition("[")[0] for text in way.requires)

@@ -140,7 +140,7 @@ def _builds_by_version(
     framework: Framework, versions: Mapping[str, str], platform: str, data: CompatibilityData
 ) -> Iterator[FrameworkBuild]:
     """Yield the builds of a framework whose versions name the build: torch 2.13.0+cu126."""
-    for name in (framework.distribution, *framework.companions):
+    for name in framework.distributions:
         if name in versions:
             yield FrameworkBuild(
                 package=name,

@@ -4,7 +4,6 @@ wheels.py           locks of wheels: what changes, and how the new environment i
 installers.py       the commands of uv and of pip
 end_with_parent.py  starts an installer so that it ends with gpuenv
 downloads.py        the files of locks in a folder, for hosts without a network
-targets.py          folders that can and that cannot become an environment
 interpreters.py     interpreters to make environments with: of PATH, pyenv and uv
 transaction.py      the new environment takes the place of the old one at once; rollback
 target_lock.py      one process at a time changes a target

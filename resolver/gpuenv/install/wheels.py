@@ -13,10 +13,18 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
-from ..model import EnvironmentChanges, Lock, PackageChange, Pin, Value
-from ..prefix import INSTALLATION_TOOLS, interpreter_of
+from ..model import (
+    EnvironmentChanges,
+    Lock,
+    PackageChange,
+    Pin,
+    Value,
+    parse_pair,
+    show_pair,
+)
+from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of
 from ..requirements.target import version_key
-from . import installers, targets
+from . import installers
 from .build_record import FILE, Build, BuiltPackage, read_build, write_build
 from .downloads import download, with_local_files
 from .environment_files import (
@@ -74,7 +82,7 @@ def sync(
     """
     report = progress or _ignore
     target = place_of(target)
-    targets.check_place(target)
+    _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
         work = _plan(lock, target, exact=exact)
@@ -102,7 +110,7 @@ def rollback(target: str, *, wait: float = WAIT, progress: Progress | None = Non
     InputError if there is none.
     """
     target = place_of(target)
-    targets.check_place(target)
+    _check_place(target)
     roll_back(target, wait=wait, report=progress or _ignore)
 
 
@@ -151,9 +159,9 @@ def check(
         InputError: As `sync`.
     """
     tool, target = installers.find_installer(installer), place_of(target)
-    targets.check_place(target)
-    if targets.has_files(target):
-        targets.check_existing(lock, target)
+    _check_place(target)
+    if _has_files(target):
+        _check_existing(lock, target)
         return tool, None
     return tool, find_base_interpreter(lock, python, installers.find_uv())
 
@@ -165,6 +173,44 @@ def check_installer(name: str) -> None:
 
 def _ignore(line: str) -> None:
     """Report no progress."""
+
+
+# ---- folders that can become an environment ------------------------------------------------------
+
+
+def _check_place(target: str) -> None:
+    """Raise InputError for a path at which there can be no environment."""
+    if os.path.exists(target) and not os.path.isdir(target):
+        raise InputError(f"--target {target}: is not a folder")
+    if os.path.ismount(target):
+        message = f"--target {target}: is a mount point, which cannot be replaced"
+        raise InputError(message, hint="give a folder in it")
+    if not os.path.isdir(os.path.dirname(target)):
+        raise InputError(f"--target {target}: the folder above it does not exist")
+
+
+def _has_files(target: str) -> bool:
+    """Return whether there is a folder that is not empty."""
+    return os.path.isdir(target) and bool(os.listdir(target))
+
+
+def _check_existing(lock: Lock, target: str) -> None:
+    """Raise InputError for a folder that is no environment, or one of another Python."""
+    config = os.path.join(target, "pyvenv.cfg")
+    if not os.path.isfile(config) or find_interpreter(target) is None:
+        raise InputError(f"--target {target}: has files in it and is no virtual environment")
+    with open(config, encoding="utf-8") as file:
+        pairs = [line.partition("=") for line in file]
+    fields = {key.strip(): value.strip() for key, _, value in pairs}
+    text = fields.get("version_info") or fields.get("version") or ""
+    try:
+        version = parse_pair(".".join(text.split(".")[:2]))
+    except ValueError:
+        raise InputError(f"{config}: does not say which Python it is for") from None
+    if lock.needs.python is not None and version != lock.needs.python:
+        have, need = show_pair(version), show_pair(lock.needs.python)
+        message = f"--target {target}: is for Python {have}, and the lock is for Python {need}"
+        raise InputError(message)
 
 
 # ---- what changes -------------------------------------------------------------------------------
@@ -191,7 +237,7 @@ class _Work(Value):
 
 def _plan(lock: Lock, target: str, *, exact: bool | None) -> _Work:
     """Compare a lock with what is installed."""
-    build, is_new = read_build(target), not targets.has_files(target)
+    build, is_new = read_build(target), not _has_files(target)
     made = is_new or (build is not None and build.made)
     exact = made if exact is None else exact
     packages = [] if is_new else read_packages(target)

@@ -92,7 +92,7 @@ class AnswerTables:
         self._data, self._index, self._environment_for = data, index, environment_for
         self._capabilities = tuple(data.capabilities())
         self._numbers = _Numbers()
-        self._plans: dict[tuple[Request, Host], Plan | None] = {}
+        self._answers: dict[tuple[Request, Host], Plan | NoSolutionError] = {}
 
     def document(self, platforms: Iterable[str] = PLATFORMS) -> dict[str, Any]:
         """Return the tables of some platforms as a JSON document."""
@@ -227,18 +227,9 @@ class AnswerTables:
         for python, store in enumerate(stores):
             if python in known:
                 continue
-            on_python = host.replace(python=store.host.python)
-            try:
-                solve(
-                    request,
-                    on_python,
-                    self._data,
-                    self._index,
-                    self._environment_for,
-                    changes=False,
-                )
-            except NoSolutionError as error:
-                refusals[str(python)] = self._numbers.reason(error.explanation.reasons[0])
+            answer = self._solve(request, host.replace(python=store.host.python))
+            if isinstance(answer, NoSolutionError):
+                refusals[str(python)] = self._numbers.reason(answer.explanation.reasons[0])
         return refusals
 
     def _solver_reasons(self, row: _Row, host: Host) -> Sequence[Reason]:
@@ -251,24 +242,25 @@ class AnswerTables:
         pinned = Request(frameworks=(f"{name}=={release.version}",), builds=builds)
         python = row.pythons[len(row.pythons) // 2]  # most have wheels for it
         host = host.replace(python=Python(version=PYTHONS[python]))
-        if self._plan(pinned, host) is not None:
+        if isinstance(self._solve(pinned, host), Plan):
             return ()
-        plan = self._plan(Request(frameworks=(name,)), host)
-        for rejection in () if plan is None else plan.skipped:
+        plan = self._solve(Request(frameworks=(name,)), host)
+        for rejection in plan.skipped if isinstance(plan, Plan) else ():
             if rejection.version == row.version:
                 return rejection.reasons
         return (no_dependencies_reason(release.label),)
 
-    def _plan(self, request: Request, host: Host) -> Plan | None:
+    def _solve(self, request: Request, host: Host) -> Plan | NoSolutionError:
+        """Return the plan of the solver, or its refusal. Each request is solved once on a host."""
         key = (request, host)
-        if key not in self._plans:
+        if key not in self._answers:
             try:
-                self._plans[key] = solve(
+                self._answers[key] = solve(
                     request, host, self._data, self._index, self._environment_for, changes=False
                 )
-            except NoSolutionError:
-                self._plans[key] = None
-        return self._plans[key]
+            except NoSolutionError as refusal:
+                self._answers[key] = refusal
+        return self._answers[key]
 
     # ---- libraries
 

@@ -372,7 +372,7 @@ def _frameworks_by_distribution(data: CompatibilityData) -> dict[str, Framework]
         framework = data.framework(framework_name)
         if framework is None or not is_single_distribution(framework):
             continue
-        for name in (framework.distribution, *framework.companions):
+        for name in framework.distributions:
             frameworks[name] = framework
     return frameworks
 
