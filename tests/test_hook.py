@@ -166,8 +166,9 @@ def hanging(folder: Path, cache: Path) -> Iterator[tuple[subprocess.Popen[str], 
     install(site_of(folder / "env"), cache, HANG)
     marker = f"marker-{os.getpid()}-{folder}"
     env = {**CLEAN, "PYTHONPATH": str(ROOT / "resolver"), "MARKER": marker}
-    # A shell may have started the tests with the signal ignored, which children inherit.
+    # A shell may have started the tests with the signals ignored, which children inherit.
     code = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
     code += "from gpuenv.__main__ import main\n"
     arguments = ["verify", "--hook", "--no-device", "--target", "env", "--timeout", "500"]
     command = [sys.executable, "-c", code + f"sys.argv = ['gpuenv', *{arguments!r}]\nmain()\n"]

@@ -6,11 +6,11 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import date
 
 from .. import api
 from ..errors import InputError
-from ..index.urls import file_url_to_path, redact_url
 from ..model import Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
@@ -85,14 +85,25 @@ def run(arguments: Namespace) -> int:
 def _sync_command(lock: Lock, path: str, arguments: Namespace) -> str:
     """Return the command that installs a lock. It names the places of local and http files."""
     words = ["gpuenv", "sync", path, "--target", _new_target()]
-    urls = [] if lock.conda else [pin.wheel.url for pin in lock.pins]
+    if not lock.conda:
+        words += _place_flags([pin.wheel.url for pin in lock.pins], arguments)
+    return shlex.join(words)
+
+
+def _place_flags(urls: Sequence[str], arguments: Namespace) -> list[str]:
+    """Return the flags that name the folders and http:// indexes of files, as sync demands."""
+    if all(url.startswith("https:") for url in urls):
+        return []
+    from ..index.urls import file_url_to_path, redact_url  # loads urllib, which few solves need
+
+    flags = []
     folders = {os.path.dirname(file_url_to_path(url)) for url in urls if url.startswith("file:")}
     for folder in sorted(folders):
-        words += ["--find-links", _short_path(folder)]
+        flags += ["--find-links", _short_path(folder)]
     if any(url.startswith("http:") for url in urls):
         for url in filter(None, [arguments.index_url, *arguments.extra_index_url]):
-            words += ["--extra-index-url", redact_url(url)]
-    return shlex.join(words)
+            flags += ["--extra-index-url", redact_url(url)]
+    return flags
 
 
 def _short_path(path: str) -> str:
