@@ -1,9 +1,14 @@
 """Run detect, solve, sync and verify on this host, also with faults, and record the results.
 
-    python scripts/prove_host.py --find-links wheels --date 2026-11-21 --record docs/hosts/h200.json --framework torch
+    python scripts/prove_host.py --find-links wheels --framework torch --date 2026-11-21
+        --record docs/hosts/h200.json
+    python scripts/prove_host.py --target env --framework tensorflow --date 2026-11-22
+        --record docs/hosts/h200-tensorflow.json --remove nvidia/cufft/lib/libcufft.so.11
 
-Every step is a process of the command line, timed as a whole. Nothing is asked of a network. The record holds the
-commands, their exit statuses, times and JSON documents; GPU UUIDs are left out of it.
+Every step is a process of the command line, timed as a whole. No step uses a network. The record
+holds the commands, their exit statuses, times and JSON documents, without the UUIDs of the GPUs.
+With --target, the environment already holds the releases of the lock: nothing is synced, and the
+solve reads the snapshot. --absent records a file that the environment lacks.
 """
 
 from __future__ import annotations
@@ -54,19 +59,24 @@ def without_uuids(value: Any) -> Any:
     return [without_uuids(item) for item in value] if isinstance(value, list) else value
 
 
-def planted(folder: str) -> list[dict[str, Any]]:
+def site_packages(target: str) -> str:
+    """Return the folder of the packages of an environment."""
+    return glob.glob(os.path.join(target, "lib", "python*", "site-packages"))[0]
+
+
+def planted(folder: str, target: str, removed: list[str]) -> list[dict[str, Any]]:
     """Add, verify and remove each fault."""
-    rows = []
-    if not os.path.isdir(os.path.join(folder, "env")):
+    rows: list[dict[str, Any]] = []
+    if not os.path.isdir(os.path.join(folder, target)):
         return rows
-    libraries = glob.glob(
-        os.path.join(folder, "env", "lib", "python*", "site-packages", "nvidia", "cudnn", "lib")
-    )[0]
-    verify = ["verify", "pylock.toml", "--target", "env"]
-    victim = os.path.join(libraries, "libcudnn_cnn.so.9")
-    os.rename(victim, victim + ".away")
-    rows.append(step("a sub-library removed", verify, folder))
-    os.rename(victim + ".away", victim)
+    verify = ["verify", "pylock.toml", "--target", target]
+    victims = {"a sub-library removed": "nvidia/cudnn/lib/libcudnn_cnn.so.9"}
+    victims.update({f"{os.path.basename(path)} removed": path for path in removed})
+    for name, path in victims.items():
+        victim = os.path.join(site_packages(os.path.join(folder, target)), path)
+        os.rename(victim, victim + ".away")
+        rows.append(step(name, verify, folder))
+        os.rename(victim + ".away", victim)
     rows.append(step("a device that is not there", verify, folder, CUDA_VISIBLE_DEVICES="7"))
     return rows
 
@@ -74,27 +84,47 @@ def planted(folder: str) -> list[dict[str, Any]]:
 def main() -> None:
     """Run the steps and writes the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--find-links", required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--find-links")
+    source.add_argument("--target", help="an environment that holds the releases already")
     parser.add_argument("--framework", action="append", required=True)
     parser.add_argument("--date", required=True)
     parser.add_argument("--record", required=True)
     parser.add_argument(
         "--shadow", action="append", default=[], help="a folder with another cuDNN, put in front"
     )
+    parser.add_argument(
+        "--remove", action="append", default=[], help="one more file that a fault takes away"
+    )
+    parser.add_argument(
+        "--absent", action="append", default=[], help="a file that the environment lacks"
+    )
     arguments = parser.parse_args()
-    links = os.path.abspath(arguments.find_links)
     frameworks = [text for name in arguments.framework for text in ("--framework", name)]
     folder = tempfile.mkdtemp()
+    names = {folder: "WORK", os.getcwd(): "CHECKOUT"}
     rows = [step("detect", ["detect"], folder)]
-    rows.append(step("solve", ["solve", *frameworks, "--find-links", links, "--offline"], folder))
-    rows.append(step("sync", ["sync", "pylock.toml", "--target", "env", "--no-verify"], folder))
-    verify = ["verify", "pylock.toml", "--target", "env"]
+    solve = ["solve", *frameworks, "--offline"]
+    target = "env"
+    if arguments.target:
+        target = os.path.abspath(arguments.target)
+        names = {target: "ENVIRONMENT", **names}
+        python = os.path.join(target, "bin", "python")
+        rows.append(step("solve", [*solve, "--python", python], folder))
+    else:
+        links = os.path.abspath(arguments.find_links)
+        names[links] = "WHEELS"
+        rows.append(step("solve", [*solve, "--find-links", links], folder))
+        rows.append(
+            step("sync", ["sync", "pylock.toml", "--target", target, "--no-verify"], folder)
+        )
+    verify = ["verify", "pylock.toml", "--target", target]
     rows.append(step("verify", verify, folder))
     rows.append(step("verify again", verify, folder))
     for shadow in arguments.shadow:
         path = f"{shadow}:{os.environ.get('LD_LIBRARY_PATH', '')}"
         rows.append(step("another cuDNN in front", verify, folder, LD_LIBRARY_PATH=path))
-    rows += planted(folder)
+    rows += planted(folder, target, arguments.remove)
     with open(os.path.join(folder, "pylock.toml"), encoding="utf-8") as file:
         locked = re.findall(r'^name = "([^"]+)"\nversion = "([^"]+)"', file.read(), re.MULTILINE)
     shutil.rmtree(folder, ignore_errors=True)
@@ -104,8 +134,11 @@ def main() -> None:
         "versions": dict(locked),
         "steps": rows,
     }
+    if arguments.absent:
+        record["absent"] = arguments.absent
     text = json.dumps(without_uuids(record), indent=1)
-    text = text.replace(folder, "WORK").replace(links, "WHEELS").replace(os.getcwd(), "CHECKOUT")
+    for path, name in names.items():
+        text = text.replace(path, name)
     os.makedirs(os.path.dirname(os.path.abspath(arguments.record)), exist_ok=True)
     with open(arguments.record, "w", encoding="utf-8") as file:
         file.write(text + "\n")
