@@ -46,9 +46,12 @@ from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from variant_grid import HOSTS, PACKAGES, describe, make_packages, pair, right_labels
 from variant_maker import (
+    conformance_document,
+    conformance_host,
     conformance_metadata,
     make_conformance,
     make_release,
+    make_variant,
     metadata,
     provider_answers,
     summary,
@@ -73,6 +76,21 @@ for document in json.load(sys.stdin):
     else:
         orders.append([one.label for one in ordered if one.label in document["variants"]])
 json.dump(orders, sys.stdout)
+"""
+# variantlib in a process of its own: it reads metadata and says whether it accepts it.
+ACCEPTS = """
+import json, sys
+from variantlib.errors import ValidationError
+from variantlib.variants_json import VariantsJson
+answers = []
+for text in json.load(sys.stdin):
+    try:
+        VariantsJson(json.loads(text))
+    except (ValidationError, ValueError):
+        answers.append(False)
+    else:
+        answers.append(True)
+json.dump(answers, sys.stdout)
 """
 CONFORMANCE = Path(__file__).resolve().parent.parent / "tests" / "data" / "variant_conformance.toml"
 
@@ -165,15 +183,20 @@ def order_of(document: Mapping[str, Any]) -> list[str]:
 
 def variantlib_orders(python: str, releases: Sequence[Mapping[str, Any]]) -> list[list[str] | None]:
     """Return the labels of each release in variantlib's order; None for refused metadata."""
+    orders: list[list[str] | None] = ask_variantlib(python, ORDER, releases)
+    return orders
+
+
+def ask_variantlib(python: str, program: str, question: object) -> Any:
+    """Return what a program prints as JSON that reads a question as JSON."""
     process = subprocess.run(
-        [python, "-c", ORDER],
-        input=json.dumps(releases),
+        [python, "-c", program],
+        input=json.dumps(question),
         capture_output=True,
         text=True,
         check=True,
     )
-    orders: list[list[str] | None] = json.loads(process.stdout)
-    return orders
+    return json.loads(process.stdout)
 
 
 def compare_order(
@@ -225,15 +248,20 @@ def uv_label(uv: str, package: str, links: Path, variables: Mapping[str, str]) -
 
 
 def uv_installs(
-    uv: str, requirement: str, links: Path, target: str, variables: Mapping[str, str]
+    uv: str,
+    requirement: str,
+    links: Path,
+    target: str,
+    variables: Mapping[str, str],
+    flags: Sequence[str] = (),
 ) -> bool:
     """Let uv install a requirement into a folder; return whether it did."""
-    dropped = ("UV_", "NV_VARIANT_")
+    dropped = ("UV_", "NV_VARIANT_", "TPU_VARIANT_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     command = [uv, "pip", "install", "--quiet", "--no-cache", "--no-index", "--no-config"]
     command += ["--find-links", str(links), "--python", sys.executable, "--target", target]
     process = subprocess.run(
-        [*command, "--preview-features", "wheel-variants", requirement],
+        [*command, "--preview-features", "wheel-variants", *flags, requirement],
         env={**environment, **variables},
         capture_output=True,
         check=False,
@@ -384,38 +412,103 @@ def compare_cpu(arguments: argparse.Namespace) -> dict[str, Any]:
 def compare_conformance(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return how many cases each tool agrees with, and every difference with its reason."""
     data = tomllib.loads(CONFORMANCE.read_text())
-    documents = [conformance_metadata(case) for case in data["choice"]]
-    orders = variantlib_orders(arguments.variantlib, documents)
-    figures: dict[str, Any] = {"choice": {"cases": len(data["choice"])}}
+    return {
+        "choice": compare_choices(arguments, data["choice"], folder),
+        "metadata": compare_metadata(arguments, data["metadata"], folder),
+        "provider": compare_transcripts(arguments, data, folder),
+    }
+
+
+# A case with one of these keys is about more than metadata with lists: variantlib cannot be asked.
+NOT_FOR_VARIANTLIB = {"index", "metadata_only", "described", "direct", "providers"}
+Answers = Mapping[str, tuple[object, object]]  # by tool: what is right, and its answer
+
+
+def tally(cases: Sequence[tuple[Mapping[str, Any], Answers]]) -> dict[str, Any]:
+    """Return how many answers of each tool are right, and why the others are not."""
+    figures: dict[str, Any] = {"cases": len(cases)}
     for tool in ("gpuenv", "variantlib", "uv"):
-        figures["choice"][tool] = {"asked": 0, "agrees": 0}
+        figures[tool] = {"asked": 0, "agrees": 0}
     differences = []
-    for number, (case, order) in enumerate(zip(data["choice"], orders, strict=True)):
-        links = folder / f"conformance{number}"
-        links.mkdir()
-        requirement = make_conformance(links, case)
-        expected = [case["chosen"], *case["installs"]]
-        answers = {
-            "gpuenv": (expected, gpuenv_result(requirement, links)),
-            "uv": (expected, uv_result(arguments.uv, requirement, links)),
-        }
-        if not {"index", "metadata_only", "direct"} & set(case):  # variantlib cannot be asked this
-            answers["variantlib"] = ([label for label in case["order"] if label], order)
+    for case, answers in cases:
         for tool, (right, answer) in answers.items():
-            figures["choice"][tool]["asked"] += 1
-            figures["choice"][tool]["agrees"] += answer == right
+            figures[tool]["asked"] += 1
+            figures[tool]["agrees"] += answer == right
             if answer != right:
                 why = case.get("differs", {}).get(tool, "unexplained")
                 row = {"case": case["name"], "from": case["from"], "tool": tool}
                 differences.append({**row, "answers": answer, "expected": right, "why": why})
-    figures["choice"]["differences"] = differences
-    figures["provider"] = compare_transcripts(arguments, data, folder)
-    return figures
+    return {**figures, "differences": differences}
 
 
-def gpuenv_result(requirement: str, links: Path) -> list[str]:
+def compare_choices(
+    arguments: argparse.Namespace, cases: Sequence[Mapping[str, Any]], folder: Path
+) -> dict[str, Any]:
+    """Return how many choices each tool agrees with."""
+    asked = [case for case in cases if not NOT_FOR_VARIANTLIB & set(case)]
+    documents = [conformance_metadata(case) for case in asked]
+    names = [case["name"] for case in asked]
+    orders = dict(zip(names, variantlib_orders(arguments.variantlib, documents), strict=True))
+    rows: list[tuple[Mapping[str, Any], Answers]] = []
+    for number, case in enumerate(cases):
+        links = folder / f"conformance{number}"
+        links.mkdir()
+        requirement = make_conformance(links, case)
+        expected = [case["chosen"], *case["installs"]]
+        answers: dict[str, tuple[object, object]] = {
+            "gpuenv": (expected, gpuenv_result(requirement, links, case)),
+            "uv": (expected, uv_result(arguments.uv, requirement, links, case.get("uv", {}))),
+        }
+        if case["name"] in orders:
+            labels = [label for label in case["order"] if label]
+            answers["variantlib"] = (labels, orders[case["name"]])
+        rows.append((case, answers))
+    return tally(rows)
+
+
+def compare_metadata(
+    arguments: argparse.Namespace, cases: Sequence[Mapping[str, Any]], folder: Path
+) -> dict[str, Any]:
+    """Return how many decisions about metadata each tool agrees with.
+
+    uv is asked to install a null variant beside the metadata.
+    """
+    texts = [conformance_document(case) for case in cases]
+    answers = ask_variantlib(arguments.variantlib, ACCEPTS, texts)
+    filename, data = make_variant("demo", "1.0", "null", metadata({"null": {}}, ["blas"]))
+    rows: list[tuple[Mapping[str, Any], Answers]] = []
+    for number, (case, text, theirs) in enumerate(zip(cases, texts, answers, strict=True)):
+        links = folder / f"metadata{number}"
+        links.mkdir()
+        (links / filename).write_bytes(data)
+        (links / "demo-1.0-variants.json").write_text(text)
+        right = "refused" not in case
+        with tempfile.TemporaryDirectory() as target:
+            by_uv = uv_installs(arguments.uv, "demo", links, target, {})
+        found = {"gpuenv": is_accepted(text), "variantlib": theirs, "uv": by_uv}
+        rows.append((case, {tool: (right, answer) for tool, answer in found.items()}))
+    return tally(rows)
+
+
+def is_accepted(text: str) -> bool:
+    """Return whether gpuenv accepts metadata."""
+    try:
+        variants.parse(text.encode(), "demo")
+    except ValueError:
+        return False
+    return True
+
+
+def gpuenv_result(requirement: str, links: Path, case: Mapping[str, Any]) -> list[str]:
     """Return the wheel of demo as "VERSION LABEL BUILD", and the other installed packages."""
-    host = gpuenv.describe(gpus=["none"], python=PYTHON, platform="linux-x86_64", glibc="2.35")
+    described = conformance_host(case)
+    host = gpuenv.describe(
+        gpus=described["gpu"],
+        driver=described.get("driver"),
+        python=PYTHON,
+        platform=described.get("platform", "linux-x86_64"),
+        glibc="2.35",
+    )
     options = IndexOptions(no_index=True, find_links=(str(links),))
     try:
         plan = gpuenv.solve(Request(requirements=(requirement,)), host, options, changes=False)
@@ -429,10 +522,11 @@ def gpuenv_result(requirement: str, links: Path) -> list[str]:
     return [" ".join([version, label, *build]).strip(), *sorted(files)]
 
 
-def uv_result(uv: str, requirement: str, links: Path) -> list[str]:
+def uv_result(uv: str, requirement: str, links: Path, settings: Mapping[str, Any]) -> list[str]:
     """Return what uv installs, in the form of `gpuenv_result`."""
+    variables, flags = settings.get("environment", {}), settings.get("flags", ())
     with tempfile.TemporaryDirectory() as target:
-        if not uv_installs(uv, requirement, links, target, {}):
+        if not uv_installs(uv, requirement, links, target, variables, flags):
             return ["none"]
         versions = {}
         for path in Path(target).glob("*.dist-info"):
@@ -537,9 +631,10 @@ def is_right(record: Mapping[str, Any]) -> bool:
 
 def is_conformant(figures: Mapping[str, Any]) -> bool:
     """Return whether gpuenv agrees with every case, and each difference has a reason."""
-    choice, provider = figures["choice"], figures["provider"]
-    explained = all(row["why"] != "unexplained" for row in choice["differences"])
-    agrees = choice["gpuenv"]["asked"] == choice["gpuenv"]["agrees"]
+    provider = figures["provider"]
+    parts = (figures["choice"], figures["metadata"])
+    explained = all(row["why"] != "unexplained" for one in parts for row in one["differences"])
+    agrees = all(one["gpuenv"]["asked"] == one["gpuenv"]["agrees"] for one in parts)
     as_recorded = {provider["gpuenv as recorded"], provider.get("reference as recorded")}
     return explained and agrees and as_recorded <= {provider["cases"], None}
 

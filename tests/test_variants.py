@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -33,10 +34,14 @@ from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
 from gpuenv.lock.host_fit import variant_fit
 from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
+from gpuenv.render.plans import why_chosen
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
 from index_server import IndexServer
 from variant_maker import (
+    NVIDIA_PROVIDER,
+    conformance_document,
+    conformance_host,
     conformance_wheels,
     make_conformance,
     make_release,
@@ -94,7 +99,9 @@ def test_metadata_that_cannot_be_used_is_named(case: dict[str, Any]) -> None:
 )
 def test_schemas_that_are_read(schema: str) -> None:
     """Those of the PEPs, that of variantlib, and the numbers that the PEP promises."""
-    document = metadata(GPU) | {"$schema": f"https://variants-schema.wheelnext.dev/{schema}.json"}
+    providers = {"nvidia": NVIDIA_PROVIDER} if "850" in schema else None
+    document = metadata(GPU, providers=providers)
+    document["$schema"] = f"https://variants-schema.wheelnext.dev/{schema}.json"
     release = variants.parse(json.dumps(document).encode(), "demo")
     assert [variant.label for variant in release.variants] == sorted(GPU)
 
@@ -202,16 +209,28 @@ def test_the_order_is_that_of_the_reference_implementation(tmp_path: Path) -> No
         assert suitable == case["order"], number
 
 
+@pytest.mark.parametrize("case", CONFORMANCE["metadata"], ids=lambda case: case["name"])
+def test_the_conformance_material_for_metadata(case: dict[str, Any]) -> None:
+    content = conformance_document(case).encode()
+    if "refused" in case:
+        with pytest.raises(ValueError, match=re.escape(case["refused"])):
+            variants.parse(content, "demo")
+    else:
+        labels = [variant.label for variant in variants.parse(content, "demo").variants]
+        assert labels == sorted(json.loads(content)["variants"])
+
+
 @pytest.mark.parametrize("case", CONFORMANCE["choice"], ids=lambda case: case["name"])
 def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
     """The cases follow the tests of uv and variantlib. scripts/compare_variants.py runs both."""
     requirement = make_conformance(tmp_path, case)
     links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
+    host = host_of(conformance_host(case))
     if case["chosen"] == "error":
         with pytest.raises(PackageIndexError, match="it is not a readable wheel"):
             links.wheels("demo")
         return
-    chooser = VariantChooser(host_of({"gpu": ["none"]}), compatibility_data(), links)
+    chooser = VariantChooser(host, compatibility_data(), links)
     wheels = [wheel for wheel in links.wheels("demo") if wheel.version == "1.0"]
     suitable = {}
     for wheel in chooser.sort(wheels):
@@ -222,7 +241,7 @@ def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
     options = IndexOptions(no_index=True, find_links=(str(tmp_path),))
     request = Request(requirements=(requirement,))
     try:
-        plan = gpuenv.solve(request, host_of({"gpu": ["none"]}), options, changes=False)
+        plan = gpuenv.solve(request, host, options, changes=False)
     except NoSolutionError:
         assert case["chosen"] == "none"
         return
@@ -351,7 +370,23 @@ def test_another_variant_is_taken_if_the_dependencies_of_the_best_conflict(tmp_p
         filename, data = make_variant("base", version, "")
         (tmp_path / filename).write_bytes(data)
     assert chosen(solve(tmp_path, "demo", **H100)) == {"demo": "cu128"}
-    assert chosen(solve(tmp_path, "demo", "base<2", **H100)) == {"demo": "cu126"}
+    plan = solve(tmp_path, "demo", "base<2", **H100)
+    assert chosen(plan) == {"demo": "cu126"}
+    (rejection,) = (one for one in plan.skipped if one.name == "demo")
+    assert [reason.code for reason in rejection.reasons] == ["conflict"]
+
+
+def test_why_names_a_variant_that_would_come_first(tmp_path: Path) -> None:
+    """Of the variants that do not suit: one of a newer CUDA, and none of an older one."""
+    old = {"cuda_version_lower_bound": ["12.6"], "sm_arch": ["70_real"]}
+    new = {"cuda_version_lower_bound": ["13.0"], "sm_arch": ["90_real"]}
+    labels = {"cu126": {"nvidia": old}, "cu128": GPU["cu128"], "null": {}}
+    make_release(tmp_path, "low", "1.0", labels)
+    make_release(tmp_path, "high", "1.0", {**labels, "cu130": {"nvidia": new}})
+    plan = solve(tmp_path, "low", "high", **H100)
+    assert chosen(plan) == {"low": "cu128", "high": "cu128"}
+    assert why_chosen(plan, "low") == "the newest that is allowed"
+    assert why_chosen(plan, "high").startswith("1.0 (cu130) needs a driver for CUDA 13.0")
 
 
 def test_a_release_without_a_suitable_variant_gives_way_to_an_older_one(tmp_path: Path) -> None:

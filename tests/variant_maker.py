@@ -109,6 +109,34 @@ def make_release(
 
 # ---- data/variant_conformance.toml ---------------------------------------------------------------
 
+SCHEMAS = {"825": PEP_825, "850": PEP_850}
+
+
+def conformance_document(case: Mapping[str, Any]) -> str:
+    """Return the content of the metadata of a case of [[metadata]]."""
+    if "text" in case:
+        return str(case["text"])
+    blas = {"fast": {"blas": {"library": ["mkl", "openblas"]}}, "null": {}}
+    document: dict[str, Any] = {
+        "$schema": case.get("schema", "825"),
+        "default-priorities": {
+            "namespace": case.get("namespaces", ["blas"]),
+            **case.get("priorities", {}),
+        },
+        "variants": case.get("variants", blas),
+        **{key: case[key] for key in ("providers",) if key in case},
+        **case.get("more", {}),
+    }
+    document["$schema"] = SCHEMAS.get(document["$schema"], document["$schema"])
+    for key in case.get("without", ()):
+        del document[key]
+    return json.dumps(document)
+
+
+def conformance_host(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the host of a case of [[choice]]."""
+    return {"gpu": ["none"], **case.get("host", {})}
+
 
 def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of a release of a case of [[choice]]."""
@@ -120,6 +148,7 @@ def conformance_metadata(case: Mapping[str, Any]) -> dict[str, Any]:
         providers[namespace] = {"static-properties": features}
         if len(features) > 1:  # several features need an order
             providers[namespace]["feature-order"] = list(features)
+    providers.update(case.get("providers", {}))
     labels = {label: found for label, found in case["variants"].items() if label}
     return metadata(labels, case["namespaces"], providers or None)
 
@@ -134,11 +163,17 @@ def conformance_wheels(case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return wheels
 
 
+def more_files(case: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the further files of the wheels of a case of [[choice]]."""
+    return {path: text.encode() for path, text in case.get("files", {}).items()}
+
+
 def make_conformance(folder: Path, case: Mapping[str, Any]) -> str:
     """Write the wheels of a case of [[choice]]; return the requirement that the user gives."""
     document, requires = conformance_metadata(case), case.get("requires", {})
     requirement = "demo"
     described = {case["metadata_only"]} if "metadata_only" in case else set()
+    described.update(case.get("described", ()))
     for version, label, number in conformance_wheels(case):
         own = {**document, "variants": {label: case["variants"][label]}} if label else None
         filename, data = make_variant(
@@ -147,7 +182,8 @@ def make_conformance(folder: Path, case: Mapping[str, Any]) -> str:
             label,
             None if case.get("bare") else own,
             requires=requires.get(label, ()),
-            files={"demo_build.txt": number.encode()},
+            files={"demo_build.txt": number.encode(), **more_files(case)},
+            tag=case.get("tag", "py3-none-any"),
             build_number=number,
         )
         wheel = f"{version} {label} {number}".strip()

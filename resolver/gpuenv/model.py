@@ -496,11 +496,15 @@ class Pin(Value):
 
 
 class Rejection(Value):
-    """A build that was passed over, with all errors.Reason values against it."""
+    """A build that was passed over, with all errors.Reason values against it.
+
+    `is_later` says that the chosen build would be preferred even without these reasons.
+    """
 
     name: str
     version: str
     reasons: tuple[Any, ...]
+    is_later: bool = False
 
 
 class Plan(Value):

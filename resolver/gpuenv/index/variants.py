@@ -27,6 +27,11 @@ _SCHEMA_VERSION = re.compile(r"/v(\d+)\.\d+\.\d+\.json")
 _NAME = re.compile(r"[a-z0-9_]+")
 _VALUE = re.compile(r"[a-z0-9_.]+")
 _LABEL = re.compile(r"[0-9a-z_.]+")
+_KEYS = frozenset(("$schema", "default-priorities", "variants", "providers"))
+_SCHEMAS_WITH_PROVIDERS = "/peps/850/"
+_PROVIDER_KEYS = frozenset(
+    ("builtin", "feature-order", "optional", "plugin-api", "requires", "static-properties")
+)
 
 Features = tuple[tuple[str, tuple[str, ...]], ...]  # (feature, values), best first
 
@@ -80,18 +85,24 @@ def parse(content: bytes, name: str) -> ReleaseVariants:
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise ValueError("it is not JSON") from None
     table = _table(document, "it")
-    _check_schema(table.get("$schema"))
+    schema = _checked_schema(table.get("$schema"))
+    _check_keys(table, _KEYS, "it")
     priorities = _table(table.get("default-priorities"), "default-priorities")
     namespaces = _names(priorities.get("namespace"), "default-priorities.namespace", _NAME)
+    # Another key would change the order in a way that is not known.
+    _check_keys(priorities, frozenset(("namespace",)), "default-priorities")
     variants = []
     for label, properties in sorted(_table(table.get("variants"), "variants").items()):
         variants.append(_variant(name, label, properties, namespaces))
     providers = _table(table.get("providers", {}), "providers")
+    must_have_providers = "providers" in table or _SCHEMAS_WITH_PROVIDERS in schema
+    if must_have_providers and providers.keys() != set(namespaces):
+        raise ValueError("providers must have the namespaces of default-priorities.namespace")
     return ReleaseVariants(
         namespaces=namespaces,
         variants=tuple(variants),
         static=_static(providers),
-        schema=str(table["$schema"]),
+        schema=schema,
         providers=tuple((one, canonical_json(providers[one])) for one in sorted(providers)),
     )
 
@@ -157,13 +168,21 @@ def combine(parts: Iterable[ReleaseVariants]) -> ReleaseVariants:
     )
 
 
-def _check_schema(schema: object) -> None:
-    """Check the number of the format, which the URL of the JSON schema ends in."""
-    match = _SCHEMA_VERSION.search(schema) if isinstance(schema, str) else None
+def _checked_schema(schema: object) -> str:
+    """Return the URL of the JSON schema, which ends in the version of the format."""
+    text = schema if isinstance(schema, str) else ""
+    match = _SCHEMA_VERSION.search(text)
     if match is None:
         raise ValueError("its $schema names no version of the format")
     if match[1] not in _READABLE_MAJORS:
         raise ValueError(f"its format has the major version {match[1]}, which is not known")
+    return text
+
+
+def _check_keys(table: Mapping[str, object], known: frozenset[str], where: str) -> None:
+    unknown = sorted(table.keys() - known)
+    if unknown:
+        raise ValueError(f"{where} must not have the key {unknown[0]}")
 
 
 def _variant(
@@ -173,10 +192,11 @@ def _variant(
     if not _LABEL.fullmatch(label):
         raise ValueError(f"{where} is no variant label")
     rows = []
-    for namespace, features in sorted(_table(properties, where).items()):
-        if namespace not in namespaces:
+    for namespace, listed in sorted(_table(properties, where).items()):
+        features = _table(listed, f"{where}.{namespace}")
+        if features and namespace not in namespaces:
             raise ValueError(f"{where}.{namespace} is not in default-priorities.namespace")
-        for feature, values in sorted(_table(features, f"{where}.{namespace}").items()):
+        for feature, values in sorted(features.items()):
             place = f"{where}.{namespace}.{feature}"
             if not _NAME.fullmatch(feature):
                 raise ValueError(f"{place} is no name of a feature")
@@ -187,22 +207,36 @@ def _variant(
 
 
 def _static(providers: Mapping[str, object]) -> tuple[tuple[str, Features], ...]:
-    """Return the values that providers list in the metadata itself."""
+    """Return the values that providers list in the metadata itself.
+
+    An optional provider counts only if the user enables it, which gpuenv has no option for.
+    """
     static = []
     for namespace, provider in sorted(providers.items()):
         where = f"providers.{namespace}"
         table = _table(provider, where)
-        if table.get("static-properties") is None:
+        _check_keys(table, _PROVIDER_KEYS, where)
+        if table.get("static-properties") is None or table.get("optional") is True:
             continue
         listed = _table(table["static-properties"], f"{where}.static-properties")
-        order = dict.fromkeys(_names(table.get("feature-order", [*listed]), where, _NAME))
         features = []
-        for feature in (*order, *listed):
-            values = _names(listed.get(feature), f"{where}.{feature}", _VALUE)
-            if (feature, values) not in features:
-                features.append((feature, values))
+        for feature in _feature_order(table, listed, where):
+            features.append((feature, _names(listed[feature], f"{where}.{feature}", _VALUE)))
         static.append((namespace, tuple(features)))
     return tuple(static)
+
+
+def _feature_order(
+    provider: Mapping[str, object], listed: Mapping[str, object], where: str
+) -> tuple[str, ...]:
+    """Return the features that a provider lists, the one that counts most first."""
+    order = provider.get("feature-order")
+    if order is None and len(listed) < 2:
+        return tuple(listed)
+    features = _names(order, f"{where}.feature-order", _NAME)
+    if set(features) != listed.keys():
+        raise ValueError(f"{where}.feature-order must have the features of static-properties")
+    return features
 
 
 def _table(value: object, where: str) -> dict[str, object]:
@@ -217,6 +251,8 @@ def _names(value: object, where: str, pattern: re.Pattern[str]) -> tuple[str, ..
     for item in value:
         if not isinstance(item, str) or not pattern.fullmatch(item):
             raise ValueError(f"{where} must not have {item!r}")
+    if len(set(value)) < len(value):
+        raise ValueError(f"{where} must not have a value twice")
     return tuple(value)
 
 

@@ -222,7 +222,7 @@ def why_chosen(plan: Plan, name: str) -> str:
     in_conda = plan.request.conda is not None  # where torch is pytorch
     for rejection in _passed_over(plan):
         is_same = rejection.name == name or (in_conda and name in rejection.name)
-        if is_same and rejection.reasons:
+        if is_same and rejection.reasons and not rejection.is_later:
             reason = rejection.reasons[0]
             text = reason_text(reason)
             if reason.code != "conflict":

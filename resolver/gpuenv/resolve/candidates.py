@@ -242,6 +242,10 @@ class CandidateStore:
         """Return why another variant of a release comes before a candidate."""
         return self._variant_chooser().order_reason(candidate.wheel, better.wheel)
 
+    def precedes(self, candidate: Candidate, other: Candidate) -> bool:
+        """Return whether a variant of a release precedes another where both suit the host."""
+        return self._variant_chooser().precedes(candidate.wheel, other.wheel)
+
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Return the requirements of a file; markers about its variant are evaluated.
 

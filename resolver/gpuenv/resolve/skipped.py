@@ -132,21 +132,32 @@ class Skipped:
     def of_variant(self, chosen: Candidate) -> Iterator[Rejection]:
         """Yield the other variants of a release that was chosen as a variant wheel.
 
-        The reason against a variant that suits the host is its place in the order (variant-order).
+        The reason against a variant that suits the host and comes after the chosen one is its place
+        in the order (variant-order). What excludes one that comes before it is a conflict.
         """
+        is_after = False
         for candidate in self._store.candidates(chosen.name):
             same_release = candidate.version == chosen.version
             same_index = candidate.wheel.index == chosen.wheel.index
-            if not (same_release and same_index) or candidate.wheel is chosen.wheel:
-                continue
-            reasons = self._facts.reasons(candidate)
-            if not reasons:
-                judged = self._store.judged_variant(candidate)
-                reasons = [self._store.variant_order_reason(candidate, chosen)]
-                reasons += judged.warnings if judged is not None else ()
-            yield Rejection(
-                name=chosen.name, version=candidate.local_version, reasons=tuple(reasons)
-            )
+            if candidate.wheel is chosen.wheel:
+                is_after = True
+            elif same_release and same_index:
+                reasons = self._facts.reasons(candidate)
+                if reasons or not is_after:
+                    rejection = self._rejection(candidate, chosen.name, reasons)
+                    is_better = self._store.precedes(candidate, chosen)
+                    yield rejection.replace(is_later=is_after and not is_better)
+                else:
+                    yield self._later_variant(candidate, chosen)
+
+    def _later_variant(self, candidate: Candidate, chosen: Candidate) -> Rejection:
+        """Return the place of a variant that suits the host as the reason against it."""
+        reasons = [self._store.variant_order_reason(candidate, chosen)]
+        judged = self._store.judged_variant(candidate)
+        if judged is not None:
+            reasons += judged.warnings
+        version = candidate.local_version
+        return Rejection(name=chosen.name, version=version, reasons=tuple(reasons), is_later=True)
 
     def _rejection(self, release: Release, name: str, reasons: Sequence[Reason]) -> Rejection:
         found = tuple(reasons) or tuple(self._conflicts(release))

@@ -21,7 +21,7 @@ from ..errors import OfflineError, Reason, UnusableFileError
 from ..index import variants
 from ..index.protocol import Index
 from ..index.variants import ReleaseVariants
-from ..model import Code, ComputeCapability, Host, Requirement, Value, Wheel, WheelVariant
+from ..model import Code, ComputeCapability, Gpu, Host, Requirement, Value, Wheel, WheelVariant
 from ..requirements.target import split_label
 
 Listed = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -206,6 +206,18 @@ class VariantChooser:
         return Reason(
             code="variant-order", subject=subject, need=need, have=have, source=_SOURCE
         )
+
+    def precedes(self, wheel: Wheel, other: Wheel) -> bool:
+        """Return whether a variant precedes another of its release on a host that both suit."""
+        release, _ = self._read([wheel])
+        variant, second = (release.find(split_label(one.filename)[1]) for one in (wheel, other))
+        if variant is None or second is None:
+            return False
+        listed = {namespace: dict(features) for namespace, features in release.static}
+        any_gpu = Gpu(name="any GPU", compute_capability=None)
+        any_host = self._host.replace(driver_cuda=None, gpus=(any_gpu,), cpu=())
+        order = _Order(release, listed, partial(_suitable, listed, any_host))
+        return order.key(variant) < order.key(second)
 
     def applicable(
         self, wheel: Wheel, dependencies: Sequence[Requirement]
