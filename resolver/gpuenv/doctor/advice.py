@@ -13,6 +13,7 @@ from .catalog import (
     compilers,
     cuda_of_ptx,
     driver_floor,
+    gpus_of_shared_name,
     library_owner,
     toolkit_driver,
 )
@@ -165,6 +166,18 @@ def _capability(case: Case) -> tuple[int, ...] | None:
     return None
 
 
+def _shared_name(case: Case) -> Iterator[str]:
+    """Name the GPUs that share the name of the log."""
+    for fact in case.of_kind("gpu"):
+        gpus = gpus_of_shared_name(fact.value)
+        if gpus:
+            yield (
+                f"{fact.value} is the name of several GPUs: {_alternatives(gpus)}. "
+                "`gpuenv detect` on its machine shows which one it is."
+            )
+            return
+
+
 def _dotted(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
@@ -223,7 +236,7 @@ _ADVICE: Mapping[str, Sequence[_Advice]] = {
     "compat_libcuda_misuse": (_compat,),
     "lib_shadowing": (_linker_symbol,),
     "gpu_too_new_for_build": (_first_cuda, _other_binaries, _ptx),
-    "gpu_too_old_for_build": (_last_cuda, _other_binaries),
+    "gpu_too_old_for_build": (_shared_name, _last_cuda, _other_binaries),
     "container_gpu_not_injected": (_kubernetes,),
     "gpu_busy_or_exclusive": (_kubernetes,),
     "out_of_memory_masked": (_sizes,),

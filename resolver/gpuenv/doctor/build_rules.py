@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ..compat.architectures import any_sass_runs
-from .catalog import capability_of, compilers, releases_before
+from .catalog import capability_of, compilers, highest_capability_of, releases_before
 from .facts import Case
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -151,8 +151,7 @@ def architectures(case: Case) -> Iterator[Finding]:
     lists = {fact.value: fact for fact in case.of_kind("architectures")}
     built_for = [text for value in lists for text in value.split()]
     device = _unserved_device(case, built_for)
-    is_certain = bool(failed) or len(missing) > 1 or bool(built_for)
-    finding = proved if is_certain else likely
+    finding = proved if failed or built_for else likely
     facts = missing[:2]
     if device:
         facts.append(device[1])
@@ -227,7 +226,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 def _capability(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name, or None for an unknown name."""
-    capability = capability_of(name)
+    capability = highest_capability_of(name)
     if capability is None and "GTX" in name.upper():
         # People confuse GTX and RTX.
         capability = capability_of(re.sub("(?i)GTX", "RTX", name))

@@ -331,6 +331,26 @@ def capability_of(name: str) -> tuple[int, int] | None:
     return _gpus().get(plain_gpu_name(name))
 
 
+def gpus_of_shared_name(name: str) -> tuple[str, ...]:
+    """Return the GPUs that share a name, or () for a name of one GPU."""
+    row = _shared_names().get(plain_gpu_name(name))
+    return tuple(row["gpus"]) if row else ()
+
+
+def highest_capability_of(name: str) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU; of GPUs that share a name, the highest."""
+    row = _shared_names().get(plain_gpu_name(name))
+    if row is None:
+        return capability_of(name)
+    major, minor = version_tuple(row["capability"])
+    return major, minor
+
+
+@cache
+def _shared_names() -> Mapping[str, Row]:
+    return {plain_gpu_name(row["name"]): row for row in _releases()["shared_name"]}
+
+
 @cache
 def _gpus() -> Mapping[str, tuple[int, int]]:
     """Return the compute capabilities of the known GPUs, by plain name."""

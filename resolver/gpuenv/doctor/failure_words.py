@@ -1,6 +1,7 @@
 """Finds a failure that no message explains.
 
-A line shows one if a failure word is near CUDA, a GPU, a loader or a resolver.
+A line shows one if a failure word is near CUDA, a GPU, a loader or a resolver. A frame of a Python
+traceback is read together with its line of source code.
 matrix_data/doctor/failure_words.toml holds the words.
 """
 
@@ -19,6 +20,8 @@ _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
 _MAX_TEXT = 300  # characters of the fact's text
 _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
+_FRAME = b'file "'  # how a frame of a Python traceback begins
+_INDENT = b"    "  # of its line of source code
 
 
 class _Search:
@@ -133,11 +136,24 @@ def _failure(window: bytes, line: int) -> Fact:
 
 
 def _window(text: bytes, place: int) -> tuple[int, int]:
-    """Return where the line around a place begins and ends; of a long line, a part."""
+    """Return where the line around a place begins and ends; of a long line, a part.
+
+    A frame of a traceback ends with its line of code.
+    """
     first, last = max(0, place - _CONTEXT), place + _CONTEXT
     start = max(text.rfind(b"\n", first, place), text.rfind(b"\r", first, place)) + 1
+    end = _line_end(text, place, last)
+    if text.startswith(_FRAME, place) and end < last:
+        code = _line_end(text, text.find(b"\n", end) + 1, last)
+        if _INDENT in text[end:code]:
+            end = code
+    return start or first, end
+
+
+def _line_end(text: bytes, place: int, last: int) -> int:
+    """Return where the line of a place ends, at most `last`."""
     ends = (text.find(b"\n", place, last), text.find(b"\r", place, last))
-    return start or first, min((end for end in ends if end >= 0), default=last)
+    return min((end for end in ends if end >= 0), default=last)
 
 
 @cache

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import unquote_to_bytes
 
 MAX_PASTED = 1 << 18  # bytes; a longer log was not pasted
 _WIDTHS = range(40, 181)  # columns of windows, and of editors that break lines at words
+# Text in which spaces or line ends are escaped as in the address of a page, and no address.
+_URL_ENCODED = re.compile(
+    rb"(?<!\S)(?![\"'(<\[]?/|[^\s%]{0,200}://)[^\s%?]{0,200}%(?:20|0[AaDd])\S*"
+)
 _QUOTED = re.compile(rb"(?m)^(?:>{1,2}(?!>) ?){1,3}")  # and no prompt of Python
 # A line that begins like this, or like the line before it, is no continuation.
 _BEGINS_RECORD = re.compile(
@@ -50,10 +55,10 @@ _Continues = Callable[[bytes, bytes, int], bool]
 def restored(text: bytes) -> Iterator[bytes]:
     """Yield the log in the forms that it may have had before it was pasted.
 
-    The first form is the log as it is, without marks of quotation; the likeliest of the others
-    comes first.
+    The first form is the log as it is, without marks of quotation and escapes of addresses. Of the
+    others, the likeliest comes first.
     """
-    plain = _without_quotes(text)
+    plain = _without_quotes(_URL_ENCODED.sub(_decoded, text))
     yield plain
     lines = plain.split(b"\n")
     # A single word may be longer than the width at which lines are broken.
@@ -69,6 +74,10 @@ def restored(text: bytes) -> Iterator[bytes]:
     for continued, separator in ways:
         if continued:
             yield _joined(lines, continued, separator)
+
+
+def _decoded(escaped: re.Match[bytes]) -> bytes:
+    return unquote_to_bytes(escaped[0])
 
 
 def _without_quotes(text: bytes) -> bytes:

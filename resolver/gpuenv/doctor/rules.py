@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
 from .facts import Case, Memory
 from .model import Fact, Finding, likely, possible, proved
-from .status_codes import CUDA_CAUSES, XID_HARDWARE, version_tuple
+from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
 _CUDA_FILE = re.compile(
     r"lib(cudart|cublas|cublasLt|cusparseLt|cusparse|cusolver|cufft|cufftw|curand|nvrtc|nvJitLink|"
@@ -53,28 +53,33 @@ def findings(case: Case) -> Iterator[Finding]:
 
 def cudnn_versions(case: Case) -> Iterator[Finding]:
     """Compare the loaded cuDNN with the cuDNN of the build."""
-    for built in case.preferred("cudnn-built"):
+    builds = case.preferred("cudnn-built")
+    for built in builds:
         for loaded in case.preferred("cudnn-loaded"):
             if loaded.subject == built.subject:
-                yield from _compare_cudnn(loaded, built)
+                same = [fact for fact in builds if fact.subject == built.subject]
+                yield from _compare_cudnn(loaded, built, same)
 
 
-def _compare_cudnn(loaded: Fact, built: Fact) -> Iterator[Finding]:
+def _compare_cudnn(loaded: Fact, built: Fact, builds: Sequence[Fact]) -> Iterator[Finding]:
+    """Compare a loaded cuDNN with one of the versions that are stated of the build."""
     loaded_version, built_version = version_tuple(loaded.value), version_tuple(built.value)
     if not loaded_version or not built_version or loaded_version == built_version:
         return
     same_major = loaded_version[:1] == built_version[:1]
     finding = proved
-    if loaded.subject == "torch" and loaded.from_log:
-        # torch ships its own cuDNN, so another library shadows it.
-        yield proved("lib_shadowing", loaded, built)
+    if loaded.value in [fact.value for fact in builds]:
+        # The build states the loaded version, too: two releases of the framework's packages.
+        same_major, finding = True, likely
+    elif loaded.subject == "torch" and loaded.from_log:
+        # torch ships its own cuDNN, so another library mostly shadows it.
+        yield likely("lib_shadowing", loaded, built)
         finding = likely
     if same_major and loaded_version > built_version:
         # A later release of the same major version is compatible, if it is the environment's.
         if loaded.from_log:
             yield possible("lib_shadowing", loaded, built)
-        return
-    if same_major and loaded_version < built_version:
+    elif same_major:
         yield finding("cudnn_runtime_older_than_build", loaded, built)
     else:
         yield finding("cudnn_major_mismatch", loaded, built)
@@ -412,8 +417,10 @@ def device_statuses(case: Case) -> Iterator[Finding]:
 def hardware_errors(case: Case) -> Iterator[Finding]:
     """Find failing hardware by its Xid and its ECC errors."""
     for xid in case.of_kind("xid"):
-        if xid.value.isdigit() and int(xid.value) in XID_HARDWARE:
-            yield proved("gpu_hardware_fault", xid)
+        number = int(xid.value) if xid.value.isdigit() else 0
+        if number in XID_HARDWARE:
+            finding = proved if number in XID_CERTAIN else likely
+            yield finding("gpu_hardware_fault", xid)
     for ecc in case.of_kind("ecc"):
         if ecc.value.isdigit() and int(ecc.value) > 0:
             yield likely("gpu_hardware_fault", ecc)

@@ -32,6 +32,9 @@ XID_HARDWARE = frozenset(
     (48, 54, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 121, 140, 143, 151, 154, 158, 167)
 )
 
+# Those of them that have no other meaning: memory, link, power, and a GPU that left the bus.
+XID_CERTAIN = frozenset((48, 54, 64, 74, 79, 94, 95))
+
 # Xids that a program causes: an illegal address or instruction, and what follows from its end.
 XID_PROGRAM = frozenset(("13", "31", "43", "45"))
 

@@ -18,8 +18,12 @@ BLOCK = 1 << 17  # bytes that are searched at once
 AHEAD = 4096  # bytes after a block that may belong to a message in it
 BEFORE, AFTER = 400, 1600  # bytes of the window around a needle
 
-_COLOR = re.compile(rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\[[0-9;?]{0,24}[A-Za-z]")
+_COLOR_START = rb"(?:\x1b|\\u001b|\\x1b|\\033|\^\[)\["
+# A code, or the beginning of one that another code interrupts.
+_COLOR = re.compile(_COLOR_START + rb"[0-9;?]{0,24}(?:[A-Za-z]|(?=" + _COLOR_START + rb"))")
 _ENTITY = re.compile(rb"&(?:quot|apos|lt|gt|amp|nbsp|#\d{2,4}|#x[0-9a-fA-F]{2,4});")
+_INTERRUPTED = re.compile(_COLOR_START + rb"[0-9;?]{0,24}\Z")
+_MAX_INTERRUPTED = 8  # beginnings of codes, one after the other
 # What Docker's log files have before and after each line.
 _DOCKER_RECORD = re.compile(
     rb'(?m)^\{"log": ?"|(?:\\n)?", ?"stream": ?"std(?:err|out)"[^}\n]{0,80}\}'
@@ -115,11 +119,22 @@ def _unescaped(chunks: Iterable[bytes]) -> Iterator[bytes]:
     for chunk in chunks:
         raw = rest + chunk if rest else chunk
         # The start of a code near the end waits for the next chunk.
-        start = _CODE_START.search(raw, max(0, len(raw) - _MAX_CODE))
-        end = start.start() if start else len(raw)
+        end = _end_without_code(raw)
         rest = raw[end:]
         yield _plain(raw[:end])
     yield _plain(rest)
+
+
+def _end_without_code(raw: bytes) -> int:
+    """Return up to where a chunk has no code whose end may be in the next chunk."""
+    start = _CODE_START.search(raw, max(0, len(raw) - _MAX_CODE))
+    end = start.start() if start else len(raw)
+    for _ in range(_MAX_INTERRUPTED):
+        before = _INTERRUPTED.search(raw, max(0, end - _MAX_CODE), end)
+        if before is None:
+            break
+        end = before.start()
+    return end
 
 
 def _plain(raw: bytes) -> bytes:

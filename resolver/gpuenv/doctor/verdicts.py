@@ -10,7 +10,7 @@ from .catalog import areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict
 from .rules import findings
-from .status_codes import XID_PROGRAM
+from .status_codes import XID_PROGRAM, version_tuple
 
 EVIDENCE_LINES = 4  # of one verdict
 UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
@@ -34,6 +34,7 @@ FOLLOWS: dict[str, set[str]] = {
     "visible_devices_wrong": _DRIVER_CAUSES
     | {"driver_not_found", "cpu_only_build", "uvm_or_driver_state_broken"},
     "driver_not_found": _DRIVER_CAUSES,
+    "driver_too_old": {"driver_not_loaded"},
     "driver_not_loaded": {"wsl_driver_or_toolkit", "gpu_hardware_fault"},
     "compat_libcuda_misuse": {"driver_userspace_kernel_mismatch"},
     "uvm_or_driver_state_broken": _DRIVER_CAUSES | {"driver_not_found", "fork_after_cuda_init"},
@@ -130,6 +131,7 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     case = Case(log_facts, host_facts)
     found = [*_stated(case), *findings(case)]
     kept = [finding for finding in found if refutation(case, finding.cause) is None]
+    kept = [_less_sure(finding, case) for finding in kept]
     if case.log:
         kept = _below_log(kept)
     outside = _outside(case)
@@ -261,6 +263,43 @@ def _host_fact(case: Case, kind: str, subject: str = "", value: str = "") -> Fac
         if fact.kind == kind and subject in ("", fact.subject) and value in ("", fact.value):
             return fact
     return None
+
+
+# ---- what another line of the log contradicts ---------------------------------------------------
+
+
+def _less_sure(finding: Finding, case: Case) -> Finding:
+    """Return the finding, which is not proved if another line of the log speaks against it."""
+    if finding.confidence == "proved" and _is_contradicted(finding, case):
+        return finding.replace(confidence="likely")
+    return finding
+
+
+def _is_contradicted(finding: Finding, case: Case) -> bool:
+    if not all(fact.from_log for fact in finding.facts):
+        return False
+    if finding.cause == "driver_too_old":
+        return _driver_suffices(case) or _may_lack_driver(finding, case)
+    if finding.cause in ("driver_not_loaded", "driver_userspace_kernel_mismatch"):
+        return bool(case.of_kind("smi-memory"))  # nvidia-smi worked
+    if finding.cause == "cpu_only_build":
+        return any(fact.value != "none" for fact in case.of_kind("cuda-built"))
+    return False
+
+
+def _driver_suffices(case: Case) -> bool:
+    """Whether the driver supports the CUDA major version of the builds that a log names."""
+    supported = [version_tuple(fact.value) for fact in case.of_kind("driver-cuda")]
+    builds = [version_tuple(fact.value) for fact in case.of_kind("cuda-built", "toolkit")]
+    newest = max(builds, default=())
+    return bool(newest) and any(version[:1] >= newest[:1] for version in supported)
+
+
+def _may_lack_driver(finding: Finding, case: Case) -> bool:
+    """Whether the runtime's message may mean that a container has no driver at all."""
+    is_status = all(fact.value == "insufficient-driver" for fact in finding.facts)
+    has_driver = case.of_kind("driver", "driver-cuda", "smi-memory")
+    return is_status and not has_driver and case.first("container", value="yes") is not None
 
 
 # ---- order and text -----------------------------------------------------------------------------
