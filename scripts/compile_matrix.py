@@ -238,9 +238,13 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
     bad: list[list[Any]] = []
     for row in libraries["bad"]:
         _known_fields(
-            row, "distributions versions severity text source capabilities", "libraries.toml: bad"
+            row,
+            "distributions versions severity text source capabilities with_gpu",
+            "libraries.toml: bad",
         )
         capabilities = [parse_pair(text) for text in row.get("capabilities", [])]
+        if row.get("with_gpu"):
+            capabilities = sorted(known)
         strange = [show_pair(one) for one in capabilities if one not in known]
         if strange:
             raise DataError(

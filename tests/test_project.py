@@ -527,7 +527,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
         server.add("nvidia-cudnn-cu13", "9.26.0.51")
         server.add("nvidia-cudnn-cu12", "9.28.0.42")
         server.add("nvidia-cublas", "13.4.1.3")
-        server.add("tensorflow", "2.21.0", ["nvidia-cudnn-cu12>=9.3"])
+        server.add("tensorflow", "2.20.0", ["nvidia-cudnn-cu12>=9.3"])
         (folder / "in.txt").write_text("torch\ntensorflow\n")
         (folder / "pyproject.toml").write_text(
             f'[project]\nname = "demo"\nversion = "1"\nrequires-python = "=={HERE}.*"\ndependencies = ["torch"]\n'

@@ -94,15 +94,18 @@ class ReleaseFacts:
 
     def _facts_of_release(self, release: Release) -> Facts:
         if isinstance(release, Variant):
-            return self._variant_facts(release)
-        facts = self._candidate_facts(release)
-        judged = self._store.judged_variant(release)
-        if judged is not None and judged.reasons:
-            facts = facts | {"__variant": judged.reasons}
-        bad = evaluate.known_bad_reasons(release.name, release.version, self._host, self._data)
-        if not bad:
-            return facts
-        return facts | {"__data": facts.get("__data", ()) + bad}
+            facts = self._variant_facts(release)
+            names: Sequence[str] = release.way.carriers
+        else:
+            facts, names = self._candidate_facts(release), (release.name,)
+            judged = self._store.judged_variant(release)
+            if judged is not None and judged.reasons:
+                facts = facts | {"__variant": judged.reasons}
+        for name in names:
+            bad = evaluate.known_bad_reasons(name, release.version, self._host, self._data)
+            if bad:
+                facts = facts | {"__data": facts.get("__data", ()) + bad}
+        return facts
 
     def _candidate_facts(self, candidate: Candidate) -> Facts:
         if candidate.variant is not None and candidate.build is not None and candidate.build.cuda:
