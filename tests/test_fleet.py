@@ -259,6 +259,17 @@ def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
         assert "gpuenv" in " ".join(command[at + 1 :])
 
 
+def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODS", "n1")
+    options = ["--context", "prod", "--user=me", "-s", "https://k8s", "--insecure-skip-tls-verify"]
+    arguments = [*options, "-l", "app=gpuenv", "-n", "gpu"]
+    launch = launchers.plan_launch("kubectl", None, ["gpuenv", "detect"], arguments)
+    pod = ("--namespace", "gpu", "pod-n1", "--", "gpuenv", "detect")
+    assert launch.processes[0].command == ("kubectl", "exec", *options, *pod)
+
+
 def test_the_nodes_of_the_slurm_job(
     cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
