@@ -26,12 +26,25 @@ _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
 # The options of kubectl that say which cluster, and as whom; each has a value.
 _CLUSTER_OPTIONS = frozenset(
-    f"--{name}"
-    for name in (
-        "as as-group as-uid certificate-authority client-certificate client-key cluster context"
-        " kubeconfig password server tls-server-name token user username"
-    ).split()
-) | {"-s"}
+    (
+        "-s",
+        "--as",
+        "--as-group",
+        "--as-uid",
+        "--certificate-authority",
+        "--client-certificate",
+        "--client-key",
+        "--cluster",
+        "--context",
+        "--kubeconfig",
+        "--password",
+        "--server",
+        "--tls-server-name",
+        "--token",
+        "--user",
+        "--username",
+    )
+)
 _MOST_NODES = 1_000_000
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
