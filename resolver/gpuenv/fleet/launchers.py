@@ -25,25 +25,9 @@ _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
 # The options of kubectl that say which cluster, and as whom; each has a value.
-_CLUSTER_OPTIONS = frozenset(
-    (
-        "-s",
-        "--as",
-        "--as-group",
-        "--as-uid",
-        "--certificate-authority",
-        "--client-certificate",
-        "--client-key",
-        "--cluster",
-        "--context",
-        "--kubeconfig",
-        "--password",
-        "--server",
-        "--tls-server-name",
-        "--token",
-        "--user",
-        "--username",
-    )
+_CLUSTER_OPTION = re.compile(
+    r"-s|--(?:as(?:-group|-uid)?|certificate-authority|client-(?:certificate|key)|cluster|context"
+    r"|kubeconfig|password|server|tls-server-name|token|user(?:name)?)"
 )
 _MOST_NODES = 1_000_000
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
@@ -222,7 +206,7 @@ def _cluster_options(arguments: Sequence[str]) -> list[str]:
     words = iter(arguments)
     for word in words:
         name, equals, _ = word.partition("=")
-        if name in _CLUSTER_OPTIONS:
+        if _CLUSTER_OPTION.fullmatch(name):
             options += [word] if equals else [word, next(words, "")]
         elif name == "--insecure-skip-tls-verify":
             options.append(word)

@@ -105,7 +105,7 @@ def read_wheel_metadata(
 
 def _check_one_folder(filename: str, paths: Sequence[str]) -> None:
     """Raise PackageIndexError if the files of a wheel's metadata could be of different wheels."""
-    folders = {folder for folder, _, name in (path.partition("/") for path in paths) if name}
+    folders = {path.partition("/")[0] for path in paths if "/" in path}
     count = sum(folder.endswith(".dist-info") for folder in folders)
     if count > 1:
         message = f"{filename}: it has {count} .dist-info folders; a wheel has exactly one"

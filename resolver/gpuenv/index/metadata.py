@@ -89,8 +89,8 @@ class MetadataReader:
             content = self._read_variant_of_wheel(wheel)
             parts.append(_parse_variants(content, name, wheel.filename))
             if [variant.label for variant in parts[-1].variants] != [label]:
-                others = ValueError(f"it does not describe the variant {label} alone")
-                raise _bad_variants(wheel.filename, others)
+                wrong = ValueError(f"it does not describe the variant {label} alone")
+                raise _bad_variants(wheel.filename, wrong)
         try:
             return combine(parts)
         except ValueError as error:
