@@ -253,6 +253,7 @@ def uv_installs(
     links: Path,
     target: str,
     variables: Mapping[str, str],
+    *,
     flags: Sequence[str] = (),
 ) -> bool:
     """Let uv install a requirement into a folder; return whether it did."""
@@ -420,7 +421,7 @@ def compare_conformance(arguments: argparse.Namespace, folder: Path) -> dict[str
 
 
 # A case with one of these keys is about more than metadata with lists: variantlib cannot be asked.
-NOT_FOR_VARIANTLIB = {"index", "metadata_only", "described", "direct", "providers"}
+NOT_FOR_VARIANTLIB = {"described", "direct", "files", "index", "metadata_only", "providers"}
 Answers = Mapping[str, tuple[object, object]]  # by tool: what is right, and its answer
 
 
@@ -526,7 +527,7 @@ def uv_result(uv: str, requirement: str, links: Path, settings: Mapping[str, Any
     """Return what uv installs, in the form of `gpuenv_result`."""
     variables, flags = settings.get("environment", {}), settings.get("flags", ())
     with tempfile.TemporaryDirectory() as target:
-        if not uv_installs(uv, requirement, links, target, variables, flags):
+        if not uv_installs(uv, requirement, links, target, variables, flags=flags):
             return ["none"]
         versions = {}
         for path in Path(target).glob("*.dist-info"):

@@ -1,12 +1,13 @@
-"""Run `gpuenv fleet` with Slurm, clush, pdsh, mpirun, Dask, promtool and a plugin runner.
+"""Run `gpuenv fleet` with Slurm, clush, pdsh, mpirun, kubectl, Dask, promtool and Nagios.
 
-    apt-get install slurm-wlm clustershell pdsh openmpi-bin prometheus monitoring-plugins-basic
+    apt-get install slurm-wlm clustershell pdsh openmpi-bin prometheus nagios4-core \\
+        monitoring-plugins-basic kubernetes-client
     python scripts/prove_fleet.py [--record docs/records/fleet-tools.json] [--only NAME ...]
 
 It needs root, gcc and, for Dask, the extra gpuenv[fleet]. The nodes are stand-ins on this machine:
 environments with compiled stand-ins of cuDNN, NVML and the driver. One has a mixed cuDNN, the
-convolutions of one are off by a bit, one hangs and one dies. A tool that is not installed is
-reported and left out.
+convolutions of one are off by a bit, one hangs and one dies. For kubectl a server of this script
+stands for the API of Kubernetes. A tool that is not installed is reported and left out.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from kube_api import KubeApi  # noqa: E402  beside this script
 from test_host_conditions import variables_of  # noqa: E402  tests are beside this folder
 from test_verification import CUDNN, file_name, install, member_file, place, site_of  # noqa: E402
 
@@ -194,6 +196,31 @@ def prove_mpirun(stage: Stage) -> dict[str, Any]:
     )
     require((found["answered"], found["silent"]) == (1, {}), found)
     return found
+
+
+def prove_kubectl(stage: Stage) -> dict[str, Any]:
+    """Verify with kubectl in the pods of a stand-in for the API; kubectl reads the manifests."""
+    nodes = ("n1", "n2", "n3", "n4", "mixed1", "bit1", "hung1", "dead1")
+    pods = {f"gpuenv-{node}": ("Running", node) for node in nodes}
+    pods["gpuenv-new1"] = ("Pending", "new1")
+    with KubeApi(pods) as api:
+        flags = ["--launcher", "kubectl", "--command", f"{stage.folder}/node", "--limit", "40"]
+        where = ["--server", api.url, "-n", "gpu", "-l", "app=gpuenv"]
+        found = summary(*stage.fleet("verify", *flags, "--json", "--", *where))
+        check(found, silent=["hung1", "dead1", "new1"])
+        found["manifests"] = []
+        for path in manifests():
+            dry = ["create", "--dry-run=client", "--validate=false", "--output=name"]
+            command = ["kubectl", "--server", api.url, *dry, "--filename", str(path)]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            found["manifests"].append(said.strip())
+    return found
+
+
+def manifests() -> list[Path]:
+    """Return the manifests of Kubernetes in docs/hooks; another file is of a CI service."""
+    paths = sorted((ROOT / "docs" / "hooks").glob("*.yaml"))
+    return [path for path in paths if "apiVersion:" in path.read_text()]
 
 
 # ---- Slurm ---------------------------------------------------------------------------------------
@@ -437,16 +464,90 @@ def prove_nagios(stage: Stage) -> dict[str, Any]:
     return said
 
 
+NAGIOS_CFG = """
+cfg_file=FOLDER/objects.cfg
+log_file=FOLDER/nagios.log
+status_file=FOLDER/status.dat
+status_update_interval=2
+object_cache_file=FOLDER/objects.cache
+check_result_path=FOLDER
+temp_file=FOLDER/nagios.tmp
+temp_path=FOLDER
+lock_file=FOLDER/nagios.lock
+query_socket=FOLDER/nagios.qh
+check_external_commands=0
+check_for_updates=0
+use_syslog=0
+interval_length=1
+execute_service_checks=1
+service_inter_check_delay_method=n
+nagios_user=root
+nagios_group=root
+"""
+NAGIOS_OBJECTS = """
+define timeperiod { timeperiod_name always; alias always; monday 00:00-24:00; sunday 00:00-24:00 }
+define command { command_name verify
+  command_line /usr/bin/env NODE=$HOSTNAME$ FOLDER/node verify --format nagios }
+define command { command_name none
+  command_line /bin/true }
+define contact { contact_name me; host_notification_commands none
+  service_notification_commands none }
+"""
+NAGIOS_NODE = """
+define host { host_name NODE; address 127.0.0.1; max_check_attempts 1; contacts me }
+define service { service_description gpuenv; host_name NODE; check_command verify; contacts me
+  check_period always; max_check_attempts 1; check_interval 3600; retry_interval 3600 }
+"""
+
+
+def prove_nagios_core(stage: Stage) -> dict[str, Any]:
+    """Let Nagios itself run the plugin, and return what it has read: state, text and figures."""
+    nodes = {"n1": 1, "mixed1": 2}  # WARNING: the stand-in of n1 has a release to avoid
+    objects = NAGIOS_OBJECTS + "".join(NAGIOS_NODE.replace("NODE", node) for node in nodes)
+    for inline, line in (("{ ", "{\n"), (";", "\n"), (" }", "\n}")):
+        objects = objects.replace(inline, line)
+    stage.write("objects.cfg", objects)
+    configuration = stage.write("nagios.cfg", NAGIOS_CFG)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(["nagios4", str(configuration)], **quiet)
+    try:
+        begin, read = time.monotonic(), {}
+        while len(read) < len(nodes) and time.monotonic() - begin < 60:
+            time.sleep(1)
+            read = checked_services(stage.folder / "status.dat")
+    finally:
+        child.terminate()
+        child.wait(10)
+    for node, state in nodes.items():
+        require(read.get(node, {}).get("current_state") == str(state), read)
+        require(set(figures(read[node])) == {"time", "passed", "failed", "unknown"}, read)
+    return read
+
+
+def checked_services(path: Path) -> dict[str, dict[str, str]]:
+    """Return what Nagios has read of the services that it has checked, by node."""
+    found = {}
+    for block in path.read_text().split("servicestatus {")[1:] if path.exists() else ():
+        lines = (line.strip().partition("=") for line in block.partition("}")[0].splitlines())
+        values = {key: value for key, _, value in lines}
+        if values["has_been_checked"] == "1":
+            keys = ("current_state", "plugin_output", "performance_data")
+            found[values["host_name"]] = {key: values[key] for key in keys}
+    return found
+
+
+def figures(service: Mapping[str, str]) -> list[str]:
+    """Return the names of the performance data."""
+    return [item.partition("=")[0] for item in service["performance_data"].split()]
+
+
 def prove_kubernetes(stage: Stage) -> dict[str, Any]:
     """Check the manifests of docs/hooks by the schemas of Kubernetes that the validator has."""
     said = {}
-    for path in sorted((ROOT / "docs" / "hooks").glob("*.yaml")):
-        text = path.read_text()
-        if "apiVersion:" not in text:
-            continue  # a workflow of a CI service
+    for path in manifests():
         manifest = stage.folder / path.name
         # The validator requires a name: it does not know generateName.
-        manifest.write_text(text.replace("generateName:", "name:"))
+        manifest.write_text(path.read_text().replace("generateName:", "name:"))
         command = ["kubernetes-validate", "--strict", str(manifest)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said[path.name] = (done.stdout + done.stderr).strip()
@@ -458,11 +559,13 @@ PROOFS = {
     "clush": ("clush", lambda stage: prove_launcher(stage, "clush", "-R", "exec")),
     "pdsh": ("pdsh", lambda stage: prove_launcher(stage, "pdsh", "-R", "exec")),
     "mpirun": ("mpirun", prove_mpirun),
+    "kubectl": ("kubectl", prove_kubectl),
     "slurm": ("slurmctld", prove_slurm),
     "dask": (sys.executable, prove_dask),
     "dask-jobqueue": ("slurmctld", prove_jobqueue),
     "promtool": ("promtool", prove_promtool),
     "nagios": ("/usr/lib/nagios/plugins/negate", prove_nagios),
+    "nagios core": ("nagios4", prove_nagios_core),
     "kubernetes": ("kubernetes-validate", prove_kubernetes),
 }
 

@@ -259,6 +259,17 @@ def test_arguments_are_passed_to_the_launcher(cluster: Path) -> None:
         assert "gpuenv" in " ".join(command[at + 1 :])
 
 
+def test_kubectl_asks_the_pods_in_the_cluster_that_lists_them(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODS", "n1")
+    options = ["--context", "prod", "--user=me", "-s", "https://k8s", "--insecure-skip-tls-verify"]
+    arguments = [*options, "-l", "app=gpuenv", "-n", "gpu"]
+    launch = launchers.plan_launch("kubectl", None, ["gpuenv", "detect"], arguments)
+    pod = ("--namespace", "gpu", "pod-n1", "--", "gpuenv", "detect")
+    assert launch.processes[0].command == ("kubectl", "exec", *options, *pod)
+
+
 def test_the_nodes_of_the_slurm_job(
     cluster: Path, gpuenv: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,3 +410,43 @@ def test_the_manifests_can_be_read() -> None:
     plugin = json.loads((HOOKS / "npd.json").read_text())
     assert plugin["pluginConfig"]["max_output_length"] == NPD_CHARACTERS
     assert plugin["rules"][0]["condition"] == plugin["conditions"][0]["type"]
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_the_record_of_the_tools_names_each_faulty_node() -> None:
+    """scripts/prove_fleet.py makes it."""
+    record = json.loads((DOCS / "records" / "fleet-tools.json").read_text())
+    assert not [name for name, found in record.items() if "left out" in found]
+    runs = {name: record[name] for name in ("clush", "pdsh", "kubectl", "dask")}
+    runs["srun"] = record["slurm"]["verify"]
+    runs["dask-jobqueue"] = record["dask-jobqueue"]["verify"]
+    for name, found in runs.items():
+        assert (found["failed"], found["outliers"]["library"]) == (["mixed1"], ["mixed1"]), name
+        assert found["outliers"]["convolution"] == ["bit1"], name
+        assert ("hung1" in found["silent"]) == (name != "dask-jobqueue")
+    assert "killed1" in runs["dask"]["silent"] and "dead1" in runs["kubectl"]["silent"]
+    written = runs["dask"]["answers_written_after_s"]
+    assert len(written) == 6 and max(written) - min(written) < 5
+    drained = [record[name]["drained"] for name in ("slurm", "dask-jobqueue")]
+    assert all(line.startswith("mixed1|drained|gpuenv: fail: files: ") for line in drained)
+    assert [found["said"] for found in record["promtool"].values()] == ["", ""]
+    states = {node: found["current_state"] for node, found in record["nagios core"].items()}
+    assert states == {"n1": "1", "mixed1": "2"}
+
+
+def test_the_record_of_ten_thousand_hosts() -> None:
+    """scripts/bench_fleet.py makes it."""
+    runs = json.loads((DOCS / "records" / "fleet.json").read_text())["runs"]
+    (many,) = (run for run in runs if (run["hosts"], run["classes"]) == (10_000, 40))
+    (most,) = (run for run in runs if run["hosts"] == 100_000)
+    assert many["seconds"] <= 10 and many["memory_mib"] <= 500
+    assert all(run["proved"] for run in runs)
+    # The solves follow the classes; a host costs the reading of its document only.
+    assert len({run["solves"] for run in runs if run["classes"] == 40}) == 1
+    text = (DOCS / "fleet.md").read_text()
+    assert f"classes take {many['seconds']:.1f} s and {many['memory_mib']} MiB" in text
+    assert f"100,000 take {most['seconds']:.1f} s and {most['memory_mib']} MiB" in text

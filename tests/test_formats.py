@@ -5,11 +5,13 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -62,7 +64,9 @@ EXPECTED = {
     "time limit": ("CRITICAL", {"node-verdict": 1, "openmetrics": 1, "nagios": 2, "npd": 1}),
     "bad input": ("", {"node-verdict": 2, "openmetrics": 2, "nagios": 3, "npd": 2}),
 }
-SEVERITIES = {"PASS", "INFO", "WARNING", "CRITICAL", "UNKNOWN"}
+NODE_VERDICT = Draft202012Validator(
+    json.loads((Path(__file__).parent / "data" / "node_verdict.schema.json").read_text())
+)
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -73,18 +77,33 @@ def test_the_exit_status_of_each_format(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "bad input"])
-def test_the_node_verdict(name: str) -> None:
-    """The keys of the published reference: overall_severity, and AffectedComponent."""
+def test_the_node_verdict_is_valid_by_its_schema(name: str) -> None:
     document = json.loads(FORMATS["node-verdict"](OUTCOMES[name]).text)
+    NODE_VERDICT.validate(document)
     assert document["overall_severity"] == EXPECTED[name][0]
-    for component in document["affected_components"]:
-        assert component.keys() == {"category", "max_severity", "check_ids", "entities"}
-        assert component["max_severity"] in SEVERITIES
-        assert component["check_ids"]
-    assert all(verdict["severity"] in SEVERITIES for verdict in document["check_verdicts"])
     assert bool(document["affected_components"]) == any(
         verdict["severity"] != "PASS" for verdict in document["check_verdicts"]
     )
+
+
+def test_no_verdict_is_no_document() -> None:
+    report = FORMATS["node-verdict"](OUTCOMES["bad input"])
+    assert (report.text, report.status) == ("gpuenv: /x: does not exist", 2)
+    assert report.is_error  # stdout has nothing
+
+
+def test_the_schema_refuses_other_documents() -> None:
+    document = json.loads(FORMATS["node-verdict"](OUTCOMES["a failure"]).text)
+    (component,) = document["affected_components"]
+    for wrong in (
+        {"overall_severity": "FAIL"},
+        {"overall_severity": "PASS"},
+        {"affected_components": [{**component, "max_severity": "PASS"}]},
+        {"affected_components": [{**component, "check_ids": []}]},
+        {"affected_components": [{**component, "category": "driver"}]},
+        {"affected_components": [{**component, "note": ""}]},
+    ):
+        assert not NODE_VERDICT.is_valid({**document, **wrong})
 
 
 def test_the_node_verdict_names_the_component() -> None:
@@ -144,7 +163,7 @@ def test_any_text_is_one_valid_report(checks: list[Check]) -> None:
         )
         == 5
     )
-    json.loads(reports["node-verdict"].text)
+    NODE_VERDICT.validate(json.loads(reports["node-verdict"].text))
     plugin = reports["nagios"].text
     assert "\n" not in plugin
     assert plugin.count("|") == 1
@@ -198,6 +217,8 @@ def test_the_command(run: Run, form: str) -> None:
     }
     assert done.stdout.startswith(starts[form])
     assert done.stdout.endswith("\n")
+    if form == "node-verdict":
+        NODE_VERDICT.validate(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize("form", FORMATS)

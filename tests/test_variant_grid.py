@@ -68,8 +68,10 @@ def test_the_record_explains_each_difference_to_the_conformance_material() -> No
     record = json.loads((DOCS / "records" / "wheel-variants.json").read_text())["conformance"]
     data = tomllib.loads(CONFORMANCE.read_text())
     choice, provider = record["choice"], record["provider"]
-    assert choice["gpuenv"] == {"asked": len(data["choice"]), "agrees": len(data["choice"])}
-    assert all(row["why"] != "unexplained" for row in choice["differences"])
+    for part in ("choice", "metadata"):
+        cases = len(data[part])
+        assert record[part]["gpuenv"] == {"asked": cases, "agrees": cases}
+        assert all(row["why"] != "unexplained" for row in record[part]["differences"])
     count = len(data["provider"])
     assert provider["cases"] == provider["reference as recorded"] == count
     assert provider["same answer"] + len(provider["differences"]) == count
@@ -77,4 +79,7 @@ def test_the_record_explains_each_difference_to_the_conformance_material() -> No
     uv, variantlib = choice["uv"], choice["variantlib"]
     figures = f"{variantlib['agrees']} of the {variantlib['asked']} that it can be asked"
     assert f"| {figures} | {uv['agrees']} of {uv['asked']} |" in text
+    tools = [record["metadata"][tool] for tool in ("gpuenv", "variantlib", "uv")]
+    ours, *others = (f"{row['agrees']} of {row['asked']}" for row in tools)
+    assert f"as expected in {ours.partition(' ')[0]} | {' | '.join(others)} |" in text
     assert f"the same answer to {provider['same answer']}" in text

@@ -227,7 +227,7 @@ def test_the_conformance_material(case: dict[str, Any], tmp_path: Path) -> None:
     links = FindLinks([str(tmp_path)], cache=Cache(str(tmp_path / "cache")))
     host = host_of(conformance_host(case))
     if case["chosen"] == "error":
-        with pytest.raises(PackageIndexError, match="it is not a readable wheel"):
+        with pytest.raises(PackageIndexError, match=r"not a readable wheel|exactly one"):
             links.wheels("demo")
         return
     chooser = VariantChooser(host, compatibility_data(), links)
@@ -301,6 +301,9 @@ def test_what_an_index_may_answer(transport: Transport, cache: Cache) -> None:
         server.faults["/files/demo-1.0-variants.json"] = ["tampered", "always"]
         with pytest.raises(PackageIndexError, match="has the wrong hash"):
             index.variants(index.wheels("demo"))
+        server.faults["/files/other-1.0-variants.json"] = ["403"]
+        with pytest.raises(PackageIndexError, match="answered with status 403"):
+            index.variants(index.wheels("other"))
         with pytest.raises(UnusableFileError, match="it must be an object"):
             index.variants(index.wheels("other"))
         whole = index.wheels("whole")
@@ -459,29 +462,29 @@ def test_solve_and_explain_name_the_variant(
 
 
 def test_other_tools_read_the_lock(project: Path) -> None:
+    """uv installs it. pip takes the name of a file from its URL, and refuses the label in it.
+
+    `gpuenv sync` installs the same locks with both (test_a_variant_is_installed_and_verified).
+    """
     from packaging.pylock import Pylock
 
-    run(
-        "solve",
-        "demo",
-        "--no-index",
-        "--find-links",
-        "links",
-        "--gpu",
-        "none",
-        "--python",
-        PYTHON,
-        "-o",
-        "pylock.uv.toml",
-    )
-    text = (project / "pylock.uv.toml").read_text()
+    source = ("--no-index", "--find-links", "links", "--gpu", "none", "--python", PYTHON)
+    lock = project / "pylock.uv.toml"
+    assert run("solve", "demo", *source, "-o", lock.name) == 0
+    text = lock.read_text()
+    assert run("solve", "demo", *source, "-o", lock.name) == 0
+    assert lock.read_text() == text
     document = tomllib.loads(text)
     assert document["tool"]["gpuenv"]["variants"][0]["label"] == "v1"
     Pylock.from_dict(document)
     uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--preview-features", "pylock"]
-    command = [*uv, "--python", sys.executable, "--target", "plain", "-r", "pylock.uv.toml"]
+    command = [*uv, "--python", sys.executable, "--target", "plain", "-r", lock.name]
     subprocess.run(command, check=True)
     assert (project / "plain" / "demo.py").read_text() == "label = 'v1'\n"
+    pip = [sys.executable, "-m", "pip", "install", "--target", "by-pip", "-r", lock.name]
+    refused = subprocess.run(pip, capture_output=True, text=True, check=False)
+    assert (refused.returncode, "invalid wheel filename" in refused.stderr) == (1, True)
+    assert not (project / "by-pip").exists()
 
 
 def site_packages(target: str) -> Path:

@@ -24,6 +24,11 @@ _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
 # Slurm's states of nodes that start no process; a "*" means that the node does not respond.
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
+# The options of kubectl that say which cluster, and as whom; each has a value.
+_CLUSTER_OPTION = re.compile(
+    r"-s|--(?:as(?:-group|-uid)?|certificate-authority|client-(?:certificate|key)|cluster|context"
+    r"|kubeconfig|password|server|tls-server-name|token|user(?:name)?)"
+)
 _MOST_NODES = 1_000_000
 _ITEM = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
@@ -166,6 +171,7 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
         ' {.status.phase}{"\\n"}{end}'
     )
     listed = _ask(["kubectl", "get", "pods", *arguments, "-o", f"jsonpath={form}"], check=True)
+    same_cluster = _cluster_options(arguments)
     processes: dict[str, Process] = {}
     silent: dict[str, Silence] = {}
     for line in listed.splitlines():
@@ -176,7 +182,7 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
             reason = f"the pod {namespace}/{pod} is {phase}"
             silent[node] = Silence(node=node, reason=reason)
             continue
-        execute = ("kubectl", "exec", "--namespace", namespace, pod, "--", *command)
+        execute = ("kubectl", "exec", *same_cluster, "--namespace", namespace, pod, "--", *command)
         processes[node] = Process(command=execute, node=node)
     known = {**processes, **silent}
     for name in nodes:
@@ -192,6 +198,19 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
         nodes=tuple(nodes or known),
         silent=tuple(one for one in silent.values() if one.node not in processes),
     )
+
+
+def _cluster_options(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of kubectl that say which cluster, and as whom."""
+    options = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if _CLUSTER_OPTION.fullmatch(name):
+            options += [word] if equals else [word, next(words, "")]
+        elif name == "--insecure-skip-tls-verify":
+            options.append(word)
+    return options
 
 
 def _ask(command: Sequence[str], *, check: bool = False) -> str:

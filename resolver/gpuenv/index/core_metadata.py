@@ -9,6 +9,7 @@ import re
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Sequence
 from email.message import Message
 from email.parser import BytesHeaderParser
 from functools import lru_cache
@@ -92,6 +93,7 @@ def read_wheel_metadata(
                 raise PackageIndexError(
                     f"{filename}: it has {len(members)} {member} files; a wheel has exactly one"
                 )
+            _check_one_folder(filename, archive.namelist())
             if members[0].file_size > MAX_METADATA_BYTES:
                 raise PackageIndexError(
                     f"{filename}: its {member} is larger than {MAX_METADATA_BYTES >> 20} MiB"
@@ -99,6 +101,15 @@ def read_wheel_metadata(
             return archive.read(members[0])
     except _DAMAGED_WHEEL as error:
         raise PackageIndexError(f"{filename}: it is not a readable wheel ({error})") from None
+
+
+def _check_one_folder(filename: str, paths: Sequence[str]) -> None:
+    """Raise PackageIndexError if the files of a wheel's metadata could be of different wheels."""
+    folders = {path.partition("/")[0] for path in paths if "/" in path}
+    count = sum(folder.endswith(".dist-info") for folder in folders)
+    if count > 1:
+        message = f"{filename}: it has {count} .dist-info folders; a wheel has exactly one"
+        raise PackageIndexError(message)
 
 
 def _missing_member(filename: str, member: str) -> UnusableFileError:

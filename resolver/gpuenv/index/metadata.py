@@ -85,9 +85,12 @@ class MetadataReader:
             return _parse_variants(self._read_variants_file(url, sha256, wheels[0]), name, filename)
         by_label = {split_label(wheel.filename)[1]: wheel for wheel in reversed(wheels)}
         parts = []
-        for wheel in by_label.values():
+        for label, wheel in by_label.items():
             content = self._read_variant_of_wheel(wheel)
             parts.append(_parse_variants(content, name, wheel.filename))
+            if [variant.label for variant in parts[-1].variants] != [label]:
+                wrong = ValueError(f"it does not describe the variant {label} alone")
+                raise _bad_variants(wheel.filename, wrong)
         try:
             return combine(parts)
         except ValueError as error:
@@ -281,7 +284,7 @@ def _bad_variants(subject: str, error: ValueError) -> UnusableFileError:
             code="bad-metadata",
             subject=subject,
             need="variant metadata as PEP 825 defines it",
-            have=f"metadata of which {error}",
+            have=f"metadata with a mistake: {error}",
             source="PEP 825",
         )
     )

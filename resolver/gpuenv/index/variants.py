@@ -219,10 +219,11 @@ def _static(providers: Mapping[str, object]) -> tuple[tuple[str, Features], ...]
         if table.get("static-properties") is None or table.get("optional") is True:
             continue
         listed = _table(table["static-properties"], f"{where}.static-properties")
-        features = []
-        for feature in _feature_order(table, listed, where):
-            features.append((feature, _names(listed[feature], f"{where}.{feature}", _VALUE)))
-        static.append((namespace, tuple(features)))
+        features = tuple(
+            (feature, _names(listed[feature], f"{where}.{feature}", _VALUE))
+            for feature in _feature_order(table, listed, where)
+        )
+        static.append((namespace, features))
     return tuple(static)
 
 

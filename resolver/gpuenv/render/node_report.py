@@ -13,6 +13,7 @@ tool expects:
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from .hook import hook_line, one_line
 from .values import quantity_text
 
 NPD_CHARACTERS = 80  # max_output_length of node-problem-detector: it cuts a longer text
+_IDENTIFIER_PARTS = re.compile(r"[a-z0-9]+")
 _SUBJECTS_OF_DEVICES = ("device", "cudnn handle", "cudnn convolution")
 
 
@@ -152,7 +154,7 @@ _SEVERITIES: Mapping[str, str] = {"pass": "PASS", "unknown": "WARNING", "fail": 
 def _check_verdict(check: Check) -> dict[str, str]:
     category = "gpu" if check.name in _SUBJECTS_OF_DEVICES else "node"
     return {
-        "check_id": f"gpuenv_{check.name.replace(' ', '_').replace('-', '_')}",
+        "check_id": "_".join(["gpuenv", *_IDENTIFIER_PARTS.findall(check.name.lower())]),
         "category": category,
         "entity": check.subject,
         "severity": _SEVERITIES[check.status],
