@@ -18,7 +18,7 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
-from gpuenv.requirements import environment_yml
+from gpuenv.requirements import conda_projects
 from index_server import make_wheel
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
@@ -232,7 +232,7 @@ def test_wheels_beside_conda_packages_are_exported(
 def test_the_wheels_of_an_environment_file(tmp_path: Path) -> None:
     path = tmp_path / "environment.yml"
     path.write_text("channels: [nodefaults, mine]\ndependencies: [numpy>=2, {pip: [trl>=0.9]}]\n")
-    environment = environment_yml.read_environment(str(path))
+    environment = conda_projects.read_project_file(str(path), "linux-x86_64")
     assert (environment.channels, environment.specs) == (("mine",), ("numpy>=2",))
     assert environment.wheels == ("trl>=0.9",)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -418,6 +417,8 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
             conda_history.remember_state(target, before)
     except BaseException:
         if new:
+            import shutil
+
             shutil.rmtree(target, ignore_errors=True)
         raise
     if how.prove is not None and not how.prove(prefix_python or target):
@@ -437,8 +438,9 @@ def rollback(target: str, *, progress: Progress | None = None) -> None:
     if progress is not None:
         progress(f"installing {len(pins)} conda packages again, removing {len(removed)}")
     requested = tuple(previous.specs.values())
-    conda.install(pins, target, removed, requested)
-    conda_history.record(target, requested, now.specs.keys() - previous.specs.keys())
+    withdrawn = sorted(now.specs.keys() - previous.specs.keys())
+    conda.install(pins, target, removed, requested, withdrawn)
+    conda_history.record(target, requested, withdrawn)
     conda_history.remember_state(target, now)
 
 
