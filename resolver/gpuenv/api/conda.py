@@ -31,6 +31,10 @@ from ..model import (
     Wheel,
 )
 from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
+from ..requirements import conda_versions
+from ..requirements.conda_projects import PIXI_TOML, CondaProject, read_project_file
+from ..requirements.target import parse_requirement
+from ..requirements.versions import normalize_name
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
 from .backend import Installation, Progress, Verification
@@ -131,7 +135,6 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     What the request names replaces what was asked for before.
     """
     from ..install import conda_history, conda_pins, conda_prefix
-    from ..requirements import conda_versions
     from ..resolve.conda import planning
 
     installed = conda_prefix.read_packages(prefix, strict=True)
@@ -316,11 +319,51 @@ def read_lock(path: str) -> Lock:
     """
     from ..lock import conda_formats
 
+    if os.path.basename(path) == PIXI_TOML:
+        return _lock_of_workspace(path)
     own = conda_formats.read(path)
     path_beside = conda_formats.wheel_lock_path(path, own)
     if path_beside is None:
         return own.replace(conda=True)
     return own.replace(conda=True, wheels=wheels.read_lock(path_beside))
+
+
+def _lock_of_workspace(path: str) -> Lock:
+    """Return the pixi.lock beside a pixi.toml. InputError if it is not of this pixi.toml."""
+    from ..lock import conda_formats
+
+    lock = conda_formats.read(os.path.join(os.path.dirname(path), "pixi.lock"))
+    subdirs = {pin.wheel.metadata["subdir"] for pin in lock.pins}
+    platforms = [name for name, subdir in virtual_packages.SUBDIRS.items() if subdir in subdirs]
+    project = read_project_file(path, "".join(platforms))
+    missing = _unmet(project, lock)
+    if missing:
+        message = f"{path}: the pixi.lock beside it is stale: it has no {', '.join(missing)}"
+        raise InputError(message, hint="run pixi lock")
+    return lock.replace(conda=True)
+
+
+def _unmet(project: CondaProject, lock: Lock) -> list[str]:
+    """Return what a project file asks for and a lock does not have."""
+    versions = {normalize_name(pin.wheel.name): pin.wheel.version for pin in lock.pins}
+    if lock.wheels is not None:
+        versions |= {pin.wheel.name: pin.wheel.version for pin in lock.wheels.pins}
+
+    def is_locked(spec: str) -> bool:
+        return any(
+            conda_versions.matches(
+                spec, pin.wheel.name, pin.wheel.version, pin.wheel.metadata["build"]
+            )
+            for pin in lock.pins
+        )
+
+    unmet = [spec for spec in project.specs if not is_locked(spec)]
+    for text in project.wheels:
+        requirement = parse_requirement(text)
+        version = versions.get(requirement.name)
+        if version is None or not _contains(requirement.specifier, version, pre=True):
+            unmet.append(text)
+    return unmet
 
 
 def _with_hashes(lock: Lock) -> Lock:

@@ -92,7 +92,7 @@ def _read_environment(path: str) -> CondaProject:
 def _read_pixi_toml(path: str, platform: str) -> CondaProject:
     try:
         document = parse_toml(read_input(path).decode())
-        workspace = document.get("workspace") or document["project"]
+        workspace = document["project" if "project" in document else "workspace"]
         tables = list(_tables_of(document, _TARGETS.get(platform, ())))
         channels = [*map(_channel, workspace["channels"])]
         for table in tables:
@@ -101,12 +101,12 @@ def _read_pixi_toml(path: str, platform: str) -> CondaProject:
             _spec(name, value, channels)
             for table in tables
             for key in _PIXI_SPECS
-            for name, value in table.get(key, {}).items()
+            for name, value in _rows(table, key)
         ]
         wheels = [
             _wheel(name, value)
             for table in tables
-            for name, value in table.get("pypi-dependencies", {}).items()
+            for name, value in _rows(table, "pypi-dependencies")
         ]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
@@ -131,6 +131,13 @@ def _tables_of(document: Table, targets: tuple[str, ...]) -> Iterator[Table]:
         yield table
         for target in targets:
             yield table.get("target", {}).get(target, {})
+
+
+def _rows(table: Table, key: str) -> Iterator[tuple[str, Any]]:
+    rows = table.get(key, {})
+    if not isinstance(rows, dict):
+        raise ValueError(f"{key} must be a table")
+    yield from rows.items()
 
 
 def _channel(entry: str | Table) -> str:
