@@ -63,7 +63,16 @@ def solve(
     into = None
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
-    plan = _solve_into(into, request, host, options, changes=changes)
+    with _open_solver(request, host, options) as solver:
+        solver.into = into
+        python = _requested_python(request, host)
+        try:
+            plan = solve_with(solver, request, host, python=python, changes=changes)
+        except NoSolutionError as error:
+            if into is not None:
+                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
+            raise
+        solver.leave()
     if prefix is not None:
         owned = _owned_by_wheels(plan, prefix, exact=not keep)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
@@ -73,33 +82,19 @@ def solve(
     return plan
 
 
-def _solve_into(
-    into: solvers.ExistingPrefix | None,
-    request: Request,
-    host: Host,
-    options: IndexOptions,
-    *,
-    changes: bool,
-) -> Plan:
-    """Solve for the conda packages, beside those of an existing environment if there is one."""
+def _open_solver(request: Request, host: Host, options: IndexOptions) -> solvers.Solver:
+    """Start a solver, whose process loads its library while this process loads the rest."""
     subdir = virtual_packages.SUBDIRS.get(host.platform)
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
-    # This starts a child process, which loads its library while this process loads the rest.
-    opened = solvers.open_solver(
-        _channels(request), (subdir, "noarch"), cache=_cache_mode(options), into=into
+    return solvers.open_solver(
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
     )
-    with opened as solver:
-        keep_python = request.conda is not None and request.conda.keep_python
-        python = host.python.version if keep_python else None
-        try:
-            plan = solve_with(solver, request, host, python=python, changes=changes)
-        except NoSolutionError as error:
-            if into is not None:
-                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
-            raise
-        solver.leave()
-        return plan
+
+
+def _requested_python(request: Request, host: Host) -> tuple[int, int] | None:
+    keep_python = request.conda is not None and request.conda.keep_python
+    return host.python.version if keep_python else None
 
 
 def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) -> Plan:
@@ -109,21 +104,24 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
 
     installed = conda_prefix.read_packages(prefix, strict=True)
     carriers = Carriers(compatibility_data().folder)
-    into = _existing_prefix(prefix, request.replace(frameworks=(), requirements=()))
+    nothing = request.replace(frameworks=(), requirements=())
+    into = _existing_prefix(prefix, nothing)
     refusal: NoSolutionError | None = None
-    for attempt in planning.repairs(installed, carriers):
-        wanted = request.replace(
-            frameworks=attempt.frameworks, requirements=attempt.requirements
-        )
-        try:
-            plan = _solve_into(
-                into.replace(fixed=attempt.fixed), wanted, host, options, changes=False
+    with _open_solver(request, host, options) as solver:
+        for attempt in planning.repairs(installed, carriers):
+            wanted = request.replace(
+                frameworks=attempt.frameworks, requirements=attempt.requirements
             )
-        except NoSolutionError as error:
-            refusal = error
-            continue
-        # The user asked for nothing new: the history of the environment stays.
-        return plan.replace(request=request.replace(frameworks=(), requirements=()))
+            solver.into = into.replace(fixed=attempt.fixed)
+            try:
+                python = _requested_python(request, host)
+                plan = solve_with(solver, wanted, host, python=python, changes=False)
+            except NoSolutionError as error:
+                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
+                refusal = error
+                continue
+            # The user asked for nothing new: the history of the environment stays.
+            return plan.replace(request=nothing)
     if refusal is None:
         raise InputError(f"{prefix}: has no framework and no CUDA package to solve for")
     raise refusal

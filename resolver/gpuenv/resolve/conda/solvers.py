@@ -93,10 +93,14 @@ class ExistingPrefix(Value):
 class Solver(Protocol):
     """Reads channels and solves closures. `name` is for messages.
 
+    `into` is the environment that closures are added to: its packages are kept, and changed only if
+    a closure needs it. It may be set between two solves.
+
     A solver is a context manager: at the end of the block, what it started is ended.
     """
 
     name: str
+    into: ExistingPrefix | None
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """Return every record of these names that the channels have, in any order.
@@ -134,7 +138,6 @@ def open_solver(
     subdirs: Sequence[str],
     *,
     cache: str = "fetch",
-    into: ExistingPrefix | None = None,
 ) -> Solver:
     """Start a solver: that of the conda that runs gpuenv, otherwise py-rattler.
 
@@ -142,12 +145,10 @@ def open_solver(
         channels: Names or URLs.
         subdirs: linux-64 and the like, and noarch.
         cache: fetch, offline or refresh.
-        into: the environment that closures are added to; its packages are kept, and changed only
-            if a closure needs it.
     """
     if inside_conda():
-        return CondaSolver(channels, subdirs, cache=cache, into=into)
-    return RattlerSolver(channels, subdirs, cache=cache, into=into)
+        return CondaSolver(channels, subdirs, cache=cache)
+    return RattlerSolver(channels, subdirs, cache=cache)
 
 
 def inside_conda() -> bool:
@@ -169,12 +170,11 @@ class RattlerSolver:
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
-        into: ExistingPrefix | None = None,
         python: str | None = None,
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
         self._channels = ", ".join(channels)
-        self._into = into
+        self.into: ExistingPrefix | None = None
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
@@ -220,7 +220,7 @@ class RattlerSolver:
         self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
     ) -> Sequence[Record]:
         """As Solver.solve."""
-        into = self._into
+        into = self.into
         request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
         request |= {"specs": [*specs], "constraints": [*constraints]}
         if into is not None:
@@ -296,12 +296,11 @@ class CondaSolver:
         *,
         cache: str = "fetch",
         backend: str | None = None,
-        into: ExistingPrefix | None = None,
     ) -> None:
         """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
         self._channels, self._subdirs = [*channels], [*subdirs]
         self.name = backend or _configured_backend()
-        self._into = into
+        self.into: ExistingPrefix | None = None
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
     def __enter__(self) -> Self:
@@ -344,11 +343,11 @@ class CondaSolver:
                 raise translated(error, self.name) from None
         real = [record for record in records if not record.name.startswith("__")]
         plain = [_plain_record(record) for record in real]
-        return plain if self._into is None else self._into.added(plain, specs)
+        return plain if self.into is None else self.into.added(plain, specs)
 
     def _final_state(self, specs: Sequence[str]) -> Sequence[Any]:
         """Return conda's records of the environment, those of virtual packages among them."""
-        into = self._into
+        into = self.into
         if into is None:
             import tempfile  # slow: it loads shutil and random
 
