@@ -234,8 +234,11 @@ def _major_minor(version: str) -> tuple[int, int] | None:
 def newest(records: Sequence[Record]) -> list[Record]:
     """Sort records: newest version first, then the highest build number, then the build's name."""
 
-    def version_and_number(record: Record) -> tuple[conda_versions.Version, int]:
-        return conda_versions.version(record["version"]), int(record.get("build_number", 0))
+    # Many records have the same version, and comparing versions is slow.
+    places = conda_versions.places(str(record["version"]) for record in records)
+
+    def place_and_number(record: Record) -> tuple[int, int]:
+        return places[str(record["version"])], int(record.get("build_number", 0))
 
     by_name = sorted(records, key=lambda record: (str(record["build"]), str(record.get("url", ""))))
-    return sorted(by_name, key=version_and_number, reverse=True)
+    return sorted(by_name, key=place_and_number, reverse=True)
