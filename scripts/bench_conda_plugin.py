@@ -4,7 +4,7 @@
 
 gpuenv must not be installed into that conda: every second run has the compiled plugin on
 PYTHONPATH. The figures are milliseconds. `added_ms` is the median difference of the wall times of a
-pair. `added_user_ms` is the median difference of the processor times in user mode, which a busy
+pair. `added_cpu_ms` is the median difference of the processor times (user and system), which a busy
 machine changes less. The keys with `noise` compare two series without the plugin: a difference of
 that size proves nothing. Exit status: 1 too slow, 2 too noisy to tell.
 """
@@ -69,7 +69,7 @@ def solver(conda: str, env: dict[str, str]) -> str:
 
 
 def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
-    """Return the wall time and the user time of one `conda info` in milliseconds."""
+    """Return the wall time and the processor time of one `conda info` in milliseconds."""
     begin = time.perf_counter()
     child = subprocess.Popen(
         [conda, "info"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -78,7 +78,7 @@ def timed(conda: str, env: dict[str, str]) -> tuple[float, float]:
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise SystemExit(f"{conda} info ended with {child.returncode}")
-    return (time.perf_counter() - begin) * 1e3, used.ru_utime * 1e3
+    return (time.perf_counter() - begin) * 1e3, (used.ru_utime + used.ru_stime) * 1e3
 
 
 class Medians:
@@ -130,7 +130,7 @@ def main() -> int:
             # Each is first as often as the others: what comes after what is no difference then.
             order = [list(envs)[(number + place) % len(envs)] for place in range(len(envs))]
             trials.append({kind: timed(arguments.conda, envs[kind]) for kind in order})
-    wall, user = (Medians([{kind: row[at] for kind, row in trial.items()} for trial in trials])
+    wall, work = (Medians([{kind: row[at] for kind, row in trial.items()} for trial in trials])
                   for at in (0, 1))  # fmt: skip
     version = subprocess.run(
         [arguments.conda, "--version"], capture_output=True, text=True, check=True
@@ -142,9 +142,9 @@ def main() -> int:
         "without_ms": wall.of("without"),
         "added_ms": wall.added("with"),
         "noise_ms": wall.added("again"),
-        "without_user_ms": user.of("without"),
-        "added_user_ms": user.added("with"),
-        "noise_user_ms": user.added("again"),
+        "without_cpu_ms": work.of("without"),
+        "added_cpu_ms": work.added("with"),
+        "noise_cpu_ms": work.added("again"),
         "limit_ms": LIMIT,
     }
     if arguments.json:

@@ -1,17 +1,18 @@
 """Test gpuenv with conda environments, by py-rattler and by real condas.
 
     python scripts/prove_conda.py environments [--conda EXE ...] [--record FILE]
-    python scripts/prove_conda.py solves --records FILE [--conda EXE] [--record FILE]
+    python scripts/prove_conda.py solves --records FILE ... [--conda EXE ...] [--record FILE]
 
 `environments` runs the environments of tests/data/conda_users.toml through install, sync, repair
 and rollback, by py-rattler and by each conda, and in a conda also through `conda doctor --fix` and
 through a transaction that the strict check refuses. No step may remove or change
 anything that its output does not name.
 
-`solves` solves 20 sets of packages for 20 hosts with gpuenv, with rattler alone and with conda
+`solves` solves 20 sets of packages for 20 hosts with gpuenv, with rattler alone and with each conda
 alone, on a channel of recorded repodata (a list of records). tests/raw_facts.py, which shares no
 code with gpuenv, decides what is right: each build must run on every device, and no newer build
-that runs may have a closure.
+that runs may have a closure. It times gpuenv beside rattler on this channel, and on one with the
+records of further files.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ CARRIERS |= {"tensorflow": "tensorflow-base", "jax": "jaxlib", "jaxlib": "jaxlib
 
 
 EACH = 21  # of the solves one is timed: each set once, on each host
+PAIRS = 5  # of runs in turn, of each solve that is timed
 
 
 class Oracle:
@@ -258,9 +260,17 @@ def closed(
     return None
 
 
-def make_repodata(folder: Path, path: Path) -> list[Record]:
+def read_rows(path: Path) -> list[Record]:
+    """Return the records of a file: a list of them, or a repodata.json."""
+    document = json.loads(path.read_text())
+    if isinstance(document, list):
+        return document
+    return [*document["packages"].values(), *document["packages.conda"].values()]
+
+
+def make_repodata(folder: Path, paths: Sequence[Path]) -> list[Record]:
     """Write the repodata of a channel from recorded records and those of the tests."""
-    rows = [*json.loads(path.read_text()), *conda_channel.records()]
+    rows = [row for path in paths for row in read_rows(path)] + conda_channel.records()
     text = conda_channel.RECORDS.with_name("conda_carriers.json").read_text()
     rows += json.loads(text)["records"]
     by_file: dict[tuple[str, str], Record] = {}
@@ -287,11 +297,19 @@ def host_of(gpus: Sequence[str], driver: str | None) -> Host:
 
 def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return the record of all solves."""
-    rows = make_repodata(folder / "channel", arguments.records)
-    channel = (folder / "channel").as_uri()
-    solver = solvers.RattlerSolver([channel], ["linux-64", "noarch"])
-    counts = {name: Counter() for name in ("gpuenv", "rattler", "conda")}
-    theirs = conda_closures(arguments, folder, channel)
+    channel, large = folder / "channel", folder / "large"
+    rows = make_repodata(channel, arguments.records[:1])
+    times = {f"{len(rows)} records": times_beside_rattler(channel.as_uri(), folder)}
+    if len(arguments.records) > 1:
+        all_rows = make_repodata(large, arguments.records)
+        times[f"{len(all_rows)} records"] = times_beside_rattler(large.as_uri(), folder)
+    print(times, flush=True)
+    solver = solvers.RattlerSolver([channel.as_uri()], ["linux-64", "noarch"])
+    theirs = {}
+    for executable in arguments.conda:
+        name, closures = conda_closures(executable, folder, channel.as_uri())
+        theirs[name] = closures
+    counts = {name: Counter() for name in ("gpuenv", "rattler", *theirs)}
     wrong, codes = [], Counter()
     with solver:
         for number, (gpus, driver) in enumerate(HOSTS):
@@ -310,14 +328,14 @@ def prove_solves(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 alone = rattler_closure(solver, specs, virtual)
                 verdict = judge(oracle, specs, alone, solver, virtual)
                 counts["rattler"][kind_of(verdict, alone)] += 1
-                if theirs:
-                    other = theirs[number][place]
+                for name, closures in theirs.items():
+                    other = closures[number][place]
                     verdict = judge(oracle, specs, other, solver, virtual)
-                    counts["conda"][kind_of(verdict, other)] += 1
+                    counts[name][kind_of(verdict, other)] += 1
             print(gpus, driver, {name: dict(count) for name, count in counts.items()}, flush=True)
     return {
         "records": len(rows),
-        "times": times_beside_rattler(channel, folder),
+        "times": times,
         "solves": len(HOSTS) * len(SETS),
         "answers": {name: dict(count) for name, count in counts.items()},
         "codes of refusals": dict(codes),
@@ -332,27 +350,26 @@ def times_beside_rattler(channel: str, folder: Path) -> dict[str, float]:
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     begin = [sys.executable, "-m", "gpuenv", "solve", "--backend", "conda", "--channel", channel]
     begin += ["-o", str(folder / "lock.txt"), "--glibc", "2.35", "--platform", "linux-x86_64"]
-    ratios = []
+    pairs = []
     for index in range(0, len(HOSTS) * len(SETS), EACH):
         (gpus, driver), specs = HOSTS[index // len(SETS)], SETS[index % len(SETS)]
         flags = ["--gpu", ",".join(gpus), *(["--driver", driver] if driver else [])]
         virtual = ["=".join(row) for row in virtual_packages.of_host(host_of(gpus, driver))]
         alone = [sys.executable, "-c", bench_conda.ALONE, channel, "|".join(specs), *virtual]
+        own = [*begin, *specs, *flags]
         try:
-            bench_conda.spent([*begin, *specs, *flags], env)  # compiles, and fills the caches
-            pair = [
-                bench_conda.spent(command, env) for command in (alone, [*begin, *specs, *flags])
-            ]
+            bench_conda.spent(alone, env), bench_conda.spent(own, env)  # compiles, fills the caches
+            pairs += [(bench_conda.spent(alone, env), bench_conda.spent(own, env))
+                      for _ in range(PAIRS)]  # fmt: skip
         except SystemExit:
             continue  # one of them refuses
-        (wall, work), (own_wall, own_work) = pair
-        ratios.append((own_wall / wall, own_work / work))
-    wall_ratio, work_ratio = (statistics.median(row[at] for row in ratios) for at in (0, 1))
-    return {
-        "pairs": len(ratios),
-        "wall": round(wall_ratio, 2),
-        "processor": round(work_ratio, 2),
-    }
+    found: dict[str, float] = {"pairs": len(pairs)}
+    for place, name in enumerate(("wall", "processor")):
+        found[name] = round(statistics.median(own[place] / a[place] for a, own in pairs), 2)
+        for side, whose in enumerate(("rattler", "gpuenv")):
+            milliseconds = statistics.median(pair[side][place] for pair in pairs) * 1000
+            found[f"{name} of {whose}, ms"] = round(milliseconds)
+    return found
 
 
 def kind_of(verdict: str, closure: object) -> str:
@@ -403,21 +420,18 @@ json.dump(answers, open(sys.argv[2], "w"))
 
 
 def conda_closures(
-    arguments: argparse.Namespace, folder: Path, channel: str
-) -> list[list[list[Record] | None]]:
-    """Return the closures of a conda alone, by host and set; [] without a conda."""
-    if not arguments.conda:
-        return []
-    (folder / "conda").mkdir()
-    conda = conda_stand_in.Conda(arguments.conda[0], folder / "conda")
+    executable: str, folder: Path, channel: str
+) -> tuple[str, list[list[list[Record] | None]]]:
+    """Return the name of a conda and its solver, and its closures alone by host and set."""
+    own = Path(tempfile.mkdtemp(dir=folder))
+    conda = conda_stand_in.Conda(executable, own)
     hosts = [virtual_packages.of_host(host_of(*host)) for host in HOSTS]
-    job, answer = folder / "job.json", folder / "answer.json"
+    job, answer = own / "job.json", own / "answer.json"
     job.write_text(json.dumps({"channel": channel, "hosts": hosts, "sets": SETS}))
     done = conda.python_runs(CONDA_ALONE, str(job), str(answer), timeout=3000)
     if done.returncode:
         raise SystemExit(done.stderr)
-    closures: list[list[list[Record] | None]] = json.loads(answer.read_text())
-    return closures
+    return f"conda {conda.info['conda_version']}, {conda.solver}", json.loads(answer.read_text())
 
 
 # ---- environments --------------------------------------------------------------------------------
@@ -526,7 +540,7 @@ def main() -> int:
     """Run a proof, and print and record its result. Return 1 if something was lost."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("proof", choices=["environments", "solves"])
-    parser.add_argument("--records", metavar="FILE", type=Path, help="recorded records, as JSON")
+    parser.add_argument("--records", metavar="FILE", type=Path, nargs="+", help="recorded records")
     parser.add_argument("--conda", action="append", default=[], metavar="EXE")
     parser.add_argument("--record", metavar="FILE", type=Path)
     arguments = parser.parse_args()

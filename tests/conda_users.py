@@ -82,6 +82,8 @@ def lost(before: State, after: State, status: int, output: str, replaced: set[st
             losses.append(f"request {spec}")
     if not after.history.startswith(before.history):
         losses.append("lines of the history")
+    elif after.history.count("==> ") > before.history.count("==> ") + 1:
+        losses.append("more than one revision")
     if "python" in names:  # noarch packages are installed again for a new Python
         names |= {row["name"] for row in before.records.values() if row["subdir"] == "noarch"}
     owned = before.files_of(names)

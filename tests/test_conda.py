@@ -455,11 +455,12 @@ def test_the_bounds_of_py_rattler_are_those_of_the_extra() -> None:
 
 
 def test_another_release_of_py_rattler_is_named(tmp_path: Path) -> None:
-    info = tmp_path / "site" / "py_rattler-0.21.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: py-rattler\nVersion: 0.21.0\n")
+    package = tmp_path / "site" / "rattler"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('__version__ = "0.21.0"\n')
+    (package / "exceptions.py").touch()
     code = (
-        f"import runpy, sys; sys.path.insert(0, {str(info.parent)!r}); del sys.argv[0]; "
+        f"import runpy, sys; sys.path.insert(0, {str(package.parent)!r}); del sys.argv[0]; "
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     other = tmp_path / "python"

@@ -18,7 +18,7 @@ from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError
 from gpuenv.install import conda_prefix
-from gpuenv.requirements import environment_yml
+from gpuenv.requirements import conda_projects
 from index_server import make_wheel
 
 CONDA = ["python 3.12.1", "openssl 3.0.7", "requests 2.32.0"]
@@ -232,9 +232,103 @@ def test_wheels_beside_conda_packages_are_exported(
 def test_the_wheels_of_an_environment_file(tmp_path: Path) -> None:
     path = tmp_path / "environment.yml"
     path.write_text("channels: [nodefaults, mine]\ndependencies: [numpy>=2, {pip: [trl>=0.9]}]\n")
-    environment = environment_yml.read_environment(str(path))
+    environment = conda_projects.read_project_file(str(path), "linux-x86_64")
     assert (environment.channels, environment.specs) == (("mine",), ("numpy>=2",))
     assert environment.wheels == ("trl>=0.9",)
+
+
+PIXI = """\
+[workspace]
+channels = ["CHANNEL"]
+platforms = ["linux-64", "win-64"]
+
+[dependencies]
+requests = { version = ">=2.3, <3", build = "h0*" }
+numpy = "*"
+
+[pypi-dependencies]
+leaf-kit = { version = ">=1", extras = ["a", "b"] }
+
+[target.linux.dependencies]
+curl = { version = "8.9.0", channel = "CHANNEL" }
+
+[target.win-64.dependencies]
+zlib = "*"
+
+[feature.more.dependencies]
+openssl = "3.*"
+
+[feature.other.host-dependencies]
+libcudnn = "*"
+
+[environments]
+default = ["more"]
+"""
+
+
+def test_a_pixi_workspace_is_read(tmp_path: Path) -> None:
+    """The default environment has its features, and the tables of the platform."""
+    path = tmp_path / "pixi.toml"
+    path.write_text(PIXI)
+    project = conda_projects.read_project_file(str(path), "linux-x86_64")
+    specs = ("requests >=2.3,<3 h0*", "numpy", "curl 8.9.0", "openssl 3.*")
+    assert (project.channels, project.specs) == (("CHANNEL",), specs)
+    assert project.wheels == ("leaf-kit[a,b]>=1",)
+    assert "zlib" in conda_projects.read_project_file(str(path), "win-amd64").specs
+    text = PIXI.replace('["more"]', '{ features = ["other"], no-default-feature = true }')
+    path.write_text(text)
+    assert conda_projects.read_project_file(str(path), "linux-x86_64").specs == ("libcudnn",)
+
+
+def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
+    lock: Path,
+    conda_rows: Rows,
+    wheel: dict[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, again = tmp_path / "pixi.toml", tmp_path / "again.yml"
+    path.write_text(exported(lock, "pixi", tmp_path))
+    assert solve(conda_rows, again, "-r", str(path)) == 0
+    urls = [pin.wheel.url for pin in api.read_lock(str(lock)).pins]
+    assert [pin.wheel.url for pin in api.read_lock(str(again)).pins] == urls
+    assert main(["explain", str(path), *HOST]) == 0
+    channel = json.dumps(conda_rows["openssl 3.0.7"]["channel"])
+    manifest = f'[workspace]\nchannels = [{channel}]\n[pypi-dependencies]\nleaf-kit = "*"\n'
+    manifest += '[dependencies]\npython = "3.12.*"\ncuda-version = "CUDA"\n'
+    path.write_text(manifest.replace("CUDA", "13.0"))
+    assert main(["explain", str(path), *HOST]) == 3
+    assert "cuda-version 13.0 needs driver 580.65.06" in capsys.readouterr().out
+    path.write_text(manifest.replace("CUDA", "*"))
+    with pytest.raises(InputError, match=r"pixi\.lock: cannot be read"):
+        api.read_lock(str(path))
+    (tmp_path / "pixi.lock").write_text(pixi_lock(conda_rows, wheel))
+    with pytest.raises(InputError, match="is stale: it has no cuda-version"):
+        api.read_lock(str(path))
+    path.write_text(manifest.replace('cuda-version = "CUDA"\n', ""))
+    own = api.read_lock(str(path))
+    assert own.conda and own.wheels is not None and len(own.pins) == len(CONDA)
+
+
+BAD_PIXI = {
+    '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
+    '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" }': "a: path is not read",
+    "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
+    "[workspace]": "is no pixi.toml: it has no channels",
+    "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",
+    "[": "pixi.toml: ",
+}
+
+
+@pytest.mark.parametrize("text", BAD_PIXI)
+def test_a_pixi_workspace_that_cannot_be_used(
+    text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pixi.toml"
+    path.write_text(text)
+    assert solve(conda_rows, tmp_path / "lock.yml", "-r", str(path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert BAD_PIXI[text] in line and not (tmp_path / "lock.yml").exists()
 
 
 BAD = {
@@ -353,6 +447,7 @@ MORE = {
     "sync": (*HOST, "--no-verify", "--yes"),
     "verify": ("--no-device",),
     "export": (),
+    "explain": HOST,
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,10 @@ from ..model import (
     Wheel,
 )
 from ..prefix import find_interpreter, interpreter_of, is_conda, prefix_of
+from ..requirements import conda_versions
+from ..requirements.conda_projects import PIXI_TOML, CondaProject, read_project_file
+from ..requirements.target import parse_requirement
+from ..requirements.versions import normalize_name
 from ..resolve.conda import solvers, virtual_packages, wheels_beside
 from . import wheels
 from .backend import Installation, Progress, Verification
@@ -60,7 +63,16 @@ def solve(
     into = None
     if keep and prefix is not None and is_conda(prefix):
         into = _existing_prefix(prefix, request)
-    plan = _solve_into(into, request, host, options, changes=changes)
+    with _open_solver(request, host, options) as solver:
+        solver.into = into
+        python = _requested_python(request, host)
+        try:
+            plan = solve_with(solver, request, host, python=python, changes=changes)
+        except NoSolutionError as error:
+            if into is not None:
+                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
+            raise
+        solver.leave()
     if prefix is not None:
         owned = _owned_by_wheels(plan, prefix, exact=not keep)
         plan = plan.replace(warnings=(*plan.warnings, *owned))
@@ -70,33 +82,19 @@ def solve(
     return plan
 
 
-def _solve_into(
-    into: solvers.ExistingPrefix | None,
-    request: Request,
-    host: Host,
-    options: IndexOptions,
-    *,
-    changes: bool,
-) -> Plan:
-    """Solve for the conda packages, beside those of an existing environment if there is one."""
+def _open_solver(request: Request, host: Host, options: IndexOptions) -> solvers.Solver:
+    """Start a solver, whose process loads its library while this process loads the rest."""
     subdir = virtual_packages.SUBDIRS.get(host.platform)
     if subdir is None:
         raise InputError(f"--platform {host.platform}: no conda subdirectory is known for it")
-    # This starts a child process, which loads its library while this process loads the rest.
-    opened = solvers.open_solver(
-        _channels(request), (subdir, "noarch"), cache=_cache_mode(options), into=into
+    return solvers.open_solver(
+        _channels(request), (subdir, "noarch"), cache=_cache_mode(options)
     )
-    with opened as solver:
-        keep_python = request.conda is not None and request.conda.keep_python
-        python = host.python.version if keep_python else None
-        try:
-            plan = solve_with(solver, request, host, python=python, changes=changes)
-        except NoSolutionError as error:
-            if into is not None:
-                error.hint = f"it must fit the packages in {into.path}; a new --target has none"
-            raise
-        solver.leave()
-        return plan
+
+
+def _requested_python(request: Request, host: Host) -> tuple[int, int] | None:
+    keep_python = request.conda is not None and request.conda.keep_python
+    return host.python.version if keep_python else None
 
 
 def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) -> Plan:
@@ -106,21 +104,24 @@ def repair(request: Request, host: Host, options: IndexOptions, *, prefix: str) 
 
     installed = conda_prefix.read_packages(prefix, strict=True)
     carriers = Carriers(compatibility_data().folder)
-    into = _existing_prefix(prefix, request.replace(frameworks=(), requirements=()))
+    nothing = request.replace(frameworks=(), requirements=())
+    into = _existing_prefix(prefix, nothing)
     refusal: NoSolutionError | None = None
-    for attempt in planning.repairs(installed, carriers):
-        wanted = request.replace(
-            frameworks=attempt.frameworks, requirements=attempt.requirements
-        )
-        try:
-            plan = _solve_into(
-                into.replace(fixed=attempt.fixed), wanted, host, options, changes=False
+    with _open_solver(request, host, options) as solver:
+        for attempt in planning.repairs(installed, carriers):
+            wanted = request.replace(
+                frameworks=attempt.frameworks, requirements=attempt.requirements
             )
-        except NoSolutionError as error:
-            refusal = error
-            continue
-        # The user asked for nothing new: the history of the environment stays.
-        return plan.replace(request=request.replace(frameworks=(), requirements=()))
+            solver.into = into.replace(fixed=attempt.fixed)
+            try:
+                python = _requested_python(request, host)
+                plan = solve_with(solver, wanted, host, python=python, changes=False)
+            except NoSolutionError as error:
+                error.hint = f"it must fit the packages in {prefix}; a new --target has none"
+                refusal = error
+                continue
+            # The user asked for nothing new: the history of the environment stays.
+            return plan.replace(request=nothing)
     if refusal is None:
         raise InputError(f"{prefix}: has no framework and no CUDA package to solve for")
     raise refusal
@@ -132,7 +133,6 @@ def _existing_prefix(prefix: str, request: Request) -> solvers.ExistingPrefix:
     What the request names replaces what was asked for before.
     """
     from ..install import conda_history, conda_pins, conda_prefix
-    from ..requirements import conda_versions
     from ..resolve.conda import planning
 
     installed = conda_prefix.read_packages(prefix, strict=True)
@@ -317,11 +317,51 @@ def read_lock(path: str) -> Lock:
     """
     from ..lock import conda_formats
 
+    if os.path.basename(path) == PIXI_TOML:
+        return _lock_of_workspace(path)
     own = conda_formats.read(path)
     path_beside = conda_formats.wheel_lock_path(path, own)
     if path_beside is None:
         return own.replace(conda=True)
     return own.replace(conda=True, wheels=wheels.read_lock(path_beside))
+
+
+def _lock_of_workspace(path: str) -> Lock:
+    """Return the pixi.lock beside a pixi.toml. InputError if it is not of this pixi.toml."""
+    from ..lock import conda_formats
+
+    lock = conda_formats.read(os.path.join(os.path.dirname(path), "pixi.lock"))
+    subdirs = {pin.wheel.metadata["subdir"] for pin in lock.pins}
+    platforms = [name for name, subdir in virtual_packages.SUBDIRS.items() if subdir in subdirs]
+    project = read_project_file(path, "".join(platforms))
+    missing = _unmet(project, lock)
+    if missing:
+        message = f"{path}: the pixi.lock beside it is stale: it has no {', '.join(missing)}"
+        raise InputError(message, hint="run pixi lock")
+    return lock.replace(conda=True)
+
+
+def _unmet(project: CondaProject, lock: Lock) -> list[str]:
+    """Return what a project file asks for and a lock does not have."""
+    versions = {normalize_name(pin.wheel.name): pin.wheel.version for pin in lock.pins}
+    if lock.wheels is not None:
+        versions |= {pin.wheel.name: pin.wheel.version for pin in lock.wheels.pins}
+
+    def is_locked(spec: str) -> bool:
+        return any(
+            conda_versions.matches(
+                spec, pin.wheel.name, pin.wheel.version, pin.wheel.metadata["build"]
+            )
+            for pin in lock.pins
+        )
+
+    unmet = [spec for spec in project.specs if not is_locked(spec)]
+    for text in project.wheels:
+        requirement = parse_requirement(text)
+        version = versions.get(requirement.name)
+        if version is None or not _contains(requirement.specifier, version, pre=True):
+            unmet.append(text)
+    return unmet
 
 
 def _with_hashes(lock: Lock) -> Lock:
@@ -418,6 +458,8 @@ def sync(lock: Lock, target: str, host: Host, how: Installation) -> str:
             conda_history.remember_state(target, before)
     except BaseException:
         if new:
+            import shutil
+
             shutil.rmtree(target, ignore_errors=True)
         raise
     if how.prove is not None and not how.prove(prefix_python or target):
@@ -437,8 +479,9 @@ def rollback(target: str, *, progress: Progress | None = None) -> None:
     if progress is not None:
         progress(f"installing {len(pins)} conda packages again, removing {len(removed)}")
     requested = tuple(previous.specs.values())
-    conda.install(pins, target, removed, requested)
-    conda_history.record(target, requested, now.specs.keys() - previous.specs.keys())
+    withdrawn = sorted(now.specs.keys() - previous.specs.keys())
+    conda.install(pins, target, removed, requested, withdrawn)
+    conda_history.record(target, requested, withdrawn)
     conda_history.remember_state(target, now)
 
 

@@ -14,6 +14,7 @@ from .. import activity
 from ..errors import InputError
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda, is_venv, prefix_of
+from ..requirements.conda_projects import PIXI_TOML
 from .arguments import Texts, require_request, require_texts, require_type
 from .backend import Approve, Backend, Installation, Progress, Prove, Verification
 
@@ -170,11 +171,14 @@ def lock_texts(lock: Lock, path: str, form: str = "") -> dict[str, str]:
 def read_lock(path: str) -> Lock:
     """Read a pylock.toml that gpuenv wrote, or the lock of a conda environment by any tool.
 
+    A pixi.toml stands for the pixi.lock beside it.
+
     Raises:
         InputError: the file is not such a lock; the message says what is wrong, and where.
         TamperedError: the content is not what gpuenv locked.
     """
-    return _backend(conda=is_conda_lock(path)).read_lock(path)
+    of_conda = is_conda_lock(path) or os.path.basename(path) == PIXI_TOML
+    return _backend(conda=of_conda).read_lock(path)
 
 
 def is_conda_lock(path: str) -> bool:

@@ -42,6 +42,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the explanation. Return 0 if the request is possible or the lock works, otherwise 3."""
+    _move_project_files(arguments)
     locks_given = [text for text in arguments.requirement if _is_lock(text)]
     if not locks_given:
         return _explain_request(arguments)
@@ -49,6 +50,21 @@ def run(arguments: Namespace) -> int:
         message = f"{locks_given[0]}: a lock is explained alone: give one LOCK, or requirements"
         raise InputError(message)
     return _explain_lock(arguments, locks_given[0])
+
+
+def _move_project_files(arguments: Namespace) -> None:
+    """Explain what an environment.yml or a pixi.toml asks for, as -r with the backend conda."""
+    from ..requirements.conda_projects import is_project_file
+
+    files = [
+        text
+        for text in arguments.requirement
+        if is_project_file(text) and not api.is_conda_lock(text)
+    ]
+    if files:
+        arguments.requirement = [text for text in arguments.requirement if text not in files]
+        arguments.requirements = [*arguments.requirements, *files]
+        arguments.backend = "conda"
 
 
 def _explain_request(arguments: Namespace) -> int:

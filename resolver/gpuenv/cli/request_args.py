@@ -205,7 +205,7 @@ def add_backend_flags(parser: ArgumentParser) -> None:
 def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read what `gpuenv solve` and `gpuenv install` solve for: wheels or conda packages."""
     if wants_conda(arguments):
-        _read_environment_files(arguments)
+        _read_project_files(arguments)
         request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
         conda = _conda_options(arguments, tuple(map(read_requirement, arguments.pip)))
         return request.replace(conda=conda), options, host
@@ -219,23 +219,31 @@ def read_solve_request(arguments: Namespace) -> tuple[Request, IndexOptions, Hos
 def read_conda_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
     """Read a request for conda packages alone."""
     arguments.pip = []
-    _read_environment_files(arguments)
+    _read_project_files(arguments)
     request, options, host = read_request(arguments, lambda: read_conda_host(arguments))
     return request.replace(conda=_conda_options(arguments, ())), options, host
 
 
-def _read_environment_files(arguments: Namespace) -> None:
-    """Move what environment.yml files ask for from -r to the other flags."""
-    from ..requirements.environment_yml import is_environment_file, read_environment
+def read_repair_request(arguments: Namespace) -> tuple[Request, IndexOptions, Host]:
+    """Read how to solve for what is in an environment, which has the requirements itself."""
+    request = _request_of_flags(arguments).replace(conda=_conda_options(arguments, ()))
+    return request, read_index_options(arguments), read_conda_host(arguments)
 
-    for path in filter(is_environment_file, arguments.requirements):
-        environment = read_environment(path)
-        arguments.requirement = [*arguments.requirement, *environment.specs]
-        arguments.pip = [*arguments.pip, *environment.wheels]
-        arguments.channel = [*arguments.channel, *environment.channels]
-    arguments.requirements = [
-        path for path in arguments.requirements if not is_environment_file(path)
-    ]
+
+def _read_project_files(arguments: Namespace) -> None:
+    """Move what files of conda and pixi ask for from -r to the other flags."""
+    from ..requirements.conda_projects import is_project_file, read_project_file
+
+    paths = list(filter(is_project_file, arguments.requirements))
+    if not paths:
+        return
+    platform = read_conda_host(arguments).platform
+    for path in paths:
+        project = read_project_file(path, platform)
+        arguments.requirement = [*arguments.requirement, *project.specs]
+        arguments.pip = [*arguments.pip, *project.wheels]
+        arguments.channel = [*arguments.channel, *project.channels]
+    arguments.requirements = [path for path in arguments.requirements if path not in paths]
 
 
 def _conda_options(arguments: Namespace, wheels: tuple[str, ...]) -> CondaOptions:

@@ -15,7 +15,7 @@ from ..model import Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
 from .parser import Parser
-from .request_args import add_solve_flags, read_output, read_solve_request
+from .request_args import add_solve_flags, read_output, read_repair_request, read_solve_request
 
 HELP = "Choose an environment for this host and lock it"
 DESCRIPTION = (
@@ -118,9 +118,9 @@ def _new_target() -> str:
 
 
 def _repair(arguments: Namespace) -> Plan:
-    if arguments.framework or arguments.requirement or arguments.requirements or arguments.pip:
+    flags = ("framework", "requirement", "requirements", "constraints", "project", "pip")
+    if any(getattr(arguments, flag) for flag in flags):
         message = "--repair: solves for what is in the environment; give no REQUIREMENT"
         raise InputError(message)
-    arguments.requirement = ["python"]  # the environment has the requirements
-    request, options, host = read_solve_request(arguments)
+    request, options, host = read_repair_request(arguments)
     return api.repair(request, host, options, prefix=arguments.repair)

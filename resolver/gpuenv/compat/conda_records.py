@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
@@ -73,8 +73,10 @@ class Carriers:
                 self.carriers[str(row["framework"])] = str(row["carrier"])
             for row in data["distributions"]:
                 self.distributions[str(row["package"])] = str(row["distribution"])
-            self._code_rows: list[dict[str, Any]] = data["code"]
-            self._channels = frozenset(str(row["channel"]) for row in self._code_rows)
+            self._code_rows: dict[str, list[dict[str, Any]]] = {}
+            for row in data["code"]:
+                self._code_rows.setdefault(str(row["carrier"]), []).append(row)
+            self._channels = frozenset(str(row["channel"]) for row in data["code"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: {error}") from None
 
@@ -109,8 +111,9 @@ class Carriers:
         """Return the device code of a build, from its recipe; unknown without a row."""
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
-        for row in self._code_rows:
-            if _describes(row, record, cuda, self._channels):
+        channel = self._code_channel(record)
+        for row in self._code_rows.get(record["name"], ()):
+            if row["channel"] == channel and _describes(row, record, cuda):
                 # Builds of cupy name the first release of a CUDA major, whichever toolkit made
                 # them.
                 made_by = parse_pair(row["made_by"]) if "made_by" in row else cuda
@@ -120,22 +123,23 @@ class Carriers:
         source = f"no row of {release} for CUDA {cuda[0]}.{cuda[1]}"
         return Code(sass=None, source=source)
 
+    def _code_channel(self, record: Record) -> str:
+        """Return the channel whose rows can describe a record; "" is none.
 
-def _describes(
-    row: Mapping[str, Any], record: Record, cuda: CudaVersion, channels: Collection[str]
-) -> bool:
-    """Return whether a row of code is about a record."""
-    if row["carrier"] != record["name"] or record["subdir"] not in row["subdirs"]:
-        return False
-    # A mirror of the same builds has another name: then the version and the CUDA decide.
-    channel = channel_name(str(record.get("channel", "")))
-    if channel in channels and channel != row["channel"]:
-        return False
-    if is_dotted(record) != (row["channel"] == "pytorch"):
-        return False
+        A mirror of the same builds has another name: then the name of the build decides.
+        """
+        by_build = "pytorch" if is_dotted(record) else "conda-forge"
+        channel = channel_name(str(record.get("channel", "")))
+        is_mirror = channel not in self._channels
+        return by_build if channel == by_build or is_mirror else ""
+
+
+def _describes(row: Mapping[str, Any], record: Record, cuda: CudaVersion) -> bool:
+    """Return whether a row of code is about a record of the same name and channel."""
     number = str(record.get("build_number", 0))
     return (
-        conda_versions.contains(row["versions"], record["version"])
+        record["subdir"] in row["subdirs"]
+        and conda_versions.contains(row["versions"], record["version"])
         and conda_versions.contains(row["cuda"], f"{cuda[0]}.{cuda[1]}")
         and conda_versions.contains(row.get("builds", "*"), number)
     )
@@ -230,8 +234,11 @@ def _major_minor(version: str) -> tuple[int, int] | None:
 def newest(records: Sequence[Record]) -> list[Record]:
     """Sort records: newest version first, then the highest build number, then the build's name."""
 
-    def version_and_number(record: Record) -> tuple[conda_versions.Version, int]:
-        return conda_versions.version(record["version"]), int(record.get("build_number", 0))
+    # Many records have the same version, and comparing versions is slow.
+    places = conda_versions.places(str(record["version"]) for record in records)
+
+    def place_and_number(record: Record) -> tuple[int, int]:
+        return places[str(record["version"])], int(record.get("build_number", 0))
 
     by_name = sorted(records, key=lambda record: (str(record["build"]), str(record.get("url", ""))))
-    return sorted(by_name, key=version_and_number, reverse=True)
+    return sorted(by_name, key=place_and_number, reverse=True)

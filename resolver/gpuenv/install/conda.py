@@ -115,28 +115,39 @@ def sync(
 
 
 def install(
-    pins: Sequence[Pin], target: str, removed: Sequence[str], requested: Sequence[str] = ()
+    pins: Sequence[Pin],
+    target: str,
+    removed: Sequence[str],
+    requested: Sequence[str] = (),
+    withdrawn: Sequence[str] = (),
 ) -> None:
     """Install packages into a prefix, and remove the packages that `removed` names.
 
-    conda writes the specs in `requested` to its history; rattler writes no history.
+    conda writes the specs in `requested` to its history, and the names in `withdrawn` as no longer
+    requested; rattler writes no history.
 
     Raises:
         InstallError: A file could not be installed as pinned.
     """
     _check_local_files(pins, target)
-    _run_installer(pins, target, removed, requested)
+    _run_installer(pins, target, removed, requested, withdrawn)
     _check_installed(pins, target)
 
 
 def _run_installer(
-    pins: Sequence[Pin], target: str, removed: Sequence[str], requested: Sequence[str]
+    pins: Sequence[Pin],
+    target: str,
+    removed: Sequence[str],
+    requested: Sequence[str],
+    withdrawn: Sequence[str],
 ) -> None:
     rows = [_install_row(pin.wheel) for pin in pins]
     if inside_conda():
         from . import conda_transaction
 
-        conda_transaction.install(target, rows, remove=removed, requested=requested)
+        conda_transaction.install(
+            target, rows, remove=removed, requested=requested, withdrawn=withdrawn
+        )
         return
     subdir = _subdir(pins)
     # The child ends with the block: nothing goes on writing into a prefix that is removed.

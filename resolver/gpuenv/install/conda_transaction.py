@@ -22,6 +22,7 @@ def install(
     *,
     remove: Sequence[str] = (),
     requested: Sequence[str] = (),
+    withdrawn: Sequence[str] = (),
 ) -> None:
     """Install packages into a prefix. Other packages stay.
 
@@ -30,13 +31,14 @@ def install(
         records: The packages.
         remove: Packages to remove.
         requested: The specs that conda writes to the history of the prefix.
+        withdrawn: Packages that are no longer requested; conda writes them to the history, too.
 
     Raises:
         InstallError: A package cannot be installed.
     """
     with CondaVariables(_VARIABLES):
         try:
-            _run_transaction(prefix, records, remove, requested)
+            _run_transaction(prefix, records, remove, requested, withdrawn)
         except InstallError:
             raise
         except Exception as error:
@@ -45,7 +47,11 @@ def install(
 
 
 def _run_transaction(
-    prefix: str, records: Sequence[Record], remove: Sequence[str], requested: Sequence[str]
+    prefix: str,
+    records: Sequence[Record],
+    remove: Sequence[str],
+    requested: Sequence[str],
+    withdrawn: Sequence[str],
 ) -> None:
     from conda.core.link import (  # type: ignore[import-not-found,unused-ignore]
         PrefixSetup,
@@ -68,6 +74,8 @@ def _run_transaction(
     prefix_data.reload()
     installed = {record.name: record for record in prefix_data.iter_records()}
     changed = list(_changed(records, installed))
+    if not changed and not remove:
+        return  # conda would write a revision without packages, as of an empty environment
     replaced = {*remove, *(record["name"] for record in changed)}
     kept = [record for name, record in installed.items() if name not in replaced]
     sorted_records = tuple(PrefixGraph([*kept, *_fetched(changed)]).graph)
@@ -77,7 +85,7 @@ def _run_transaction(
         specs_to_add=[MatchSpec(record["name"]) for record in changed],
         force_reinstall=True,
     )
-    removed_specs = tuple(map(MatchSpec, remove))
+    removed_specs = tuple(map(MatchSpec, dict.fromkeys((*remove, *withdrawn))))
     update_specs = tuple(map(MatchSpec, requested))
     setup = PrefixSetup(prefix, unlinked, linked, removed_specs, update_specs, ())
     UnlinkLinkTransaction(setup).execute()

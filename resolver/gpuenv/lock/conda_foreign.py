@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from platform import machine
 from typing import Any
 from urllib.parse import unquote
 
@@ -43,6 +42,8 @@ def _has_keys(text: str, keys: Iterable[str]) -> bool:
 
 def chosen_subdir(subdirs: Sequence[str], path: str) -> str:
     """Return the platform of a lock that is read; InputError if this machine's is not there."""
+    from platform import machine  # slow: it compiles many patterns
+
     here = f"{_SYSTEMS.get(sys.platform, sys.platform)}-{_MACHINES.get(machine(), machine())}"
     if here in subdirs:
         return here

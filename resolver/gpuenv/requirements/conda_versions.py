@@ -215,6 +215,18 @@ def newest_first(texts: Iterable[str]) -> list[str]:
     return sorted(set(texts), key=version, reverse=True)
 
 
+def places(texts: Iterable[str]) -> dict[str, int]:
+    """Return the place of each version in conda's order, oldest first; equal versions share one."""
+    found: dict[str, int] = {}
+    place, before = 0, None
+    for text in sorted(set(texts), key=version):
+        if before is not None and version(text) != before:
+            place += 1
+        before = version(text)
+        found[text] = place
+    return found
+
+
 def one_of(texts: Iterable[str]) -> str:
     """Return the range that holds just these versions: "==9.11.0.98|==9.10.2.21"."""
     return "|".join(f"=={text}" for text in newest_first(texts))

@@ -81,11 +81,16 @@ class CandidateStore:
         rows: dict[tuple[str, str, str], Row] = {}
         package = self.carriers.carriers[requested.framework]
         for record in conda_records.newest(self.by_name.get(package, ())):
-            row = self.carriers.row(record, requested.framework)
-            if python is not None and row.python not in (None, python):
+            _, glob = conda_records.cuda_of(record)
+            channel = conda_records.channel_name(str(record.get("channel", "")))
+            key = (channel, record["version"], glob)
+            # Most records differ in their Python only.
+            if key in rows or not _admits(requested, record):
                 continue
-            if _admits(requested, row) and admits(requested.specifier, row.version):
-                rows.setdefault((row.channel, row.version, row.glob), row)
+            if python is not None and conda_records.python_of(record) not in (None, python):
+                continue
+            if admits(requested.specifier, record["version"]):
+                rows[key] = self.carriers.row(record, requested.framework)
         candidates = [self._candidate(requested, row) for row in rows.values()]
         candidates.sort(key=lambda candidate: candidate.row.cuda or (0, 0), reverse=True)
         candidates.sort(
@@ -194,9 +199,9 @@ class CandidateStore:
         return tuple(good)
 
 
-def _admits(requested: FrameworkSpec, row: Row) -> bool:
-    in_range = conda_versions.contains(requested.spec, row.version)
-    return in_range and fnmatch.fnmatchcase(row.build, requested.build)
+def _admits(requested: FrameworkSpec, record: Record) -> bool:
+    in_range = conda_versions.contains(requested.spec, record["version"])
+    return in_range and fnmatch.fnmatchcase(record["build"], requested.build)
 
 
 def _is_cuda_package(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Answers questions to rattler. A standalone script: py-rattler sometimes crashes at its exit.
+"""Answers questions to rattler in a process of its own: py-rattler sometimes crashes at its exit.
 
 Each line of stdin is a JSON request, each line of stdout its JSON answer:
 
@@ -14,23 +14,21 @@ Each line of stdin is a JSON request, each line of stdout its JSON answer:
 
 A failure is {"failed": text}, or {"nowhere": text} where a channel is none. Without py-rattler the
 first answer is {"missing": text}. A record is that of repodata.json, with "url", "channel" and
-"fn". The script imports py-rattler and nothing of gpuenv. It ends with its input, and when its
-parent ends, whose process id is its argument.
+"fn". The module imports py-rattler and nothing of gpuenv, and is a standalone script, too. It ends
+with its input, and when its parent ends, whose process id is its argument.
 """
 
 from __future__ import annotations
 
-import asyncio
 import glob
-import importlib.metadata
 import inspect
 import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, TextIO
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -51,10 +49,12 @@ class Session:
 
     def __init__(self) -> None:
         """Import py-rattler. ImportError without a release that works."""
-        check_release(importlib.metadata.version("py-rattler"))
+        import asyncio
+
         import rattler  # type: ignore[import-not-found,unused-ignore]
         import rattler.exceptions  # type: ignore[import-not-found,unused-ignore]
 
+        check_release(rattler.__version__)
         self.rattler: Any = rattler
         self.gateway: Any = None
         self.channels: list[str] = []
@@ -266,25 +266,25 @@ def end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def write(answer: Answer) -> None:
-    """Write one answer."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
+def serve(parent: int, requests: Iterable[str], answers: TextIO) -> NoReturn:
+    """Answer line by line until the requests or the parent process end; then end this process."""
 
+    def write(answer: Answer) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
-def main() -> None:
-    """Answer line by line until stdin ends."""
-    parent = int(sys.argv[1])
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
+    # asyncio works without ssl, and rattler has a TLS of its own: that saves 5 % of a solve.
+    sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
     try:
         session = Session()
     except ImportError as error:
         write({"missing": str(error)})
         os._exit(0)
-    for line in sys.stdin:
+    for line in requests:
         write(session.answer(json.loads(line)))
     os._exit(0)  # the answers are complete: Python's own exit is where py-rattler crashes
 
 
 if __name__ == "__main__":
-    main()
+    serve(int(sys.argv[1]), sys.stdin, sys.stdout)

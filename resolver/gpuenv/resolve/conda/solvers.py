@@ -6,13 +6,10 @@ keys). Neither library is imported before it is used.
 
 from __future__ import annotations
 
-import atexit
 import io
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, Self
 
@@ -20,11 +17,11 @@ from ...compat.conda_records import Record, Virtual
 from ...errors import InputError, InstallError, PackageIndexError
 from ...model import Value
 from ...requirements import conda_versions
+from .rattler_process import RattlerProcess
 
 NEEDED = "install gpuenv[conda], which has py-rattler, or run gpuenv inside conda"
 CHANNEL_HINT = "a name such as conda-forge, a URL, or a folder with noarch/repodata.json in it"
 SPEC_HINT = "numpy, or numpy>=2"
-END_SECONDS = 10.0  # for a child to end after its input has ended; then it is killed
 
 
 class RefusedError(Exception):
@@ -96,10 +93,14 @@ class ExistingPrefix(Value):
 class Solver(Protocol):
     """Reads channels and solves closures. `name` is for messages.
 
+    `into` is the environment that closures are added to: its packages are kept, and changed only if
+    a closure needs it. It may be set between two solves.
+
     A solver is a context manager: at the end of the block, what it started is ended.
     """
 
     name: str
+    into: ExistingPrefix | None
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
         """Return every record of these names that the channels have, in any order.
@@ -137,7 +138,6 @@ def open_solver(
     subdirs: Sequence[str],
     *,
     cache: str = "fetch",
-    into: ExistingPrefix | None = None,
 ) -> Solver:
     """Start a solver: that of the conda that runs gpuenv, otherwise py-rattler.
 
@@ -145,12 +145,10 @@ def open_solver(
         channels: Names or URLs.
         subdirs: linux-64 and the like, and noarch.
         cache: fetch, offline or refresh.
-        into: the environment that closures are added to; its packages are kept, and changed only
-            if a closure needs it.
     """
     if inside_conda():
-        return CondaSolver(channels, subdirs, cache=cache, into=into)
-    return RattlerSolver(channels, subdirs, cache=cache, into=into)
+        return CondaSolver(channels, subdirs, cache=cache)
+    return RattlerSolver(channels, subdirs, cache=cache)
 
 
 def inside_conda() -> bool:
@@ -159,53 +157,6 @@ def inside_conda() -> bool:
 
 
 # ---- rattler ------------------------------------------------------------------------------------
-
-
-class _Child:
-    """The process of rattler_child.py, which answers line by line; its stderr is dropped.
-
-    It ends with its input, with this process, and at the latest END_SECONDS after `close`.
-    """
-
-    def __init__(self, command: Sequence[str]) -> None:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
-        )
-        atexit.register(self.close)
-
-    def ask(self, line: str) -> bytes:
-        """Send a line and return the answer; b"" if the child has ended."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None  # noqa: S101  both are pipes
-        try:
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-        except OSError:
-            pass  # it has ended, and its last answer says why
-        return stdout.readline()
-
-    def end_input(self) -> None:
-        """End the input of the child, at which it ends."""
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except OSError:
-                pass  # it has ended before it read everything
-
-    def close(self) -> None:
-        """End the child and wait for its end."""
-        atexit.unregister(self.close)
-        self.end_input()
-        if self._process.stdout is not None:
-            self._process.stdout.close()  # what it still writes is not read
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            self._process.kill()  # does nothing to a process that has ended
-            self._process.wait()
 
 
 class RattlerSolver:
@@ -219,21 +170,16 @@ class RattlerSolver:
         subdirs: Sequence[str],
         *,
         cache: str = "fetch",
-        into: ExistingPrefix | None = None,
         python: str | None = None,
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
-        folder = os.path.dirname(os.path.abspath(__file__))
-        script = os.path.join(folder, "rattler_child.py")
         self._channels = ", ".join(channels)
-        self._into = into
+        self.into: ExistingPrefix | None = None
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
             "do": "open", "channels": [*channels], "subdirs": [*subdirs], "cache": cache,
         }  # fmt: skip
-        parent = str(os.getpid())
-        command = [python or sys.executable, "-I", "-X", "utf8", script, parent]
-        self._child: _Child | None = _Child(command)
+        self._child: RattlerProcess | None = RattlerProcess(python)
 
     def __enter__(self) -> Self:
         return self
@@ -274,7 +220,7 @@ class RattlerSolver:
         self, specs: Sequence[str], constraints: Sequence[str], virtual: Sequence[Virtual]
     ) -> Sequence[Record]:
         """As Solver.solve."""
-        into = self._into
+        into = self.into
         request: dict[str, object] = {"do": "solve", "virtual": [*virtual], "installed": ""}
         request |= {"specs": [*specs], "constraints": [*constraints]}
         if into is not None:
@@ -350,12 +296,11 @@ class CondaSolver:
         *,
         cache: str = "fetch",
         backend: str | None = None,
-        into: ExistingPrefix | None = None,
     ) -> None:
         """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
         self._channels, self._subdirs = [*channels], [*subdirs]
         self.name = backend or _configured_backend()
-        self._into = into
+        self.into: ExistingPrefix | None = None
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
 
     def __enter__(self) -> Self:
@@ -398,12 +343,14 @@ class CondaSolver:
                 raise translated(error, self.name) from None
         real = [record for record in records if not record.name.startswith("__")]
         plain = [_plain_record(record) for record in real]
-        return plain if self._into is None else self._into.added(plain, specs)
+        return plain if self.into is None else self.into.added(plain, specs)
 
     def _final_state(self, specs: Sequence[str]) -> Sequence[Any]:
         """Return conda's records of the environment, those of virtual packages among them."""
-        into = self._into
+        into = self.into
         if into is None:
+            import tempfile  # slow: it loads shutil and random
+
             with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
                 return self._solved(os.path.join(folder, "prefix"), specs, "create")
         specs = [*specs, *into.limits(), *into.fixed]

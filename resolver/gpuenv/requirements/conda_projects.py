@@ -1,0 +1,167 @@
+"""environment.yml and pixi.toml: the channels, conda's specs and the wheels that they ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import InputError
+from ..model import Value
+from ..serialize import parse_toml, read_input
+
+PIXI_TOML = "pixi.toml"
+_KEYS = {"name", "prefix", "channels", "dependencies", "variables", "platforms", "category"}
+_PIXI_SPECS = ("dependencies", "host-dependencies", "build-dependencies")
+# The names of a platform under `target` of a pixi.toml.
+_TARGETS = {
+    "linux-x86_64": ("unix", "linux", "linux-64"),
+    "linux-aarch64": ("unix", "linux", "linux-aarch64"),
+    "win-amd64": ("win", "win-64"),
+}
+Table = Mapping[str, Any]
+
+
+class CondaProject(Value):
+    """What a project file of conda or pixi asks for; `wheels` are PEP 508 texts."""
+
+    channels: tuple[str, ...] = ()
+    specs: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
+
+
+def is_project_file(path: str) -> bool:
+    """Return whether a file is an environment.yml or a pixi.toml, by its name."""
+    return path.endswith((".yml", ".yaml")) or os.path.basename(path) == PIXI_TOML
+
+
+def read_project_file(path: str, platform: str) -> CondaProject:
+    """Read an environment.yml, or the default environment of a pixi.toml.
+
+    Args:
+        path: the file.
+        platform: as in Host.platform; a pixi.toml can ask for more on some platforms.
+
+    Raises:
+        InputError: The file cannot be read, is none, or asks for what gpuenv cannot read.
+    """
+    if os.path.basename(path) == PIXI_TOML:
+        return _read_pixi_toml(path, platform)
+    return _read_environment(path)
+
+
+# ---- environment.yml -----------------------------------------------------------------------------
+
+
+def _read_environment(path: str) -> CondaProject:
+    import yaml
+
+    try:
+        document = yaml.safe_load(read_input(path))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("dependencies"), list):
+        raise InputError(f"{path}: is no environment.yml: it has no list of dependencies")
+    unknown = sorted(set(map(str, document)) - _KEYS)
+    if unknown:
+        hint = "channels and dependencies are read"
+        raise InputError(f"{path}: unknown key {unknown[0]}", hint=hint)
+    specs: list[str] = []
+    wheels: list[str] = []
+    for entry in document["dependencies"]:
+        if isinstance(entry, str):
+            specs.append(entry)
+        elif isinstance(entry, dict) and set(entry) == {"pip"} and isinstance(entry["pip"], list):
+            wheels += map(str, entry["pip"])
+        else:
+            raise InputError(f"{path}: {entry!r} is no spec and no list of pip")
+    for text in wheels:
+        if text.startswith("-"):
+            raise InputError(f"{path}: pip: {text}: options are not read")
+    channels = [str(channel) for channel in document.get("channels") or ()]
+    return CondaProject(
+        channels=tuple(channel for channel in channels if channel != "nodefaults"),
+        specs=tuple(specs),
+        wheels=tuple(wheels),
+    )
+
+
+# ---- pixi.toml -----------------------------------------------------------------------------------
+
+
+def _read_pixi_toml(path: str, platform: str) -> CondaProject:
+    try:
+        document = parse_toml(read_input(path).decode())
+        workspace = document["project" if "project" in document else "workspace"]
+        tables = list(_tables_of(document, _TARGETS.get(platform, ())))
+        channels = [*map(_channel, workspace["channels"])]
+        for table in tables:
+            channels += map(_channel, table.get("channels", ()))
+        specs = [
+            _spec(name, value, channels)
+            for table in tables
+            for key in _PIXI_SPECS
+            for name, value in _rows(table, key)
+        ]
+        wheels = [
+            _wheel(name, value)
+            for table in tables
+            for name, value in _rows(table, "pypi-dependencies")
+        ]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{path}: is no pixi.toml: it has no {error.args[0]}") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: {error}") from None
+    return CondaProject(
+        channels=tuple(dict.fromkeys(channels)), specs=tuple(specs), wheels=tuple(wheels)
+    )
+
+
+def _tables_of(document: Table, targets: tuple[str, ...]) -> Iterator[Table]:
+    """Yield the tables with the dependencies of the default environment on a platform."""
+    default = document.get("environments", {}).get("default", [])
+    is_table = isinstance(default, dict)
+    names = default.get("features", []) if is_table else default
+    tables = [document["feature"][name] for name in names]
+    if not (is_table and default.get("no-default-feature")):
+        tables.insert(0, {**document, "channels": []})
+    for table in tables:
+        yield table
+        for target in targets:
+            yield table.get("target", {}).get(target, {})
+
+
+def _rows(table: Table, key: str) -> Iterator[tuple[str, Any]]:
+    rows = table.get(key, {})
+    if not isinstance(rows, dict):
+        raise ValueError(f"{key} must be a table")
+    yield from rows.items()
+
+
+def _channel(entry: str | Table) -> str:
+    return entry if isinstance(entry, str) else str(entry["channel"])
+
+
+def _spec(name: str, value: str | Table, channels: list[str]) -> str:
+    """Return a dependency as conda's spec. ValueError if it is none of a package in a channel."""
+    table = {"version": value} if isinstance(value, str) else value
+    if table.get("channel") in channels and len(channels) == 1:
+        table = {key: table[key] for key in table if key != "channel"}
+    unknown = sorted(table.keys() - {"version", "build"})
+    if unknown:
+        raise ValueError(f"{name}: {unknown[0]} is not read; version and build are")
+    version = "".join(str(table.get("version", "*")).split())
+    return " ".join((name, version, *filter(None, [table.get("build")]))).removesuffix(" *")
+
+
+def _wheel(name: str, value: str | Table) -> str:
+    """Return a dependency as PEP 508 has it. ValueError if it is not one of an index."""
+    table = {"version": value} if isinstance(value, str) else value
+    unknown = sorted(table.keys() - {"version", "extras"})
+    if unknown:
+        raise ValueError(f"{name}: {unknown[0]} is not read; version and extras are")
+    extras = ",".join(table.get("extras", ()))
+    version = str(table.get("version", "*"))
+    return name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version)
