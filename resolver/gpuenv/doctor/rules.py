@@ -350,9 +350,9 @@ def _driver_of_host(case: Case, lost: Fact | None) -> Iterator[Finding]:
 def driver_state(case: Case) -> Iterator[Finding]:
     """Find kernel modules that a suspend left in a broken state."""
     suspended = _first(case.symptoms("uvm-reloaded", "suspended"))
-    launch = _first(case.symptoms("launch"))
-    if suspended and launch:
-        yield likely("uvm_or_driver_state_broken", launch, suspended)
+    failure = _first(case.symptoms("launch", "cuda-unavailable", "unexplained"))
+    if suspended and failure:
+        yield likely("uvm_or_driver_state_broken", failure, suspended)
     failed = case.failed("cuinit")
     if failed and _host_has_unknown_error(case) and case.passed("nvml"):
         yield proved("uvm_or_driver_state_broken", failed)
