@@ -181,6 +181,21 @@ class Case:
             return None
         return self.passed("free-memory")
 
+    def failed_allocation(self, *, above_total: bool) -> Fact | None:
+        """Return the first failed allocation that no GPU's free memory holds, or None.
+
+        It is larger than the whole memory of any GPU if `above_total`, else it is not.
+        """
+        rows = self.memory()
+        if not rows:
+            return None
+        most_free, largest = max(row.free for row in rows), max(row.total for row in rows)
+        for fact in self.of_kind("wanted-bytes"):
+            wanted = int(fact.value) if fact.value.isdigit() else 0
+            if wanted > most_free and (wanted > largest) is above_total:
+                return fact
+        return None
+
 
 def _worst_results(host: Iterable[Fact]) -> dict[str, Fact]:
     """Return for each test its worst result: a failure, else a pass, else unknown."""

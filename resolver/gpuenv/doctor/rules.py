@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..model import Value
 from . import build_rules
-from .facts import Case, Memory
+from .facts import Case
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import CUDA_CAUSES, XID_CERTAIN, XID_HARDWARE, version_tuple
 
@@ -178,7 +178,7 @@ def missing_cudnn(case: Case) -> Iterator[Finding]:
     for missing in case.of_kind("library-missing"):
         library = _parse_name(_CUDNN_FILE, missing.subject)
         if library is not None:
-            yield from _explain_missing_cudnn(missing, library.major, present)
+            yield from _explain_missing_cudnn(case, missing, library.major, present)
 
 
 def _cudnn_majors(case: Case) -> dict[str, Fact]:
@@ -197,17 +197,21 @@ def _cudnn_majors(case: Case) -> dict[str, Fact]:
 
 
 def _explain_missing_cudnn(
-    missing: Fact, major: str | None, present: dict[str, Fact]
+    case: Case, missing: Fact, major: str | None, present: dict[str, Fact]
 ) -> Iterator[Finding]:
     is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
     other_majors = [fact for other, fact in present.items() if other != major]
-    if major in present and is_main:
+    wsl = case.first("wsl", value="yes")
+    if wsl and "_cnn_infer.so.8" in missing.subject:
+        # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
+        yield likely("wsl_driver_or_toolkit", missing, wsl)
+    elif major in present and is_main:
         yield possible("cudnn_missing", missing)  # present, but not on the loader's path
     elif major in present:
         yield likely("cudnn_sublib_missing", missing, present[major])
     elif other_majors:
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
-    elif major == "8" and not is_main and ".so" in missing.subject:
+    elif major == "8" and not is_main and ".so" in missing.subject and not _of_cudnn_8(case):
         # Frameworks of today ship cuDNN 9, so a part of cuDNN 8 mostly is another major version.
         yield likely("cudnn_major_mismatch", missing)
         yield possible("cudnn_missing", missing)
@@ -215,6 +219,14 @@ def _explain_missing_cudnn(
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
+
+
+def _of_cudnn_8(case: Case) -> bool:
+    """Whether a release of torch is named whose wheels use cuDNN 8: those before 2.4."""
+    return any(
+        fact.subject == "torch" and (2,) <= version_tuple(fact.value) < (2, 4)
+        for fact in case.of_kind("version")
+    )
 
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
@@ -350,9 +362,9 @@ def _driver_of_host(case: Case, lost: Fact | None) -> Iterator[Finding]:
 def driver_state(case: Case) -> Iterator[Finding]:
     """Find kernel modules that a suspend left in a broken state."""
     suspended = _first(case.symptoms("uvm-reloaded", "suspended"))
-    launch = _first(case.symptoms("launch"))
-    if suspended and launch:
-        yield likely("uvm_or_driver_state_broken", launch, suspended)
+    failure = _first(case.symptoms("launch", "cuda-unavailable", "unexplained"))
+    if suspended and failure:
+        yield likely("uvm_or_driver_state_broken", failure, suspended)
     failed = case.failed("cuinit")
     if failed and _host_has_unknown_error(case) and case.passed("nvml"):
         yield proved("uvm_or_driver_state_broken", failed)
@@ -445,21 +457,10 @@ def _stated_out_of_memory(case: Case, message: Fact) -> Iterator[Finding]:
     rows = case.memory()
     full = [row.fact for row in rows if not row.mostly_free]
     yield proved("out_of_memory_masked", message, _first(full))
-    too_large = _allocation_above(case, rows)
+    too_large = case.failed_allocation(above_total=True)
     if too_large and case.free_memory_fact():
         # The program asks for more memory than the GPU has.
         yield likely("unsupported_op_config", too_large, rows[0].fact)
-
-
-def _allocation_above(case: Case, rows: list[Memory]) -> Fact | None:
-    """Return the first failed allocation that is larger than the free memory of any GPU."""
-    if not rows:
-        return None
-    most_free = max(row.free for row in rows)
-    for fact in case.of_kind("wanted-bytes"):
-        if fact.value.isdigit() and int(fact.value) > most_free:
-            return fact
-    return None
 
 
 def _hidden_out_of_memory(case: Case) -> Iterator[Finding]:

@@ -233,8 +233,11 @@ def _passing_counts(case: Case, cause: str) -> bool:
 def _free_memory(case: Case) -> Fact | None:
     """Return the fact that memory was not what was short, or None.
 
-    If the log states that an allocation failed, memory that is free now shows nothing.
+    If the log states that an allocation failed, memory that is free now shows nothing. Nor does
+    free memory that is too small for the allocation.
     """
+    if case.failed_allocation(above_total=False):
+        return None
     fact = case.free_memory_fact()
     is_stated = any(failed.from_log for failed in case.of_kind("out-of-memory"))
     if fact is not None and is_stated and not fact.from_log:
