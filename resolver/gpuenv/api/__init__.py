@@ -56,6 +56,7 @@ from .environments import (
     sync,
     verify,
     with_local_files,
+    write_bundle,
     write_lock,
 )
 from .explanations import (
@@ -161,6 +162,7 @@ __all__ = [
     "verify",
     "with_local_files",
     "with_python_of",
+    "write_bundle",
     "write_host",
     "write_lock",
     "write_profile_locks",

@@ -16,6 +16,7 @@ from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock,
 from ..prefix import is_conda, is_venv, prefix_of
 from .arguments import Texts, require_request, require_texts, require_type
 from .backend import Approve, Backend, Installation, Progress, Prove, Verification
+from .data import compatibility_data
 
 WAIT = 600.0  # seconds to wait for another run on the same target
 
@@ -306,9 +307,57 @@ def download(
     """
     from ..install import downloads
 
+    _require_wheels(lock)
+    return downloads.download(lock, folder, wait=wait, progress=progress)
+
+
+def write_bundle(
+    lock: Lock,
+    path: str,
+    *,
+    files: Lock | None = None,
+    folder: str | None = None,
+    wait: float = WAIT,
+    progress: Progress | None = None,
+) -> str:
+    """Write one file with the wheels of a lock, the lock, gpuenv, and what gpuenv requires.
+
+    `python3 FILE --target DIR` installs it on a host without a network, without pip and without uv.
+
+    Args:
+        lock: the lock, as it was read from a file.
+        path: the file. The same input gives the same bytes.
+        files: the lock with the places to take the files from; None takes them from their URLs.
+        folder: the folder to download the wheels to; None uses a temporary one beside the file.
+        wait: seconds to wait for another run that writes the file or the folder.
+        progress: is called with a line for each step.
+
+    Returns:
+        The sha256 of the file.
+
+    Raises:
+        InputError: the lock is of conda packages or has a source distribution, what gpuenv requires
+            cannot be found, or the file cannot be written.
+        InstallError: a file cannot be downloaded; a second call continues.
+        TargetBusyError: another run wrote the file or the folder all the time.
+    """
+    from ..install import downloads
+
+    _require_wheels(lock)
+    return downloads.download_bundle(
+        lock,
+        path,
+        compatibility_data().folder,
+        files=files or lock,
+        folder=folder,
+        wait=wait,
+        progress=progress,
+    )
+
+
+def _require_wheels(lock: Lock) -> None:
     if lock.conda:
         raise InputError("the lock is of conda packages: only wheels can be downloaded")
-    return downloads.download(lock, folder, wait=wait, progress=progress)
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:
