@@ -171,7 +171,6 @@ def install_inplace(
                 lock,
                 prefix,
                 installer=installer,
-                exact=False,
                 remove=remove,
                 prove=prove,
                 progress=progress,

@@ -52,7 +52,7 @@ def sync(
     installer: str = "auto",
     python: str | None = None,
     exact: bool | None = None,
-    remove: Collection[str] = (),
+    remove: Collection[str] | None = None,
     wait: float = WAIT,
     approve: Approve | None = None,
     prove: Prove | None = None,
@@ -69,7 +69,8 @@ def sync(
         python: The version or the interpreter for a new environment.
         exact: Whether to remove what the lock does not name; None removes it from an environment
             that gpuenv made.
-        remove: Names of other distributions to remove.
+        remove: None for a whole lock. Otherwise the lock has only what is added or changed, these
+            distributions are removed, and all others stay.
         wait: Seconds to wait for another run on the same target.
         approve: Called with the changes of an existing environment; raises an error to decline.
         prove: Called with the interpreter of the new environment before it takes its place;
@@ -231,14 +232,14 @@ def _check_existing(lock: Lock, target: str) -> None:
 class _Work(Value):
     """What a sync does: which files it installs, and which packages it keeps or leaves out.
 
-    `built` is the record of the kept packages. `old_path` is the path in the scripts of the old
-    environment.
+    `recorded` is what the record of the environment keeps. `old_path` is the path in the scripts of
+    the old environment.
     """
 
     install: tuple[Pin, ...]
     kept: tuple[Package, ...]
     dropped: tuple[Package, ...]
-    built: dict[str, BuiltPackage]
+    recorded: dict[str, BuiltPackage]
     exact: bool
     made: bool
     old_path: str
@@ -250,23 +251,27 @@ class _Work(Value):
 
 
 def _plan(
-    lock: Lock, target: str, *, exact: bool | None, remove: Collection[str] = ()
+    lock: Lock, target: str, *, exact: bool | None, remove: Collection[str] | None = None
 ) -> _Work:
     """Compare a lock with what is installed."""
     build, is_new = read_build(target), not _has_files(target)
     made = is_new or (build is not None and build.made)
     exact = made if exact is None else exact
+    if remove is not None:
+        exact = False
     packages = [] if is_new else read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove)
-    records = {} if build is None else build.packages
+    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
+    recorded: dict[str, BuiltPackage] = {}
+    if remove is not None and build is not None:
+        recorded = {name: row for name, row in build.packages.items() if name in kept_names}
     kept = [package for package in packages if package.name in kept_names]
     dropped = [package for package in packages if package.name not in kept_names]
     return _Work(
         install=tuple(pin for name, pin in pins.items() if name not in kept_names),
         kept=tuple(kept),
         dropped=tuple(dropped),
-        built={name: row for name, row in records.items() if name in kept_names},
+        recorded=recorded,
         exact=exact,
         made=made,
         old_path=_old_path(target, build),
@@ -391,7 +396,7 @@ def _fill(
         stage,
         (transaction.final_path(), (moved, os.fsencode(target).replace(b"\\", rb"\\"))),
     )
-    packages = work.built | _built_packages(lock, stage, tool)
+    packages = work.recorded | _built_packages(lock, stage, tool)
     build = Build(token=transaction.token, path=target, made=work.made, packages=packages)
     write_build(stage, build, lock)
 
