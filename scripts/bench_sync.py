@@ -1,6 +1,6 @@
 """Measure `gpuenv sync` beside `uv venv` and `uv pip sync`, with the files in uv's cache.
 
-    python scripts/bench_sync.py LOCK CHANGED_LOCK [--rounds N] [--record FILE] -- HOST_FLAG ...
+    python scripts/bench_sync.py LOCK CHANGED_LOCK [--rounds N] [--record FILE] [HOST_FLAG ...]
 
 CHANGED_LOCK has another release of one small package. The commands take turns, so that load from
 elsewhere meets all of them. Each figure is a median: seconds of the clock, and of the processor with
@@ -86,15 +86,14 @@ def main() -> int:
     parser.add_argument("changed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--record", metavar="FILE", type=Path)
-    parser.add_argument("host", nargs="*")
-    arguments = parser.parse_args()
+    arguments, host = parser.parse_known_args()
     from uv import find_uv_bin
 
     os.environ["PYTHONPATH"] = str(ROOT / "resolver")
     locks = [os.path.abspath(path) for path in (arguments.lock, arguments.changed)]
     with tempfile.TemporaryDirectory(dir=".") as name:
         rows = [
-            one_round(Path(name).resolve(), *locks, arguments.host, find_uv_bin())
+            one_round(Path(name).resolve(), *locks, host, find_uv_bin())
             for _ in range(arguments.rounds)
         ]
     medians = {}
