@@ -131,6 +131,28 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     return backend.lock(plan, variants_json=variants_json)
 
 
+def attested(lock: Lock, options: IndexOptions) -> Lock:
+    """Return a lock that says who has published each file, by attestations (PEP 740).
+
+    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
+
+    Args:
+        lock: a lock of wheels.
+        options: the options of the solve, which may have credentials.
+
+    Raises:
+        InputError: the lock is of conda packages, or the network must not be used.
+        NotAttestedError: a file has no attestation, or one that does not hold.
+        PackageIndexError: an index does not answer.
+    """
+    from ..index import attestations
+
+    if lock.conda or options.offline or options.no_index:
+        message = "--require-attestations asks the indexes of wheels"
+        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
+    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
+
+
 def lock_text(lock: Lock, form: str = "") -> str:
     """Return the text of a lock.
 
