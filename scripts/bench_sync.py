@@ -48,9 +48,13 @@ def measure(*commands: Sequence[str]) -> tuple[float, float]:
 
 
 def written(folder: Path) -> int:
-    """Return the bytes of the files in an environment that no other environment or cache has."""
-    files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
-    return sum(status.st_blocks * 512 for status in files if status.st_nlink == 1)
+    """Return the bytes of an environment that no other environment and no cache has."""
+    used = 0
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if path.is_dir() or status.st_nlink == 1:
+            used += status.st_blocks * 512
+    return used
 
 
 def one_round(
@@ -58,7 +62,7 @@ def one_round(
 ) -> dict[str, tuple[float, float]]:
     """Run each command once, in new folders."""
     plain, target = str(folder / "plain"), str(folder / "env")
-    sync = [*GPUENV, "sync", lock, "--target", target, "--installer", "uv", *host]
+    flags = ["--target", target, "--installer", "uv", *host]
     python = f"{plain}/bin/python"
     install = [uv, "pip", "sync", "--quiet", "--offline", "--preview-features", "pylock"]
     row = {
@@ -67,11 +71,11 @@ def one_round(
             [*install, "--python", python, lock],
         )
     }
-    row["new, verified"] = measure(sync)
+    row["new, verified"] = measure([*GPUENV, "sync", lock, *flags])
     shutil.rmtree(target)
-    row["new"] = measure([*sync, "--no-verify"])
-    sync[3] = changed
-    row["one package"] = measure([*sync, "--no-verify", "--yes"])
+    flags += ["--no-verify", "--yes"]
+    row["new"] = measure([*GPUENV, "sync", lock, *flags])
+    row["one package"] = measure([*GPUENV, "sync", changed, *flags])
     row["bytes of one package"] = (written(Path(target)), 0)
     row["rollback"] = measure([*GPUENV, "rollback", "--target", target])
     for name in os.listdir(folder):

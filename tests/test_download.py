@@ -49,15 +49,15 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_without_a_network(tmp_path: Path, server: IndexServer, installer: str) -> None:
+def test_without_a_network(tmp_path: Path, server: IndexServer) -> None:
+    """With uv; `test_a_bundle_needs_only_python` does the same with pip."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
     assert download(tmp_path, lock, server) == 0
     assert names_in(tmp_path / "wheels") == [
         "alpha-1.0-py3-none-any.whl", "beta-1.0-py3-none-any.whl"
     ]  # fmt: skip
     asked = len(server.asked)
-    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", installer]
+    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", "uv"]
     offline = ["--find-links", str(tmp_path / "wheels"), "--no-index"]
     assert main([*command, *offline, *CPU]) == 0
     assert len(server.asked) == asked
@@ -184,6 +184,7 @@ def test_a_bundle_needs_only_python(
     assert json.loads(done.stdout)["ok"]
     packages = environment_files.read_packages(str(image / "env"))
     assert [package.name for package in packages] == ["alpha", "beta"]
+    assert not list((image / "env").rglob("direct_url.json"))
     assert names_in(image) == ["env", "env.pyz"] and names_in(tmp_path / "wheels") == []
 
 
