@@ -1,4 +1,4 @@
-"""Kill sync, install, solve, lock and download at random points, and record what is left.
+"""Kill sync, install, solve, lock, download and bundles at random points; record what is left.
 
     python scripts/kill_commands.py [--points N] [--seed N] [--command NAME] [--record FILE]
 

@@ -272,6 +272,8 @@ class IndexServer:
             and zipfile.is_zipfile(io.BytesIO(file.data))
         ):
             row["core-metadata"] = self._hash(file) or True
+        if f"/provenance/{file.filename}" in self.raw:
+            row["provenance"] = f"../../provenance/{file.filename}"
         return row
 
     def _anchor(self, file: File) -> str:

@@ -199,13 +199,14 @@ def kill(child: subprocess.Popen[bytes], point: Point) -> None:
 
 # ---- the other commands -------------------------------------------------------------------------
 
-COMMANDS = ("install", "solve", "lock", "download")
+COMMANDS = ("install", "solve", "lock", "download", "bundle")
 _SOLVE = ["--no-index", "--find-links", "{wheels}", "--gpu", "none"]
 _WORDS = {
     "install": ["install", "alpha=={version}", *_SOLVE, "--target", "env"],
     "solve": ["solve", "alpha=={version}", *_SOLVE],
     "lock": ["lock", "--offline"],
     "download": ["download", "{lock}", "-d", "files", "--find-links", "{wheels}"],
+    "bundle": ["download", "{lock}", "--bundle", "env.pyz", "--find-links", "{wheels}"],
 }
 _PROJECT = """[tool.gpuenv]
 requirements = ["alpha=={version}"]

@@ -51,6 +51,7 @@ PARSED_ONLY = {
     "fleet": "needs nodes",
     "install": "installs gigabytes from the default index",
     "update": "asks the default index",
+    "--require-attestations": "asks the default index",
     "outdated": "asks the default index",
     "/opt/conda/bin/python": "needs this interpreter",
     "--add": "asks the default index",

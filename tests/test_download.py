@@ -1,6 +1,12 @@
-"""`gpuenv download` and `sync --find-links --no-index`: environments without a network."""
+"""`gpuenv download`, bundles, `sync --find-links --no-index`: environments without a network."""
 
 import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,15 +49,15 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_without_a_network(tmp_path: Path, server: IndexServer, installer: str) -> None:
+def test_without_a_network(tmp_path: Path, server: IndexServer) -> None:
+    """With uv; `test_a_bundle_needs_only_python` does the same with pip."""
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
     assert download(tmp_path, lock, server) == 0
     assert names_in(tmp_path / "wheels") == [
         "alpha-1.0-py3-none-any.whl", "beta-1.0-py3-none-any.whl"
     ]  # fmt: skip
     asked = len(server.asked)
-    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", installer]
+    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--installer", "uv"]
     offline = ["--find-links", str(tmp_path / "wheels"), "--no-index"]
     assert main([*command, *offline, *CPU]) == 0
     assert len(server.asked) == asked
@@ -138,3 +144,122 @@ def test_a_file_name_that_leads_elsewhere(tmp_path: Path, server: IndexServer) -
         path = write_lock(tmp_path / "pylock.toml", lock)
         assert download(tmp_path, path, server) == 2
     assert server.asked == [] and names_in(tmp_path) == ["pylock.toml", "source"]
+
+
+# ---- bundles ------------------------------------------------------------------------------------
+
+
+def bundle(tmp_path: Path, lock: Path, server: IndexServer) -> int:
+    command = ["download", str(lock), "--bundle", str(tmp_path / "env.pyz")]
+    return main([*command, "--extra-index-url", server.url])
+
+
+def test_a_bundle_needs_only_python(
+    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without packages of the system, programs on PATH and, where that is allowed, a network."""
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha", "beta"))
+    assert bundle(tmp_path, lock, server) == 0
+    data = (tmp_path / "env.pyz").read_bytes()
+    assert hashlib.sha256(data).hexdigest() in capsys.readouterr().out
+    image = tmp_path / "image"
+    image.mkdir()
+    (tmp_path / "env.pyz").rename(image / "env.pyz")
+    isolate = [shutil.which("unshare") or "false", "--map-root-user", "--net"]
+    if subprocess.run([*isolate, "true"], capture_output=True, check=False).returncode:
+        isolate = []
+    python = [str(getattr(sys, "_base_executable", sys.executable)), "-I", "-S"]
+    words = ["env.pyz", "--target", "env", "--gpu", "none", "--json"]
+    variables = {"PATH": "/nothing", "HOME": str(image), "TMPDIR": str(tmp_path / "wheels")}
+    (tmp_path / "wheels").mkdir()
+    done = subprocess.run(
+        [*isolate, *python, *words],
+        cwd=image,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ok"]
+    packages = environment_files.read_packages(str(image / "env"))
+    assert [package.name for package in packages] == ["alpha", "beta"]
+    assert not list((image / "env").rglob("direct_url.json"))
+    assert names_in(image) == ["env", "env.pyz"] and names_in(tmp_path / "wheels") == []
+
+
+def table(*row: object) -> bytes:
+    """A zip archive with a table of wheels."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("wheels.json", json.dumps({"alpha-1.0-py3-none-any.whl": row}))
+    return buffer.getvalue()
+
+
+DAMAGED = {
+    "a text": b"alpha",
+    "an archive without a table": table()[-22:],
+    "a table of another form": table("x"),
+    "a wheel in front of the file": table(-1, 5),
+    "a wheel behind the file": table(0, 10**30),
+    "a deep table": table().replace(b"[]", b"[" * 2),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_file_that_is_no_bundle(
+    data: bytes, tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
+    (tmp_path / "env.pyz").write_bytes(data)
+    command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]
+    assert main([*command, "--find-links", str(tmp_path / "env.pyz")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "is neither a folder nor a complete bundle" in line
+    assert not (tmp_path / "env").exists()
+
+
+def test_the_record_shows_bundles_of_real_wheels() -> None:
+    """scripts/prove_bundle.py installs them in a root that has only Python, without a network."""
+    record = Path(__file__).parents[1] / "docs" / "records" / "bundle.json"
+    rows = json.loads(record.read_text())
+    assert {"onnxruntime", "torch"} <= {name for row in rows for name in row["installed"]}
+    for row in rows:
+        assert row["good"] and row["bundle"]["equal bytes"]
+        assert row["image"] == {"modules": [], "programs": [], "interfaces": ["lo"]}
+        for run in row["runs"].values():
+            assert run["status"] == 0 and run["passed"] and not run["not passed"]
+
+
+def test_writing_a_bundle(
+    tmp_path: Path, server: IndexServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that failed leaves what it has downloaded, and the next one uses and removes it."""
+    lock = remote(tmp_path, server, "alpha", "beta")
+    path = write_lock(tmp_path / "pylock.toml", lock)
+    before = names_in(tmp_path)
+    sdist = lock.pins[0].wheel.replace(
+        filename="alpha-1.0.tar.gz", url=f"{server.base}/files/alpha-1.0.tar.gz"
+    )
+    refused = write_lock(tmp_path / "pylock.sdist.toml", make_lock(sdist))
+    assert bundle(tmp_path, refused, server) == 2
+    assert "is a source distribution" in capsys.readouterr().err
+    refused.unlink()
+    assert main(["download", str(path)]) == 2
+    assert names_in(tmp_path) == before
+    server.faults["/files/beta"] = ["tampered"]
+    assert bundle(tmp_path, path, server) == 4
+    assert names_in(tmp_path) == [".env.pyz.gpuenv", *before]
+    assert bundle(tmp_path, path, server) == 0
+    asked = [place for place, _ in server.asked]
+    assert sum("alpha" in place for place in asked) == 1
+    assert names_in(tmp_path) == sorted([*before, "env.pyz"])
+    data = (tmp_path / "env.pyz").read_bytes()
+    assert bundle(tmp_path, path, server) == 0
+    assert (tmp_path / "env.pyz").read_bytes() == data
+    other = data.replace(b"version = '1.0'", b"version = '6.6'", 1)
+    (tmp_path / "env.pyz").write_bytes(other)
+    command = ["sync", str(path), "--target", str(tmp_path / "env"), "--no-index", *CPU]
+    assert main([*command, "--find-links", str(tmp_path / "env.pyz")]) == 4
+    assert "alpha 1.0" in capsys.readouterr().err
+    assert not (tmp_path / "env").exists()

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from gpuenv.install import inplace_install
+from gpuenv.errors import InstallError
+from gpuenv.install import inplace_install, wheels
 from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
+from small_wheels import content, make_lock, make_wheel
 from test_cli import run
 from test_verification import site_of
 
@@ -149,9 +151,35 @@ def test_a_file_that_is_not_what_the_index_said_is_not_installed(
     server.faults = {"/files/alpha-1.0-py3-none-any.whl": ["tampered", "always"]}
     server.metadata = "hashed"
     server.faults["/files/alpha-1.0-py3-none-any.whl.metadata"] = [""] * 9
+    before = content(folder)
     done = pip(folder, "alpha", "-i", server.url, "--installer", installer)
     assert done.returncode == 4, done.stdout + done.stderr
-    assert present(folder) == {}
+    assert content(folder) == before
+
+
+def test_an_environment_that_is_not_verified_stays(folder: Path, server: IndexServer) -> None:
+    """A file of an installed package is missing. --no-verify installs all the same."""
+    server.add("alpha", "1.0")
+    put(folder, {"old": ["1.0"]})
+    with (site_of(folder / "env") / "old-1.0.dist-info" / "RECORD").open("a") as record:
+        record.write(f"old.py,sha256={'A' * 43},5\n")
+    before = content(folder)
+    done = pip(folder, "alpha", "-i", server.url)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "NOT verified" in done.stdout and "is as it was" in done.stderr
+    assert content(folder) == before
+    assert pip(folder, "alpha", "-i", server.url, "--no-verify").returncode == 0
+    assert present(folder) == {"alpha": "1.0", "old": "1.0"}
+
+
+def test_all_files_are_there_before_a_package_is_removed(folder: Path) -> None:
+    """An environment that is changed in place: of conda, or of the system."""
+    put(folder, {"old": ["1.0"]})
+    lock = make_lock(make_wheel(folder, "alpha", "1.0"))
+    (folder / lock.pins[0].wheel.filename).unlink()
+    with pytest.raises(InstallError):
+        wheels.add(lock, str(folder / "env" / "bin" / "python"), remove=["old"])
+    assert present(folder) == {"old": "1.0"}
 
 
 def test_files_of_a_folder_and_no_index(folder: Path, server: IndexServer) -> None:

@@ -155,6 +155,9 @@ def test_several_files_or_none(tmp_path: Path) -> None:
     paths = {str(first): lock, str(second): lock}
     assert set(api.write_profile_locks(paths).values()) == {"written"}
     assert set(api.write_profile_locks(paths).values()) == {"unchanged"}
+    with pytest.raises(OSError, match="directory"):
+        atomic_write.write_all({str(tmp_path / "new"): b"", str(tmp_path): b""})
+    assert not (tmp_path / "new").exists()
 
 
 def test_temporary_files_of_killed_processes_are_removed(tmp_path: Path) -> None:

@@ -366,6 +366,16 @@ def test_what_a_sync_changes(tmp_path: Path, first: Lock, second: Lock) -> None:
     assert seen[1].confirm == ("beta", "gamma")
 
 
+def test_a_lock_of_changes_keeps_all_else(tmp_path: Path, first: Lock) -> None:
+    env, gamma = tmp_path / "env", make_lock(make_wheel(tmp_path, "gamma", "1.0"))
+    wheels.sync(first, str(env), installer="uv")
+    wheels.sync(gamma, str(env), installer="uv", remove=["beta"])
+    assert versions(env) == {"alpha": "1.0", "gamma": "1.0"}
+    found = wheels.changes(first, str(env))
+    assert ([change.name for change in found.add], found.again) == (["beta"], ())
+    assert [change.name for change in found.remove] == ["gamma"]
+
+
 def test_exact_removes_what_gpuenv_did_not_install(
     tmp_path: Path, first: Lock, second: Lock
 ) -> None:

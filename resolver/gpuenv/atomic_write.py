@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from typing import IO
 
 from .process_identity import has_ended, read_tag, tag_of, this_process
 
@@ -41,12 +42,9 @@ def write_all(files: Mapping[str, bytes]) -> None:
         OSError: as the system reports it.
     """
     temporaries: dict[str, str] = {}
-    tag = tag_of(this_process())
     try:
         for path, data in files.items():
-            _remove_leftovers(path)
-            name = f".{os.path.basename(path)}.{tag}-{os.urandom(4).hex()}{_SUFFIX}"
-            temporaries[path] = os.path.join(os.path.dirname(path), name)
+            temporaries[path] = _temporary_path(path)
             _write_new(temporaries[path], data)
         with _deferred_signals():
             _rename_all(temporaries)
@@ -55,6 +53,33 @@ def write_all(files: Mapping[str, bytes]) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def replace_file(path: str) -> Iterator[IO[bytes]]:
+    """Yield a new file that replaces the file at `path` if no exception leaves the block.
+
+    Raises:
+        OSError: as the system reports it.
+    """
+    temporary = _temporary_path(path)
+    try:
+        with open(temporary, "x+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _temporary_path(path: str) -> str:
+    """Return a new name beside `path`, after those of ended processes were removed."""
+    _remove_leftovers(path)
+    name = f".{os.path.basename(path)}.{tag_of(this_process())}-{os.urandom(4).hex()}{_SUFFIX}"
+    return os.path.join(os.path.dirname(path), name)
 
 
 def _rename_all(temporaries: Mapping[str, str]) -> None:

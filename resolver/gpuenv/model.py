@@ -489,10 +489,15 @@ class Needs(Value):
 
 
 class Pin(Value):
-    """One package of a plan with the file that was chosen and the names that it depends on."""
+    """One package of a plan with the file that was chosen and the names that it depends on.
+
+    `publishers` are the identities whose attestations of the file hold, as canonical JSON; () if
+    none was asked for.
+    """
 
     wheel: Wheel
     dependencies: tuple[str, ...] = ()
+    publishers: tuple[str, ...] = ()
 
 
 class Rejection(Value):

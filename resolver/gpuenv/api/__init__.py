@@ -35,6 +35,7 @@ from .environments import (
     WAIT,
     active_conda_prefix,
     active_environment,
+    attested,
     changes,
     check_target,
     command_environment,
@@ -56,6 +57,7 @@ from .environments import (
     sync,
     verify,
     with_local_files,
+    write_bundle,
     write_lock,
 )
 from .explanations import (
@@ -99,6 +101,7 @@ __all__ = [
     "active_conda_prefix",
     "active_environment",
     "apply_conda_overrides",
+    "attested",
     "begin_project",
     "cache_folder",
     "cache_size",
@@ -161,6 +164,7 @@ __all__ = [
     "verify",
     "with_local_files",
     "with_python_of",
+    "write_bundle",
     "write_host",
     "write_lock",
     "write_profile_locks",

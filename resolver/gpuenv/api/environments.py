@@ -17,6 +17,7 @@ from ..prefix import is_conda, is_venv, prefix_of
 from ..requirements.conda_projects import PIXI_TOML
 from .arguments import Texts, require_request, require_texts, require_type
 from .backend import Approve, Backend, Installation, Progress, Prove, Verification
+from .data import compatibility_data
 
 WAIT = 600.0  # seconds to wait for another run on the same target
 
@@ -129,6 +130,28 @@ def lock(plan: Plan, *, variants_json: bool = False) -> Lock:
     require_type(plan, Plan, "plan")
     backend = _backend(conda=plan.request.conda is not None)
     return backend.lock(plan, variants_json=variants_json)
+
+
+def attested(lock: Lock, options: IndexOptions) -> Lock:
+    """Return a lock that says who has published each file, by attestations (PEP 740).
+
+    The indexes of the files are asked for them. It needs the extra gpuenv[attestations].
+
+    Args:
+        lock: a lock of wheels.
+        options: the options of the solve, which may have credentials.
+
+    Raises:
+        InputError: the lock is of conda packages, or the network must not be used.
+        NotAttestedError: a file has no attestation, or one that does not hold.
+        PackageIndexError: an index does not answer.
+    """
+    from ..index import attestations
+
+    if lock.conda or options.offline or options.no_index:
+        message = "--require-attestations asks the indexes of wheels"
+        raise InputError(message, hint="leave out --offline, --no-index and --backend conda")
+    return lock.replace(pins=attestations.attested_pins(lock.pins, options))
 
 
 def lock_text(lock: Lock, form: str = "") -> str:
@@ -310,9 +333,57 @@ def download(
     """
     from ..install import downloads
 
+    _require_wheels(lock)
+    return downloads.download(lock, folder, wait=wait, progress=progress)
+
+
+def write_bundle(
+    lock: Lock,
+    path: str,
+    *,
+    files: Lock | None = None,
+    folder: str | None = None,
+    wait: float = WAIT,
+    progress: Progress | None = None,
+) -> str:
+    """Write one file with the wheels of a lock, the lock, gpuenv, and what gpuenv requires.
+
+    `python3 FILE --target DIR` installs it on a host without a network, without pip and without uv.
+
+    Args:
+        lock: the lock, as it was read from a file.
+        path: the file. The same input gives the same bytes.
+        files: the lock with the places to take the files from; None takes them from their URLs.
+        folder: the folder to download the wheels to; None uses a temporary one beside the file.
+        wait: seconds to wait for another run that writes the file or the folder.
+        progress: is called with a line for each step.
+
+    Returns:
+        The sha256 of the file.
+
+    Raises:
+        InputError: the lock is of conda packages or has a source distribution, what gpuenv requires
+            cannot be found, or the file cannot be written.
+        InstallError: a file cannot be downloaded; a second call continues.
+        TargetBusyError: another run wrote the file or the folder all the time.
+    """
+    from ..install import downloads
+
+    _require_wheels(lock)
+    return downloads.download_bundle(
+        lock,
+        path,
+        compatibility_data().folder,
+        files=files or lock,
+        folder=folder,
+        wait=wait,
+        progress=progress,
+    )
+
+
+def _require_wheels(lock: Lock) -> None:
     if lock.conda:
         raise InputError("the lock is of conda packages: only wheels can be downloaded")
-    return downloads.download(lock, folder, wait=wait, progress=progress)
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = False) -> Lock:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TypedDict, cast
 
-from ..errors import Explanation, InputError, InstallError, NoSolutionError
+from ..errors import Explanation, InputError, InstallError, NoSolutionError, NotVerifiedError
 from ..install import inplace_install
 from ..install.inplace_install import Installed, Step
 from ..model import Check, Host, IndexOptions, Lock, Needs, Plan, Request, Value
 from ..requirements.target import TargetEnvironment, parse_requirement
 from . import environments, wheels
-from .backend import Progress
+from .backend import Progress, Prove
 from .data import compatibility_data
 from .explanations import split_frameworks
 from .hosts import require_gpu
@@ -137,31 +138,62 @@ class InplaceTarget:
 
 
 def install_inplace(
-    installation: InplaceInstallation, *, installer: str = "auto", progress: Progress | None = None
+    installation: InplaceInstallation,
+    *,
+    installer: str = "auto",
+    prove: Prove | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Change the environment as planned. InstallError if the installer fails."""
+    """Change the environment as planned.
+
+    A virtual environment is replaced in one step, as by `environments.sync`. Other environments
+    (of conda, of the system, at a mount point, in a lower layer of an image) are changed in place.
+
+    Args:
+        installation: the plan.
+        installer: "auto", "uv" or "pip".
+        prove: is called with the interpreter of the changed environment; it returns whether it
+            works. A virtual environment is replaced only if it does.
+        progress: is called with a line for each step.
+
+    Raises:
+        InstallError: the installer failed.
+        NotVerifiedError: `prove` returned false.
+        TargetBusyError: another run changed the environment all the time.
+    """
+    from ..install import transaction
     from ..install import wheels as wheel_installer
 
+    lock, prefix, remove = installation.lock, installation.prefix, installation.remove
+    if installation.steps and wheel_installer.can_be_replaced(prefix):
+        with suppress(transaction.ImmovableError):
+            wheel_installer.sync(
+                lock,
+                prefix,
+                installer=installer,
+                remove=remove,
+                prove=prove,
+                progress=progress,
+            )
+            return
     wheel_installer.add(
-        installation.lock,
-        installation.python,
-        remove=installation.remove,
-        installer=installer,
-        progress=progress,
+        lock, installation.python, remove=remove, installer=installer, progress=progress
     )
+    if prove is not None and not prove(installation.python):
+        raise NotVerifiedError(f"{prefix} was not verified")
 
 
 def verify_inplace(
-    installation: InplaceInstallation, *, device: bool, timeout: float
+    installation: InplaceInstallation, python: str, *, device: bool, timeout: float
 ) -> tuple[Check, ...]:
-    """Verify the environment.
+    """Verify the environment of an interpreter, which is or will be that of the installation.
 
     `device` uses the GPUs, if there are some or if the plan has a framework.
     """
     plan = installation.plan
     device = device and bool(plan.host.gpus or plan.choices)
     return environments.verify(
-        None, installation.python, plan.host, device=device, timeout=timeout
+        None, python, plan.host, device=device, timeout=timeout, shown_as=installation.prefix
     )
 
 

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 
 from .. import api
-from .environment_args import add_place_flags, add_wait_flag, require_named_places
-from .output import print_json, print_lines, progress_printer
+from ..errors import InputError
+from ..model import Lock
+from .environment_args import (
+    add_place_flags,
+    add_wait_flag,
+    exit_on_signals,
+    require_named_places,
+)
+from .output import print_json, print_lines, print_report, progress_printer
 from .parser import Parser, add_common_flags
 
 HELP = "Download the files of a lock"
 DESCRIPTION = (
     "Download the files of a lock into a folder, for hosts without a network. Several locks can"
-    " share a folder. An interrupted download continues."
+    " share a folder. An interrupted download continues. --bundle writes one file that installs"
+    " the environment on a host that has only Python."
 )
 EXAMPLES = (
     ("gpuenv download pylock.toml -d wheels", "Download the files of a lock"),
     (
         "gpuenv sync pylock.toml --target .venv --find-links wheels --no-index",
         "Install them on a host without a network",
+    ),
+    (
+        "gpuenv download pylock.toml --bundle env.pyz",
+        "Write one file; python3 env.pyz --target .venv installs it",
     ),
 )
 
@@ -33,7 +46,16 @@ def add_arguments(parser: Parser) -> None:
         help="The lock file (default: pylock.toml)",
     )
     parser.add_argument(
-        "-d", "--dir", metavar="DIR", required=True, help="The folder for the files"
+        "-d",
+        "--dir",
+        metavar="DIR",
+        help="The folder for the files (default with --bundle: a temporary one)",
+    )
+    parser.add_argument(
+        "--bundle",
+        metavar="FILE",
+        help="Write the files, the lock and gpuenv itself into one file, which installs them with"
+        " python3 alone",
     )
     add_place_flags(parser)
     add_wait_flag(parser)
@@ -41,10 +63,14 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Download what is missing."""
+    """Download what is missing, and write a bundle if one is wanted."""
+    if not (arguments.dir or arguments.bundle):
+        raise InputError("-d DIR or --bundle FILE is missing")
     lock = api.read_lock(arguments.lock)
     files = api.with_local_files(lock, arguments.find_links)
     require_named_places(arguments, files)
+    if arguments.bundle:
+        return _write_bundle(arguments, lock, files)
     downloaded, present = api.download(
         files,
         arguments.dir,
@@ -56,4 +82,23 @@ def run(arguments: Namespace) -> int:
         print_json(document)
     else:
         print_lines([f"{arguments.dir}: {downloaded} files downloaded, {present} were there"])
+    return 0
+
+
+def _write_bundle(arguments: Namespace, lock: Lock, files: Lock) -> int:
+    exit_on_signals()
+    digest = api.write_bundle(
+        lock,
+        arguments.bundle,
+        files=files,
+        folder=arguments.dir,
+        wait=arguments.wait,
+        progress=progress_printer(arguments),
+    )
+    if arguments.json:
+        document = {"bundle": arguments.bundle, "wheels": len(lock.pins), "sha256": digest}
+        print_json(document)
+    else:
+        print_lines([f"{arguments.bundle}: {len(lock.pins)} wheels, sha256 {digest}"])
+        print_report([f"next: python3 {shlex.quote(arguments.bundle)} --target DIR"])
     return 0

@@ -49,6 +49,8 @@ def run(arguments: Namespace) -> int:
     prefix = arguments.target if request.conda is not None else None
     plan = api.solve(request, host, options, prefix=prefix, keep=not arguments.exact)
     lock = api.lock(plan)
+    if arguments.require_attestations:
+        lock = api.attested(lock, options)
 
     def print_plan(paths: Sequence[str]) -> None:
         if not arguments.json:

@@ -10,7 +10,7 @@ from argparse import SUPPRESS, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, NotVerifiedError
 from ..model import Check
 from ..render import checks as render_checks
 from ..render import pip as render
@@ -19,6 +19,7 @@ from .environment_args import (
     doctor_step,
     exit_on_signals,
     print_checks,
+    report_not_verified,
 )
 from .host_args import add_host_flags, is_described, read_host_flags
 from .output import print_json, print_report, progress_printer
@@ -255,19 +256,34 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             _print_document(installation, None, dry_run=True)
         return 0
-    inplace.install_inplace(
-        installation,
-        installer=arguments.installer,
-        progress=progress_printer(arguments),
-    )
-    if arguments.no_verify:
-        checks = None
-    else:
-        exit_on_signals()
+    exit_on_signals()
+    return _install(arguments, installation)
+
+
+def _install(arguments: Namespace, installation: InplaceInstallation) -> int:
+    from ..api import inplace
+
+    checks: Sequence[Check] = ()
+
+    def prove(python: str) -> bool:
+        nonlocal checks
         checks = inplace.verify_inplace(
-            installation, device=not is_described(arguments), timeout=arguments.timeout
+            installation, python, device=not is_described(arguments), timeout=arguments.timeout
         )
-    return _print_result(arguments, installation, checks)
+        return render_checks.ok(checks)
+
+    failure = None
+    try:
+        inplace.install_inplace(
+            installation,
+            installer=arguments.installer,
+            prove=None if arguments.no_verify else prove,
+            progress=progress_printer(arguments),
+        )
+    except NotVerifiedError as error:
+        failure = error
+    status = _print_result(arguments, installation, None if arguments.no_verify else checks)
+    return status if failure is None else report_not_verified(failure)
 
 
 def _print_result(

@@ -170,6 +170,11 @@ def add_solve_flags(parser: ArgumentParser) -> None:
         default="pylock",
         help="Write this format; without -o, requirements go to stdout",
     )
+    parser.add_argument(
+        "--require-attestations",
+        action="store_true",
+        help="Lock only files whose publisher an attestation of the index proves (PEP 740)",
+    )
     add_backend_flags(parser)
     parser.add_argument(
         "--pip",

@@ -11,7 +11,7 @@ from datetime import date
 
 from .. import api
 from ..errors import InputError
-from ..model import Lock, Plan
+from ..model import IndexOptions, Lock, Plan
 from ..render import plans
 from .output import print_json, print_report
 from .parser import Parser
@@ -56,6 +56,7 @@ def run(arguments: Namespace) -> int:
     if arguments.variants_json and form != "pylock":
         message = f"--variants-json: a lock of the format {form} has no such table"
         raise InputError(message, hint="leave it out, or write a pylock.toml")
+    options = IndexOptions()
     if arguments.repair is not None:
         plan = _repair(arguments)
     else:
@@ -66,6 +67,8 @@ def run(arguments: Namespace) -> int:
     for line in [*notes, *plans.age_lines(api.data_dates(), date.today())]:
         print(line, file=sys.stderr)
     lock = api.lock(plan, variants_json=arguments.variants_json)
+    if arguments.require_attestations:
+        lock = api.attested(lock, options)
     if arguments.dry_run:
         path = None
     paths = api.write_lock(lock, path, form) if path is not None else ()

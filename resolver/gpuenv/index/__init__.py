@@ -21,6 +21,7 @@ Parts of these:
 - page_fetcher: fetches pages through the cache.
 - metadata: the dependencies of a file, with as few downloaded bytes as possible.
 - core_metadata: reads METADATA and PKG-INFO from archives, and checks them.
+- attestations: who has published a file, by signatures (PEP 740)
 - variants: the metadata of variant wheels, and the markers about them
 - filenames: names and versions from file names.
 - http: retries, credentials and one kind of error.

@@ -4,6 +4,8 @@ wheels.py           locks of wheels: what changes, and how the new environment i
 installers.py       the commands of uv and of pip
 end_with_parent.py  starts an installer so that it ends with gpuenv
 downloads.py        the files of locks in a folder, for hosts without a network
+bundle.py           one file with the wheels, the lock, gpuenv and what it requires
+bundle_main.py      the program of a bundle
 interpreters.py     interpreters to make environments with: of PATH, pyenv and uv
 transaction.py      the new environment takes the place of the old one at once; rollback
 target_lock.py      one process at a time changes a target

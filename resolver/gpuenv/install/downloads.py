@@ -10,27 +10,22 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from ..errors import InputError, InstallError, PackageIndexError
 from ..index.http import OK, PARTIAL, Transport
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import Lock, Pin, Wheel
+from .bundle import bundled_urls, copy_file, file_name, refuse_sdists, write_bundle
 from .target_lock import hold
 
-
-def file_name(wheel: Wheel) -> str:
-    """Return the name of a file in a folder: the last part of its URL.
-
-    Variants of a wheel have names of their own there.
-    """
-    return unquote(urlsplit(wheel.url).path.rpartition("/")[2])
+Progress = Callable[[str], None]
 
 
 def download(
-    lock: Lock, folder: str, *, wait: float, progress: Callable[[str], None] | None = None
+    lock: Lock, folder: str, *, wait: float, progress: Progress | None = None
 ) -> tuple[int, int]:
     """Download the files of a lock that a folder does not have yet.
 
@@ -65,6 +60,50 @@ def download(
     return missing, len(lock.pins) - missing
 
 
+def download_bundle(
+    lock: Lock,
+    path: str,
+    data: str,
+    *,
+    files: Lock,
+    folder: str | None,
+    wait: float,
+    progress: Progress | None = None,
+) -> str:
+    """Write a bundle, and return its sha256.
+
+    Args:
+        lock: The lock in the bundle.
+        path: The bundle.
+        data: The folder of the compatibility data.
+        files: The lock with the places to take the files from.
+        folder: The folder for the files. None uses a temporary one, which stays after a failure,
+            so that the next run continues.
+        wait: Seconds to wait for another run.
+        progress: Called with a line for each step.
+
+    Raises:
+        InputError: The lock has a source distribution, or the bundle cannot be written.
+        InstallError: A file cannot be downloaded.
+        TargetBusyError: Another run writes the bundle or the folder all the time.
+    """
+    refuse_sdists(lock)
+    path, report = os.path.abspath(path), progress or _ignore
+    above, name = os.path.split(path)
+    if os.path.isdir(path):
+        raise InputError(f"--bundle {path}: is a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"--bundle {path}: the folder above it cannot be written")
+    own = os.path.join(above, f".{name}.gpuenv")
+    with hold(own, path, wait, report):
+        wheels = folder or os.path.join(own, "wheels")
+        download(files, wheels, wait=wait, progress=progress)
+        report(f"writing {path}")
+        write_bundle(lock, wheels, path, data)
+        shutil.rmtree(os.path.join(own, "wheels"), ignore_errors=True)
+    return _sha256(path)
+
+
 def _ignore(line: str) -> None:
     """Report no progress."""
 
@@ -84,7 +123,7 @@ def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
     what = f"{wheel.name} {wheel.version} from {redact_url(wheel.url)}"
     try:
         if wheel.url.startswith("file:"):
-            shutil.copyfile(file_url_to_path(wheel.url), partial)
+            copy_file(wheel.url, partial)
         else:
             with open(partial, "a+b") as file:
                 status = transport.resume(wheel.url, what, file, wheel.size).status
@@ -109,14 +148,16 @@ def _sha256(path: str) -> str:
 
 
 def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool) -> Lock:
-    """Return a lock whose files are those of folders, where these have them.
+    """Return a lock whose files are those of folders and bundles, where these have them.
 
     The installer compares their hashes, as those of all files.
 
     Raises:
-        InputError: With `no_index`, a file is in none of the folders.
+        InputError: A file is no bundle. With `no_index`: a file of the lock is in none of the
+            folders.
     """
-    pins = [_with_local_file(pin, folders, no_index=no_index) for pin in lock.pins]
+    bundles = {path: bundled_urls(path) for path in folders if os.path.isfile(path)}
+    pins = [_with_local_file(pin, folders, bundles, no_index=no_index) for pin in lock.pins]
     return lock.replace(pins=tuple(pins))
 
 
@@ -161,14 +202,23 @@ def _is_below(url: str, named: Sequence[str]) -> bool:
     return urlsplit(url)[:2] in [urlsplit(split_credentials(place)[0])[:2] for place in named]
 
 
-def _with_local_file(pin: Pin, folders: Sequence[str], *, no_index: bool) -> Pin:
+def _with_local_file(
+    pin: Pin,
+    folders: Sequence[str],
+    bundles: Mapping[str, Mapping[str, str]],
+    *,
+    no_index: bool,
+) -> Pin:
     wheel = pin.wheel
     if wheel.url.startswith("file:") and _is_below(wheel.url, _folder_urls(folders)):
         return pin
     for folder in folders:
         path = os.path.abspath(os.path.join(folder, file_name(wheel)))
-        if os.path.isfile(path):
-            return pin.replace(wheel=wheel.replace(url=path_to_file_url(path), index=""))
+        url = bundles.get(folder, {}).get(file_name(wheel))
+        if url is None and os.path.isfile(path):
+            url = path_to_file_url(path)
+        if url is not None:
+            return pin.replace(wheel=wheel.replace(url=url, index=""))
     if no_index and not wheel.url.startswith("file:"):
         message = f"{file_name(wheel)} of {wheel.name} {wheel.version} is in no --find-links folder"
         raise InputError(message, hint=f"download it with gpuenv download: {redact_url(wheel.url)}")

@@ -259,6 +259,8 @@ def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
         for record in glob.glob(pattern):
             with open(record, "rb") as file:
                 data = file.read()
+            if b"../" not in data:  # it names no script
+                continue
             text = b"".join(_corrected(line, site, changed) for line in data.splitlines(True))
             if text != data:
                 _replace_file(record, text)

@@ -24,6 +24,7 @@ from typing import Protocol
 from ..errors import InputError, InstallError
 from ..lock import pylock
 from ..model import Lock, Pin, Value
+from .bundle import unpack_bundled
 from .variant_files import with_ordinary_names
 
 # What pip and uv write where a file does not have the hash that it should have.
@@ -199,7 +200,7 @@ def install(lock: Lock, tool: Installer, python: str, folder: str) -> None:
     Raises:
         InstallError: The installer failed.
     """
-    lock = with_ordinary_names(lock, folder)
+    lock = with_ordinary_names(unpack_bundled(lock, folder), folder)
     run(tool.install_command(python, lock, folder), "installing", lock, temporary=folder)
 
 

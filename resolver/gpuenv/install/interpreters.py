@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 
 from ..errors import InputError, InstallError
@@ -144,6 +145,9 @@ def _managed_by_uv(version: str, uv: str) -> str | None:
 
 def _release_of(executable: str) -> Release | None:
     """Return the release of an interpreter; None if it cannot be run."""
+    if executable == sys.executable:
+        without_gil = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+        return sys.version_info[0], sys.version_info[1], without_gil
     command = [executable, "-I", "-c", _VERSION_CODE]
     try:
         process = subprocess.run(

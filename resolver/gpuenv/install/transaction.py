@@ -42,6 +42,10 @@ _PREVIOUS = "previous"
 _REMOVALS, _REMOVAL_PAUSE = 20, 0.1  # attempts, seconds
 
 
+class ImmovableError(InstallError):
+    """The system cannot rename the environment: it is in a lower layer of a container's image."""
+
+
 class Transaction(Value):
     """The right to change a target, and the folder beside it."""
 
@@ -86,10 +90,10 @@ class Transaction(Value):
                 os.rename(self.stage, self.target)
         except OSError as error:
             message = f"{self.target} cannot be replaced: {error.strerror}"
-            hint = ""
             if error.errno == errno.EXDEV:
                 hint = "a folder of an image layer cannot be renamed: give a new --target"
-            raise InstallError(message, hint=hint) from None
+                raise ImmovableError(message, hint=hint) from None
+            raise InstallError(message) from None
         _keep_as_previous(self.folder, old)
 
 

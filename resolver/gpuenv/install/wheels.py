@@ -22,7 +22,7 @@ from ..model import (
     parse_pair,
     show_pair,
 )
-from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of
+from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_venv
 from ..requirements.target import version_key
 from . import installers
 from .build_record import FILE, Build, BuiltPackage, read_build, write_build
@@ -52,6 +52,7 @@ def sync(
     installer: str = "auto",
     python: str | None = None,
     exact: bool | None = None,
+    remove: Collection[str] | None = None,
     wait: float = WAIT,
     approve: Approve | None = None,
     prove: Prove | None = None,
@@ -68,6 +69,8 @@ def sync(
         python: The version or the interpreter for a new environment.
         exact: Whether to remove what the lock does not name; None removes it from an environment
             that gpuenv made.
+        remove: None for a whole lock. Otherwise the lock has only what is added or changed, these
+            distributions are removed, and all others stay.
         wait: Seconds to wait for another run on the same target.
         approve: Called with the changes of an existing environment; raises an error to decline.
         prove: Called with the interpreter of the new environment before it takes its place;
@@ -77,6 +80,7 @@ def sync(
     Raises:
         InputError: The target, the installer or the interpreter cannot be used.
         InstallError: The installer failed.
+        ImmovableError: The target is a folder that the system cannot rename.
         NotVerifiedError: `prove` returned false.
         TargetBusyError: Another run changed the target all the time.
     """
@@ -85,7 +89,7 @@ def sync(
     _check_place(target)
     with change(target, wait=wait, report=report) as transaction:
         tool, base = check(lock, target, installer=installer, python=python)
-        work = _plan(lock, target, exact=exact)
+        work = _plan(lock, target, exact=exact, remove=remove)
         if base is None and approve is not None:
             approve(work.changes)
         if base is not None or work.changes_something:
@@ -166,6 +170,15 @@ def check(
     return tool, find_base_interpreter(lock, python, installers.find_uv())
 
 
+def can_be_replaced(prefix: str) -> bool:
+    """Return whether a folder is a virtual environment that another can take the place of.
+
+    A folder of a lower image layer shows only when it is renamed that it cannot be.
+    """
+    above = os.path.dirname(place_of(prefix))
+    return is_venv(prefix) and not os.path.ismount(prefix) and os.access(above, os.W_OK | os.X_OK)
+
+
 def check_installer(name: str) -> None:
     """Raise InputError if the installer of that name is not installed."""
     installers.find_installer(name)
@@ -219,12 +232,14 @@ def _check_existing(lock: Lock, target: str) -> None:
 class _Work(Value):
     """What a sync does: which files it installs, and which packages it keeps or leaves out.
 
-    `old_path` is the path in the scripts of the old environment.
+    `recorded` is what the record of the environment keeps. `old_path` is the path in the scripts of
+    the old environment.
     """
 
     install: tuple[Pin, ...]
     kept: tuple[Package, ...]
     dropped: tuple[Package, ...]
+    recorded: dict[str, BuiltPackage]
     exact: bool
     made: bool
     old_path: str
@@ -235,20 +250,28 @@ class _Work(Value):
         return bool(self.install or self.dropped)
 
 
-def _plan(lock: Lock, target: str, *, exact: bool | None) -> _Work:
+def _plan(
+    lock: Lock, target: str, *, exact: bool | None, remove: Collection[str] | None = None
+) -> _Work:
     """Compare a lock with what is installed."""
     build, is_new = read_build(target), not _has_files(target)
     made = is_new or (build is not None and build.made)
     exact = made if exact is None else exact
+    if remove is not None:
+        exact = False
     packages = [] if is_new else read_packages(target)
     pins = {pin.wheel.name: pin for pin in lock.pins}
-    kept_names = _kept_names(target, packages, pins, build, exact=exact)
+    kept_names = _kept_names(target, packages, pins, build, exact=exact) - set(remove or ())
+    recorded: dict[str, BuiltPackage] = {}
+    if remove is not None and build is not None:
+        recorded = {name: row for name, row in build.packages.items() if name in kept_names}
     kept = [package for package in packages if package.name in kept_names]
     dropped = [package for package in packages if package.name not in kept_names]
     return _Work(
         install=tuple(pin for name, pin in pins.items() if name not in kept_names),
         kept=tuple(kept),
         dropped=tuple(dropped),
+        recorded=recorded,
         exact=exact,
         made=made,
         old_path=_old_path(target, build),
@@ -373,7 +396,7 @@ def _fill(
         stage,
         (transaction.final_path(), (moved, os.fsencode(target).replace(b"\\", rb"\\"))),
     )
-    packages = _built_packages(lock, stage, tool)
+    packages = work.recorded | _built_packages(lock, stage, tool)
     build = Build(token=transaction.token, path=target, made=work.made, packages=packages)
     write_build(stage, build, lock)
 

@@ -33,6 +33,7 @@ from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
+_IDENTITIES = "attestation-identities"
 VARIANTS_JSON = "variants-json"  # the table of a package that PEP 825 adds
 _KEPT_OF_WHEEL = ("name", "version", "filename", "url", "sha256", "size", "index")
 # What a lock says to whoever installs it. Other warnings are about the data or about the machine.
@@ -111,7 +112,9 @@ def installer_text(lock: Lock) -> str:
     document: Document = {
         "lock-version": "1.0",
         "created-by": "gpuenv",
-        "packages": [_package(pin.replace(dependencies=())) for pin in lock.pins],
+        "packages": [
+            _package(pin.replace(dependencies=(), publishers=())) for pin in lock.pins
+        ],
     }
     return tomli_w.dumps(document)
 
@@ -164,6 +167,8 @@ def _package(pin: Pin, variant_metadata: Document | None = None) -> dict[str, ob
     package |= _file_of_package(wheel)
     if variant_metadata is not None:
         package[VARIANTS_JSON] = variant_metadata
+    if pin.publishers:
+        package[_IDENTITIES] = [json.loads(text) for text in pin.publishers]
     return package
 
 
@@ -338,7 +343,8 @@ def _lock_of(document: Document) -> Lock:
         if VARIANTS_JSON in package:
             metadata.append((package["name"], canonical_json(package[VARIANTS_JSON])))
         names = tuple(dependency["name"] for dependency in package.get("dependencies", ()))
-        pins.append(Pin(wheel=_wheel(package), dependencies=names))
+        identities = tuple(map(canonical_json, package.get(_IDENTITIES, ())))
+        pins.append(Pin(wheel=_wheel(package), dependencies=names, publishers=identities))
     fields = read_fields(table, "tool.gpuenv.", FIELDS, toml_pair)
     lock = Lock(pins=tuple(pins), variant_metadata=tuple(metadata), **fields)
     for name, text in metadata:

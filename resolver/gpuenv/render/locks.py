@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Reason
 from ..model import Host, Lock, show_pair
-from ..project.init import Beginning
-from ..project.profiles import Comparison, Difference, Profile, Project, State
-from ..project.shared_versions import SharedVersion
 from ..serialize import to_plain
 from .refusals import LEAST, SCREEN, host_text, reason_lines, wrapped
 from .text import table_lines
@@ -23,6 +20,11 @@ from .values import (
     reasons_json,
     size,
 )
+
+if TYPE_CHECKING:  # most commands of locks need no project
+    from ..project.init import Beginning
+    from ..project.profiles import Comparison, Difference, Profile, Project, State
+    from ..project.shared_versions import SharedVersion
 
 # What the lines mean that `gpuenv init` writes.
 _SETTINGS = {

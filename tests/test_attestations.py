@@ -1,0 +1,84 @@
+"""`--require-attestations`: a real wheel, the real attestation of its publisher, and changes of both.
+
+tests/data/attestations has files of the tests of pypi-attestations. The signature is of CircleCI.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuenv.cli import main
+from gpuenv.lock import pylock
+from index_server import IndexServer
+from small_wheels import make_lock, make_wheel
+
+NAME = "circleci_sign_publish_example-0.0.1.dev137-py3-none-any.whl"
+DATA = Path(__file__).parent / "data" / "attestations"
+WHEEL, PROVENANCE = (DATA / NAME).read_bytes(), (DATA / f"{NAME}.provenance").read_bytes()
+OTHER_PUBLISHER = PROVENANCE.replace(b"CircleCI-Public/", b"somebody-else/")
+# (the wheel, the provenance or None, what the refusal says; "" is no refusal)
+CASES = {
+    "good": (WHEEL, PROVENANCE, ""),
+    "none": (WHEEL, None, "its index serves no attestation of it"),
+    "of another file": (WHEEL + b"\0", PROVENANCE, "an attestation does not hold: "),
+    "of another publisher": (WHEEL, OTHER_PUBLISHER, "an attestation does not hold: "),
+    "junk": (WHEEL, b"{}", "do not follow PEP 740"),
+    "without a bundle": (WHEEL, b'{"version": 1, "attestation_bundles": []}', "who has published"),
+}
+
+
+def solve(tmp_path: Path, server: IndexServer) -> int:
+    words = ["solve", "circleci-sign-publish-example==0.0.1.dev137", "--require-attestations"]
+    words += ["--gpu", "none", "--index-url", server.url, "-o", str(tmp_path / "pylock.toml")]
+    return main(words)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("pypi_attestations") is None, reason="needs gpuenv[attestations]"
+)
+@pytest.mark.parametrize(("wheel", "provenance", "says"), CASES.values(), ids=CASES.keys())
+def test_a_file_needs_an_attestation_that_holds(
+    wheel: bytes,
+    provenance: bytes | None,
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with IndexServer() as server:
+        server.add_file("circleci-sign-publish-example", NAME, wheel)
+        if provenance is not None:
+            server.raw[f"/provenance/{NAME}"] = ("application/json", provenance)
+        status = solve(tmp_path, server)
+    path = tmp_path / "pylock.toml"
+    if says:
+        (line,) = capsys.readouterr().err.splitlines()
+        assert (status, path.exists()) == (1, False)
+        assert says in line and NAME in line and line.isprintable()
+        return
+    assert status == 0
+    (pin,) = pylock.read(str(path)).pins
+    (identity,) = map(json.loads, pin.publishers)
+    assert identity["kind"] == "CircleCI"
+    assert identity["vcs_origin"] == "github.com/CircleCI-Public/sign-and-publish-examples"
+
+
+def test_no_network_means_no_attestations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_wheel(tmp_path, "alpha", "1.0")
+    words = ["solve", "alpha", "--require-attestations", "--gpu", "none", "--no-index"]
+    words += ["--find-links", str(tmp_path), "-o", str(tmp_path / "pylock.toml")]
+    assert main(words) == 2
+    assert "asks the indexes of wheels" in capsys.readouterr().err
+    assert not (tmp_path / "pylock.toml").exists()
+
+
+def test_a_lock_keeps_the_publishers(tmp_path: Path) -> None:
+    lock = make_lock(make_wheel(tmp_path, "alpha", "1.0"))
+    text = '{"kind":"GitHub","repository":"of/alpha","workflow":"release.yml"}'
+    attested = lock.replace(pins=(lock.pins[0].replace(publishers=(text,)),))
+    read = pylock.loads(pylock.dumps(attested), "pylock.toml")
+    assert read.pins[0].publishers == (text,)
+    assert "attestation-identities" not in pylock.installer_text(attested)
