@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -251,6 +250,8 @@ class MetadataReader:
 
     def _download(self, wheel: Wheel, member: str = "METADATA") -> bytes:
         """Download the whole file and read its metadata, or another file beside it."""
+        import tempfile  # heavy, and few files are read whole
+
         from .core_metadata import read_sdist_metadata, read_wheel_metadata
 
         with tempfile.TemporaryFile() as file:

@@ -294,7 +294,7 @@ class _Member:
         for release in releases:
             # On a host with a GPU, CPU builds are no alternatives.
             is_cpu = release.build is not None and release.build.cuda is None
-            if release.wheel.yanked is not None or (is_cpu and store.host.gpus):
+            if release.is_yanked or (is_cpu and store.host.gpus):
                 continue
             if store.environment.contains(specifier, release.version, True):
                 yield release

@@ -316,7 +316,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             matches = self._from_indexes(name, ranges, keep_all=keep_all)
         for requirement in requirements:
             if isinstance(requirement, SameFileRequirement):
-                matches = [match for match in matches if match.wheel is requirement.wheel]
+                matches = [match for match in matches if requirement.is_file_of(match)]
         return matches
 
     def _from_indexes(
@@ -331,14 +331,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self, name: str, ranges: Sequence[str], *, keep_all: bool
     ) -> Sequence[Candidate]:
         self.widening.try_prereleases(name, ranges)
-        candidates: Sequence[Candidate] = self.store.candidates(name)
-        matches = candidates
-        if ranges:
-            sets = [self.store.admitted_versions(name, specifier) for specifier in ranges]
-            versions = sets[0].intersection(*sets[1:])
-            matches = ()
-            if versions:
-                matches = [match for match in candidates if match.version in versions]
+        candidates = self.store.candidates(name)
+        matches = self.store.in_ranges(name, ranges)
         if not matches:
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
@@ -410,7 +404,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if isinstance(requirement, FrameworkRequirement):
             return isinstance(candidate, Variant) and self._is_in(requirement.specifier, candidate)
         if isinstance(requirement, SameFileRequirement):
-            return isinstance(candidate, Candidate) and candidate.wheel is requirement.wheel
+            return isinstance(candidate, Candidate) and requirement.is_file_of(candidate)
         return False
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
