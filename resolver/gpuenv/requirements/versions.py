@@ -307,12 +307,10 @@ def _matches(version: _PlainVersion, clause: _PlainClause) -> bool:
         return same and version.public >= bound.public
     if sign == ">":
         return version.release > bound.release
-    if sign == "<":
-        if bound.is_pre:
-            return version.public < bound.public
+    if sign == "<" and not bound.is_pre:
         return version.release < bound.release
-    # >= and <= : equal versions satisfy both
-    return version.public == bound.public or (version.public > bound.public) is (sign == ">=")
+    is_ordered = (version.public > bound.public) is (sign == ">=")
+    return sign != "<" if version.public == bound.public else is_ordered
 
 
 def _same_prefix(version: _PlainVersion, bound: _PlainVersion, length: int) -> bool:

@@ -159,6 +159,12 @@ class CandidateStore:
         store.host = host
         return store
 
+    def for_request(self, request: Request) -> CandidateStore:
+        """Return a store of the same candidates for a request with the same options."""
+        store = copy(self)
+        store.request = request
+        return store
+
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
