@@ -58,6 +58,7 @@ NAMES = st.text("aB0-_.", min_size=1, max_size=6)
 @example("<3.0.dev1", "3.0.dev0", True)
 @example("<3.0", "3.0.post1.dev2", True)
 @example("~=2.2", "2.2rc1", True)
+@example("<2.0a.0,>=1.33", "2.0a0", True)
 def test_contains(specifier: str, version: str, pre: bool) -> None:
     try:
         expected = SpecifierSet(specifier).contains(Version(version), prereleases=pre)

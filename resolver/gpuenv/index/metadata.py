@@ -310,10 +310,9 @@ def _to_cached(dependencies: Sequence[Requirement]) -> bytes:
 
 def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
     try:
+        # In the order of Requirement's fields: a solve reads thousands.
         return tuple(
-            Requirement(
-                name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url
-            )
+            Requirement.of(name, tuple(extras), specifier, marker, url)
             for name, extras, specifier, marker, url in json.loads(body)
         )
     except (ValueError, TypeError):

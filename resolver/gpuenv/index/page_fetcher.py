@@ -37,7 +37,7 @@ _CACHE_KIND = "pages"
 _FILES_KIND = "page-files"
 _COMPACT_JSON = JSONEncoder(separators=(",", ":"))
 
-# Tags, Requires-Python as the page has it, and whether it is yanked.
+# Tags, Requires-Python, and whether it is yanked.
 _Group = tuple[str, str | None, bool]
 
 # One thread at a time parses a page: several are not faster, and each large page takes tens of
@@ -103,7 +103,7 @@ class CachedPage:
         is_yanked: dict[int, bool] = {}  # of the groups that fit
         fitting_tags = set(filter(fits_tags, {tags for tags, _, _ in self._groups}))
         for number, (tags, requires_python, yanked) in enumerate(self._groups):
-            if tags in fitting_tags and fits_python(parse_requires_python(requires_python)):
+            if tags in fitting_tags and fits_python(requires_python):
                 is_yanked[number] = yanked
         versions: dict[str, bool] = {}
         for version, (_, _, _, *groups) in self._releases.get(name, {}).items():
@@ -250,8 +250,8 @@ class _NewPage:
 def _group_of(row: FileRow) -> _Group:
     """Return what a solve has to know of a wheel before it reads it."""
     is_yanked = row.yanked is True or isinstance(row.yanked, str)
-    requires_python = row.requires_python if isinstance(row.requires_python, str) else None
-    return wheel_tags(row.filename), requires_python, is_yanked
+    text = row.requires_python if isinstance(row.requires_python, str) else None
+    return wheel_tags(row.filename), parse_requires_python(text), is_yanked
 
 
 class PageFetcher:

@@ -135,10 +135,11 @@ def _plain_version(text: str) -> _PlainVersion | None:
         return None
     pre = _FINAL
     before_number = public.rstrip("0123456789")
+    stem = before_number.removesuffix(".")  # boto's packages require "<2.0a.0"
     for place, word in enumerate(_PRE_WORDS):
-        if before_number.endswith(word) and len(before_number) < len(public):
+        if stem.endswith(word) and len(before_number) < len(public):
             pre = place, int(public[len(before_number) :])
-            public = before_number.removesuffix(word)
+            public = stem.removesuffix(word)
             break
     release = _plain_release(public)
     if release is None:
