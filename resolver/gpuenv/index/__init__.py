@@ -20,6 +20,7 @@ Parts of these:
 - simple_api: parses HTML and JSON pages of an index.
 - html_links: the links of an HTML page.
 - page_fetcher: fetches pages through the cache.
+- cached_page: a page as the cache stores it, read by release.
 - metadata: the dependencies of a file, with as few downloaded bytes as possible.
 - core_metadata: reads METADATA and PKG-INFO from archives, and checks them.
 - variants: the metadata of variant wheels, and the markers about them

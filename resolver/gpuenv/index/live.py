@@ -11,10 +11,11 @@ from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import normalize_name
 from .cache import Cache
+from .cached_page import CachedPage
 from .http import Transport
 from .keyed_memo import KeyedMemo
 from .metadata import MetadataReader
-from .page_fetcher import CachedPage, PageFetcher
+from .page_fetcher import PageFetcher
 from .protocol import Releases, Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
