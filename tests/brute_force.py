@@ -191,18 +191,18 @@ class Problem:
         while queue:
             name = queue.pop()
             kept, common = 0, None
+            known = self._asks
             for number in bits(chosen[name]):
-                asks = self.asks(name, number)
-                if self._can_have(asks, chosen):
-                    kept |= 1 << number
-                    common = (
-                        dict(asks) if common is None
-                        else {
-                            other: mask | asks[other]
-                            for other, mask in common.items()
-                            if other in asks
-                        }
-                    )  # fmt: skip
+                asks = known.get((name, number)) or self.asks(name, number)
+                if not self._can_have(asks, chosen):
+                    continue
+                kept |= 1 << number
+                if common is None:
+                    common = dict(asks)
+                elif common:
+                    common = {
+                        other: mask | asks[other] for other, mask in common.items() if other in asks
+                    }
             if not kept:
                 return None
             if kept != chosen[name]:
@@ -216,10 +216,11 @@ class Problem:
         return chosen
 
     def _can_have(self, asks: dict[str, int], chosen: dict[str, int]) -> bool:
+        known = self._all
         for other, mask in asks.items():
             left = chosen.get(other)
             if left is None:
-                left = self.all(other)
+                left = known[other] if other in known else self.all(other)
             if not left & mask:
                 return False
         return True
@@ -322,11 +323,9 @@ def _has_extra(release: raw.Release, extra: str) -> bool:
 @cache
 def matching(name: str, specifier: str, python: raw.Pair) -> int:
     """The candidates of a name in a range; yanked ones only if the range pins one."""
-    releases = raw.snapshot(name, python)
+    releases, range_ = raw.snapshot(name, python), SpecifierSet(specifier)
     found = [
-        i
-        for i, one in enumerate(releases)
-        if SpecifierSet(specifier).contains(one.version, prereleases=True)
+        i for i, one in enumerate(releases) if range_.contains(one.version, prereleases=True)
     ]
     kept = [i for i in found if not releases[i].yanked]
     return sum(1 << i for i in kept or (found if specifier.startswith("==") else []))

@@ -28,7 +28,7 @@ from gpuenv.requirements.target import (
     parse_requirement,
     version_key,
 )
-from gpuenv.requirements.versions import Versions
+from gpuenv.requirements.versions import Versions, names_prerelease
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
@@ -55,6 +55,10 @@ NAMES = st.text("aB0-_.", min_size=1, max_size=6)
 @example(">9.1.0.70", "9.1.0.70.post1", False)
 @example("~=3.8.0", "3.8", False)
 @example("==2.13.0+cu126", "2.13+cu126", False)
+@example("<3.0.dev1", "3.0.dev0", True)
+@example("<3.0", "3.0.post1.dev2", True)
+@example("~=2.2", "2.2rc1", True)
+@example("<2.0a.0,>=1.33", "2.0a0", True)
 def test_contains(specifier: str, version: str, pre: bool) -> None:
     try:
         expected = SpecifierSet(specifier).contains(Version(version), prereleases=pre)
@@ -63,6 +67,7 @@ def test_contains(specifier: str, version: str, pre: bool) -> None:
             contains(specifier, version, pre)
     else:
         assert contains(specifier, version, pre) == expected
+        assert names_prerelease(specifier) == bool(SpecifierSet(specifier).prereleases)
 
 
 @given(SPECIFIERS, st.lists(VERSIONS, max_size=8))
@@ -78,6 +83,8 @@ def test_the_versions_of_a_package_that_a_specifier_admits(
     except (InvalidSpecifier, InvalidVersion):
         assume(False)
     assert Versions(texts).admitted(specifier) == expected
+    newest = sorted(texts, key=version_key, reverse=True)
+    assert Versions(newest, newest_first=True).admitted(specifier) == expected
 
 
 @given(VERSIONS, VERSIONS)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
 from gpuenv.index.simple_api import FileEntry, newest_first, parse_page, to_entries
 from gpuenv.index.urls import redact_url, split_credentials
-from gpuenv.model import IndexOptions, Requirement, Wheel
+from gpuenv.model import Host, IndexOptions, Python, Requirement, Wheel
+from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer, make_wheel
 
 PAGES: list[dict[str, Any]] = json.loads(
@@ -109,6 +111,49 @@ def test_wheels_come_newest_first_with_all_that_the_page_says(
         metadata=wheels[1].metadata,
     )
     assert server.paths() == ["/simple/demo/"]
+
+
+TAGS = [
+    "py3-none-any",
+    "py2.py3-none-any",
+    "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64",
+    "cp312-cp312-manylinux_2_39_x86_64",
+    "cp312-cp312-win_amd64",
+    "cp310-abi3-manylinux_2_28_x86_64",
+    "cp311-cp311-manylinux_2_28_x86_64",
+]
+TARGET = TargetEnvironment(
+    Host(os="linux", machine="x86_64", glibc=(2, 35), python=Python(version=(3, 12)))
+)
+
+
+def test_releases_are_those_of_the_wheels_that_fit(
+    server: IndexServer, transport: Transport, cache: Cache
+) -> None:
+    """Compare `releases`, which parses no file, with `wheels`, on pages made by chance."""
+    random = Random(7)  # noqa: S311  no secret
+    index = index_of(server, transport, cache)
+    for number in range(12):
+        name = f"demo{number}"
+        for version in random.sample(["1.0", "1.0.0", "1.1a1", "1.10", "2.0.post1", "3.0"], 4):
+            for tag in random.sample(TAGS, random.randint(1, 4)):
+                requires_python = random.choice([None, ">=3.9", ">=3.13", "snakes"])
+                yanked = random.choice([None, None, "", "bad"])
+                server.add(
+                    name, version, tag=tag, requires_python=requires_python, yanked=yanked
+                )
+        server.add_file(name, f"{name}-9.0.tar.gz")
+        fitting: dict[str, list[Wheel]] = {}
+        for wheel in index.wheels(name, TARGET):
+            if TARGET.accepts_python(wheel.requires_python):
+                fitting.setdefault(wheel.version, []).append(wheel)
+        releases = index.releases(name, TARGET)
+        assert releases is not None
+        assert list(releases.versions) == list(fitting)
+        for version, is_yanked in releases.versions.items():
+            wheels = [one for one in releases.wheels(version) if one in fitting[version]]
+            assert wheels == fitting[version]
+            assert is_yanked == all(wheel.yanked is not None for wheel in wheels)
 
 
 def test_names_that_the_index_does_not_have(

@@ -118,13 +118,20 @@ def test_errors_are_raised_when_the_answer_is_needed(server: IndexServer, tmp_pa
     assert len(server.asked) == known
 
 
-def test_pages_that_left_memory_are_read_again(server: IndexServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["removed", "overwritten", "files overwritten"])
+def test_lost_files_of_a_page_are_fetched_again(
+    server: IndexServer, tmp_path: Path, damage: str
+) -> None:
     index = open_multi_index(server, tmp_path)
     fitting = index.wheels("top", ENVIRONMENT)
     assert index.wheels("top") == fitting
     assert len(server.asked) == 1
-    for path in (tmp_path / "cache").rglob("h-*"):
-        path.unlink()
+    pattern = "page-files" if damage.startswith("files") else "page*"
+    for path in (tmp_path / "cache").glob(f"v*/{pattern}/*"):
+        if damage == "removed":
+            path.unlink()
+        else:
+            path.write_bytes(b"\n" * path.stat().st_size)
     assert index.wheels("top") == fitting
     assert len(server.asked) == 2
 

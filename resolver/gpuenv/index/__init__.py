@@ -18,7 +18,9 @@ Parts of these:
 
 - prefetch: requests ahead of time what a solve will need.
 - simple_api: parses HTML and JSON pages of an index.
+- html_links: the links of an HTML page.
 - page_fetcher: fetches pages through the cache.
+- cached_page: a page as the cache stores it, read by release.
 - metadata: the dependencies of a file, with as few downloaded bytes as possible.
 - core_metadata: reads METADATA and PKG-INFO from archives, and checks them.
 - attestations: who has published a file, by signatures (PEP 740)
@@ -28,5 +30,6 @@ Parts of these:
 - http_session: sessions of requests, and what their errors mean.
 - urls: redacts URLs for messages, maps file:// URLs to paths.
 - cache: entries on disk that processes share.
+- packaging_answers: what packaging said about a target, kept in the cache.
 - keyed_memo: answers that several threads ask for, each computed once.
 """

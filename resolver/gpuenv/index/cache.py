@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from ..model import Value
 from ..serialize import canonical_json
 
-FORMAT = 6
+FORMAT = 7
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_PLAIN = 80
@@ -71,6 +71,20 @@ class Cache:
         if entry is None:
             self.remove(kind, key)
         return entry
+
+    def read_part(self, kind: str, key: str, start: int, end: int) -> bytes | None:
+        """Return the body of an entry from one place to another; None for a miss.
+
+        The checksum of the entry is not checked: the caller needs one of the part.
+        """
+        try:
+            with open(self.path(kind, key), "rb") as file:
+                file.readline()
+                file.readline()
+                file.seek(start, os.SEEK_CUR)
+                return file.read(end - start)
+        except OSError:
+            return None
 
     def put(self, kind: str, key: str, header: Mapping[str, object], body: bytes) -> bool:
         """Write an entry, in place of an older one. Return False if the folder is not writable."""

@@ -47,7 +47,7 @@ def open_indexes(
     """
     cache = Cache(cache_folder())
     default = default_index(cache)
-    snapshot = _open_snapshot(data, default.file_store, default.url)
+    snapshot = _open_snapshot(data, default.file_store, default.url, cache.folder)
     uses_snapshot = (
         default.builtin
         and options.index_url is None
@@ -76,8 +76,9 @@ def open_indexes(
 
 
 @lru_cache(maxsize=1)  # the solves of a process share what it has read
-def _open_snapshot(data: str, file_store: str, default_url: str) -> Snapshot:
-    return Snapshot(os.path.join(data, "snapshot"), file_store, default_index=default_url)
+def _open_snapshot(data: str, file_store: str, default_url: str, cache: str) -> Snapshot:
+    folder = os.path.join(data, "snapshot")
+    return Snapshot(folder, file_store, default_index=default_url, cache=Cache(cache))
 
 
 class _Opener:

@@ -11,11 +11,12 @@ from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..serialize import read_input
 from .cache import Cache
+from .cached_page import CachedPage
 from .core_metadata import parse_fields, parse_python_requirement, read_local_metadata
 from .filenames import SDIST_SUFFIXES, identify, is_sdist
 from .http import Transport
 from .metadata import MetadataReader
-from .page_fetcher import CachedPage, PageFetcher
+from .page_fetcher import PageFetcher
 from .protocol import Source
 from .simple_api import FileEntry, newest_first, parse_link, parse_page, to_entries, to_wheel
 from .urls import file_url_to_path, is_http_url, path_to_file_url, redact_url

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -289,6 +288,8 @@ def _retry_delay(attempt: int, requested: float | None) -> float:
     """Return the seconds to wait after a failed try; `requested` is what Retry-After asks for."""
     if requested is not None:
         return min(requested, MAX_RETRY_AFTER)
+    import random  # heavy, and few requests are repeated
+
     jitter = 1 + random.random() / 2  # noqa: S311  spreads the load, hides nothing
     return BACK_OFF * 2.0 ** (attempt - 1) * jitter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -11,11 +11,12 @@ from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from ..requirements.versions import normalize_name
 from .cache import Cache
+from .cached_page import CachedPage
 from .http import Transport
 from .keyed_memo import KeyedMemo
 from .metadata import MetadataReader
-from .page_fetcher import CachedPage, PageFetcher
-from .protocol import Source
+from .page_fetcher import PageFetcher
+from .protocol import Releases, Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
 from .variants import ReleaseVariants, index_file_name
@@ -72,6 +73,7 @@ class SimpleIndex(Source):
         self._metadata = MetadataReader(transport, cache, offline=offline)
         self._pages: KeyedMemo[str, CachedPage | None] = KeyedMemo()
         self._fitting: dict[tuple[str, TargetEnvironment], tuple[Wheel, ...]] = {}
+        self._releases: dict[tuple[str, TargetEnvironment], Releases | None] = {}
 
     def has(self, name: str) -> bool:
         """Return whether the index lists any file of the package, usable or not.
@@ -82,19 +84,40 @@ class SimpleIndex(Source):
 
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> tuple[Wheel, ...]:
         """Implement Index.wheels; a package that the index does not have (404) gives ()."""
+        page = self._page(name)
+        if page is None:
+            return ()
         if environment is None:
-            return self._files(name, bool)
+            return self._to_wheels(page.wheels(name))
         key = name, environment
         if key not in self._fitting:
-            self._fitting[key] = self._files(name, environment.fits)
-            page = self._page(name)
-            if page is not None:
-                page.release()
+            self._fitting[key] = self._to_wheels(page.wheels(name, environment.fits))
         return self._fitting[key]
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """Implement Index.releases: None if the upload time or the variants of files count."""
+        key = name, environment
+        if key not in self._releases:
+            self._releases[key] = self._list_releases(name, environment)
+        return self._releases[key]
+
+    def _list_releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        page = self._page(name)
+        if page is None or page.has_variants(name) or self._cutoff is not None:
+            return None
+
+        def wheels(version: str) -> tuple[Wheel, ...]:
+            return self._to_wheels(page.wheels(name, environment.fits, version))
+
+        versions = page.versions(name, environment.fits, environment.accepts_python)
+        return Releases(versions, wheels)
 
     def sdists(self, name: str) -> tuple[Wheel, ...]:
         """Implement Index.sdists."""
-        return self._files(name, lambda tags: not tags)
+        page = self._page(name)
+        if page is None:
+            return ()
+        return self._to_wheels([entry for entry in page.sdists() if entry.name == name])
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies; a file with the wrong hash is a PackageIndexError."""
@@ -145,12 +168,7 @@ class SimpleIndex(Source):
             self._cache.put(_CACHE_KIND, wheel.sha256, {"size": int(length)}, b"")
         return int(length)
 
-    def _files(self, name: str, accepts: Callable[[str], bool]) -> tuple[Wheel, ...]:
-        """Return the files whose tags are accepted; source distributions have the tags ""."""
-        page = self._page(name)
-        if page is None:
-            return ()
-        entries = [entry for entry in page.entries(accepts) if entry.name == name]
+    def _to_wheels(self, entries: Iterable[FileEntry]) -> tuple[Wheel, ...]:
         return tuple(to_wheel(entry, self.url) for entry in entries if self._is_old_enough(entry))
 
     def _page(self, name: str) -> CachedPage | None:

@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -254,6 +253,8 @@ class MetadataReader:
 
     def _download(self, wheel: Wheel, member: str = "METADATA") -> bytes:
         """Download the whole file and read its metadata, or another file beside it."""
+        import tempfile  # heavy, and few files are read whole
+
         from .core_metadata import read_sdist_metadata, read_wheel_metadata
 
         with tempfile.TemporaryFile() as file:
@@ -312,10 +313,9 @@ def _to_cached(dependencies: Sequence[Requirement]) -> bytes:
 
 def _parse_cached(body: bytes) -> tuple[Requirement, ...] | None:
     try:
+        # In the order of Requirement's fields: a solve reads thousands.
         return tuple(
-            Requirement(
-                name=name, extras=tuple(extras), specifier=specifier, marker=marker, url=url
-            )
+            Requirement.of(name, tuple(extras), specifier, marker, url)
             for name, extras, specifier, marker, url in json.loads(body)
         )
     except (ValueError, TypeError):

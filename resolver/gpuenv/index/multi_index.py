@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..errors import InputError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
-from .protocol import DIRECT_URL, Index, Source
+from .protocol import DIRECT_URL, Index, Releases, Source
 
 if TYPE_CHECKING:  # a solve from the snapshot starts no threads
     from .prefetch import Prefetcher
@@ -59,6 +59,10 @@ class LazyIndex(Source):
     def wheels(self, name: str, environment: TargetEnvironment | None = None) -> Sequence[Wheel]:
         """Implement Index.wheels."""
         return self._open().wheels(name, environment)
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """Implement Index.releases."""
+        return self._open().releases(name, environment)
 
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
         """Implement Index.dependencies."""
@@ -319,6 +323,11 @@ class MultiIndex(Index):
         """Implement Index.wheels."""
         index = self._bind(name)[1]
         return index.wheels(name, environment) if index is not None else ()
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """Implement Index.releases."""
+        index = self._bind(name)[1]
+        return index.releases(name, environment) if index is not None else None
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Queue
 
 from ..errors import GpuEnvError
@@ -146,10 +146,10 @@ class Prefetcher:
         """
         ranges = list(self._ranges[name])
         best: Wheel | None = None
-        for wheel in self._index.wheels(name, self._environment):
+        for wheel in self._wheels(name, ranges):
             if best is not None and wheel.version != best.version:
                 break
-            if not self._is_eligible(wheel, ranges):
+            if not self._is_eligible(wheel):
                 continue
             if best is None or self._rank(wheel) < self._rank(best):
                 best = wheel
@@ -157,14 +157,28 @@ class Prefetcher:
             self._undecided.add(name)
         return best
 
-    def _is_eligible(self, wheel: Wheel, ranges: Sequence[str]) -> bool:
+    def _wheels(self, name: str, ranges: Sequence[str]) -> Iterator[Wheel]:
+        """Yield the wheels in some ranges; releases that need not be read are left out."""
+        releases = self._index.releases(name, self._environment)
+        if releases is None:
+            for wheel in self._index.wheels(name, self._environment):
+                if self._is_in(ranges, wheel.version):
+                    yield wheel
+            return
+        for version in releases.versions:
+            if self._is_in(ranges, version):
+                yield from releases.wheels(version)
+
+    def _is_in(self, ranges: Sequence[str], version: str) -> bool:
         environment = self._environment
-        return (
-            wheel.yanked is None
-            and not environment.is_prerelease(wheel.version)
-            and environment.accepts_python(wheel.requires_python)
-            and all(environment.contains(specifier, wheel.version, True) for specifier in ranges)
-        )
+        if environment.is_prerelease(version):
+            return False
+        return all(environment.contains(specifier, version, True) for specifier in ranges)
+
+    def _is_eligible(self, wheel: Wheel) -> bool:
+        environment = self._environment
+        is_allowed = wheel.yanked is None and environment.accepts_python(wheel.requires_python)
+        return is_allowed and environment.rank(wheel.filename) is not None
 
     def _rank(self, wheel: Wheel) -> int:
         return self._environment.rank(wheel.filename) or 0

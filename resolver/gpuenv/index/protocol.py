@@ -8,7 +8,7 @@ DirectFiles (URLs in requirements), LazyIndex (opens another index on first use)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import InputError
@@ -19,6 +19,23 @@ if TYPE_CHECKING:  # few packages have variant wheels
     from .variants import ReleaseVariants
 
 DIRECT_URL = "url"  # Wheel.index of a file that a requirement names by its URL
+
+
+class Releases:
+    """The releases of a package with a wheel that fits a target. Their files are not read yet.
+
+    Attributes:
+        versions: {version: whether all wheels that fit are yanked}, the newest version first.
+        wheels: returns the wheels of a version whose tags fit.
+    """
+
+    __slots__ = ("versions", "wheels")
+
+    def __init__(
+        self, versions: Mapping[str, bool], wheels: Callable[[str], Sequence[Wheel]]
+    ) -> None:
+        self.versions = versions
+        self.wheels = wheels
 
 
 class Index(ABC):
@@ -48,6 +65,18 @@ class Index(ABC):
         Raises:
             PackageIndexError: the index failed.
         """
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """List the releases of a package that have a wheel for an environment.
+
+        Returns:
+            None if `wheels` must be asked. That is the default.
+
+        Raises:
+            PackageIndexError: the index failed.
+        """
+        del name, environment
+        return None
 
     @abstractmethod
     def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:

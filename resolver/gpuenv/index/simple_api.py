@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -121,14 +120,18 @@ def to_entry(row: FileRow, page_url: str) -> FileEntry | None:
         None for what is no wheel or sdist, and for a link that the page may not have.
     """
     identity = identify(row.filename)
-    if identity is None:
-        return None
+    return None if identity is None else to_entry_of(*identity, row, page_url)
+
+
+def to_entry_of(name: str, version: str, row: FileRow, page_url: str) -> FileEntry | None:
+    """Check a row of which the name and the version are known."""
     url = _bare_url(row.url, page_url)
     if url is None:
         return None
     size = row.size
     return FileEntry(
-        *identity,
+        name,
+        version,
         row.filename,
         url,
         sha256=_parse_sha256(row.sha256),
@@ -221,30 +224,10 @@ def _text(value: object) -> str | None:
 # ---- HTML ----------------------------------------------------------------------------------------
 
 
-class _LinkParser(HTMLParser):
-    """Collects what PEP 503 and PEP 629 define: links, the base URL and the API version."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.anchors: list[_Attributes] = []
-        self.base: str | None = None
-        self.api_version: str | None = None
-        self._has_base = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep the attributes of <a>, the first <base> and the last version in <meta>."""
-        attributes = dict(attrs)
-        if tag == "a":
-            self.anchors.append(attributes)
-        elif tag == "base" and not self._has_base:
-            self._has_base = True
-            self.base = attributes.get("href")
-        elif tag == "meta" and attributes.get("name") == "pypi:repository-version":
-            self.api_version = attributes.get("content")
-
-
 def _parse_html(text: str, url: str) -> list[FileRow] | None:
-    parser = _LinkParser()
+    from .html_links import LinkParser  # most indexes answer with JSON
+
+    parser = LinkParser()
     parser.feed(text)
     parser.close()
     if parser.api_version is not None:

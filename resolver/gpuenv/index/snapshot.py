@@ -22,6 +22,8 @@ from ..errors import DataError
 from ..model import Host, Python, Requirement, Wheel
 from ..requirements.target import Answers, TargetEnvironment
 from ..requirements.versions import parse_stored_requirement, version_key
+from .cache import Cache
+from .packaging_answers import PackagingAnswers
 from .protocol import Index
 
 # A package file consists of a head, the lines of metadata, and the groups of files.
@@ -84,13 +86,23 @@ class Snapshot(Index):
         folder: the snapshot's folder.
         file_store: the base URL of the files of the default index.
         default_index: the value of `Wheel.index` for wheels of the default index.
+        cache: keeps what packaging answers about targets (`save_answers`); None keeps nothing.
 
     Raises:
         DataError: a file is missing or damaged. Files are read on first use.
     """
 
-    def __init__(self, folder: str, file_store: str, *, default_index: str = _DEFAULT) -> None:
+    def __init__(
+        self,
+        folder: str,
+        file_store: str,
+        *,
+        default_index: str = _DEFAULT,
+        cache: Cache | None = None,
+    ) -> None:
         self.folder = folder
+        self._cache = cache
+        self._kept: dict[_Target, PackagingAnswers] = {}
         self._file_store = file_store.rstrip("/")
         self._default_index = default_index
         self._packages: dict[str, _Package] = {}  # by path in the folder
@@ -116,8 +128,16 @@ class Snapshot(Index):
         """
         target = host.python, host.platform, host.glibc
         if target not in self._environments:
-            self._environments[target] = TargetEnvironment(host, self.answers)
+            environment = TargetEnvironment(host, self.answers)
+            if self._cache is not None:
+                environment.kept = self._kept[target] = PackagingAnswers(host, self._cache)
+            self._environments[target] = environment
         return self._environments[target]
+
+    def save_answers(self) -> None:
+        """Keep the answers of packaging about all targets for later processes."""
+        for answers in self._kept.values():
+            answers.save()
 
     def has(self, name: str) -> bool:
         """Implement Index.has. The snapshot need not have every release of a package."""

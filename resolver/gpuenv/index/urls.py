@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 _TOKEN = re.compile(r"/t/[A-Za-z0-9-]+(?=/)")
@@ -60,4 +59,6 @@ def file_url_to_path(url: str) -> str:
 
 def path_to_file_url(path: str) -> str:
     """Return the file:// URL of an absolute path."""
+    from pathlib import Path  # heavy, and few indexes are folders
+
     return Path(path).as_uri()

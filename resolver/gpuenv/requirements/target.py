@@ -14,7 +14,7 @@ tests/test_environment.py compares both with packaging.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import DataError, InputError
 from ..model import Host, show_pair
@@ -70,6 +70,7 @@ _LAST_MINOR = 99  # ranks have room for glibc 2.0 to 2.99
 _PLATFORM_SLOTS = 1000  # more than the platforms of one interpreter and ABI
 _BUILD_SLOTS = 1000  # ranks have room for build numbers up to 999
 
+_NUMERIC = "0123456789."
 _LEAST_VARIANT_DASHES = 5  # name-version-python-abi-platform-label
 _LABEL_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz_.")
 
@@ -287,11 +288,27 @@ def split_label(filename: str) -> tuple[str, str]:
 # ---- the target ---------------------------------------------------------------------------------
 
 
+class KeptAnswers(Protocol):
+    """Answers of packaging that another process asked for (see index.packaging_answers)."""
+
+    def find(self, question: str) -> object:
+        """Return the answer to a question; None if it is not known."""
+
+    def add(self, question: str, answer: object) -> None:
+        """Keep an answer that `find` did not know."""
+
+
 class TargetEnvironment:
-    """Answers about wheels, markers and specifiers for one host. Every answer is cached."""
+    """Answers about wheels, markers and specifiers for one host. Every answer is cached.
+
+    Attributes:
+        host: the target.
+        kept: the answers of packaging that are kept between processes; None keeps none.
+    """
 
     def __init__(self, host: Host, answers: Answers | None = None) -> None:
         self.host = host
+        self.kept: KeptAnswers | None = None
         self._answers = answers
         tag = interpreter_tag(host.python.version, host.python.free_threaded)
         self._name = f"{tag}-{host.platform}"
@@ -353,9 +370,18 @@ class TargetEnvironment:
             if self._answers is not None:
                 known = self._answers.fits(self._name, tags)
             if known is None:
-                known = self._fits_by_packaging(tags)
+                known = self._kept_fits(tags)
             self._fits_of_tags[tags] = known
         return self._fits_of_tags[tags]
+
+    def _kept_fits(self, tags: str) -> list[Fit]:
+        known = self.kept.find(tags) if self.kept is not None else None
+        if isinstance(known, list):
+            return [(glibc, rank) for glibc, rank in known]
+        found = self._fits_by_packaging(tags)
+        if self.kept is not None:
+            self.kept.add(tags, found)
+        return found
 
     def _fits_by_packaging(self, tags: str) -> list[Fit]:
         if self._tag_orders is None:
@@ -379,9 +405,19 @@ class TargetEnvironment:
                 python, platform = self.host.python.version, self.host.platform
                 known = self._answers.marker(text, python, platform, normalized)
             if known is None:
-                known = self._marker_by_packaging(text, normalized)
+                known = self._kept_marker(text, normalized)
             self._markers[key] = known
         return self._markers[key]
+
+    def _kept_marker(self, text: str, extras: tuple[str, ...]) -> bool:
+        question = f"{','.join(extras)};{text}"
+        known = self.kept.find(question) if self.kept is not None else None
+        if isinstance(known, bool):
+            return known
+        found = self._marker_by_packaging(text, extras)
+        if self.kept is not None:
+            self.kept.add(question, found)
+        return found
 
     def _marker_by_packaging(self, text: str, extras: tuple[str, ...]) -> bool:
         from packaging.markers import Marker  # heavy
@@ -419,6 +455,8 @@ class TargetEnvironment:
 
     def is_prerelease(self, version: str) -> bool:
         """Return whether a version is a pre-release (see versions.is_prerelease)."""
+        if not version.strip(_NUMERIC):
+            return False  # most versions of an index; this is faster than to parse them
         return is_prerelease(version)
 
 

@@ -25,6 +25,7 @@ LONGEST_REQUIREMENT = 10_000  # characters
 _LONGEST_VERSION = 500
 _PRE_WORDS = ("a", "b", "rc")
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
+_BEFORE_PRE = (-1, 0)  # the place of a development release that is no other pre-release
 _NO_POST = -1
 _NO_DEV = float("inf")
 
@@ -39,26 +40,29 @@ class _PlainVersion:
 
     Attributes:
         release: its numbers without trailing zeros.
-        pre: the place of the word and the number of a pre-release, or _FINAL.
-        post: the number of a post-release, or _NO_POST.
+        is_pre: whether it is an alpha, beta, candidate or development release.
+        is_post: whether it is a post-release.
         local: the local part, or "".
         public: everything but the local part. It compares as PEP 440 orders versions.
     """
 
-    __slots__ = ("local", "post", "pre", "public", "release")
+    __slots__ = ("is_post", "is_pre", "local", "public", "release")
 
     def __init__(
         self,
         release: tuple[int, ...],
         pre: tuple[int, int] = _FINAL,
         post: int = _NO_POST,
+        dev: float = _NO_DEV,
         local: str = "",
     ) -> None:
+        if dev != _NO_DEV and pre == _FINAL and post == _NO_POST:
+            pre = _BEFORE_PRE
         self.release = release
-        self.pre = pre
-        self.post = post
+        self.is_pre = pre != _FINAL or dev != _NO_DEV
+        self.is_post = post != _NO_POST
         self.local = local
-        self.public = (release, pre, post)
+        self.public = (release, pre, post, dev)
 
 
 class _PlainClause:
@@ -103,7 +107,7 @@ def version_key(text: str) -> VersionKey:
     if plain is None:
         return _key_of_any(_version(text))
     local = ((-1, plain.local),) if plain.local else ()
-    return 0, *plain.public, _NO_DEV, local
+    return 0, *plain.public, local
 
 
 def is_prerelease(version: str) -> bool:
@@ -111,7 +115,7 @@ def is_prerelease(version: str) -> bool:
     plain = _plain_version(version)
     if plain is None:
         return _version(version).is_prerelease
-    return plain.pre != _FINAL
+    return plain.is_pre
 
 
 @cache  # a solve compares each version many times
@@ -125,18 +129,28 @@ def _plain_version(text: str) -> _PlainVersion | None:
     public, plus, local = text.partition("+")
     if plus and not (local.isascii() and local.isalnum() and local.islower()):
         return None
-    public, dot, post = public.partition(".post")
+    public, has_dev, dev = public.partition(".dev")
+    public, has_post, post = public.partition(".post")
+    if not (_is_number(dev, has_dev) and _is_number(post, has_post)):
+        return None
     pre = _FINAL
     before_number = public.rstrip("0123456789")
+    stem = before_number.removesuffix(".")  # boto's packages require "<2.0a.0"
     for place, word in enumerate(_PRE_WORDS):
-        if before_number.endswith(word) and len(before_number) < len(public):
+        if stem.endswith(word) and len(before_number) < len(public):
             pre = place, int(public[len(before_number) :])
-            public = before_number.removesuffix(word)
+            public = stem.removesuffix(word)
             break
     release = _plain_release(public)
-    if release is None or (dot and not (post.isascii() and post.isdigit())):
+    if release is None:
         return None
-    return _PlainVersion(release, pre, int(post) if dot else _NO_POST, local)
+    post_number = int(post) if has_post else _NO_POST
+    return _PlainVersion(release, pre, post_number, int(dev) if has_dev else _NO_DEV, local)
+
+
+def _is_number(text: str, word: str) -> bool:
+    """Return whether a text after a word such as ".post" is a number; "" without the word."""
+    return text.isascii() and text.isdigit() if word else not text
 
 
 def _plain_release(text: str) -> tuple[int, ...] | None:
@@ -172,7 +186,7 @@ def _key_of_any(version: Version) -> VersionKey:
     if version.pre is not None:
         pre = _PRE_WORDS.index(version.pre[0]), version.pre[1]
     elif version.post is None and version.dev is not None:
-        pre = (-1, 0)  # a development release comes before the pre-releases
+        pre = _BEFORE_PRE
     segments = (version.local or "").split(".")
     local = tuple(_local_key(segment) for segment in segments if segment)
     return (
@@ -208,10 +222,11 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
         InputError: the specifier or the version is not valid.
     """
     plain = _plain_version(version)
-    if plain is not None and plain.pre == _FINAL:
+    if plain is not None:
         clauses = _plain_clauses(specifier)
         if clauses is not None:
-            return all(_matches(plain, clause) for clause in clauses)
+            is_admitted = pre or not plain.is_pre
+            return is_admitted and all(_matches(plain, clause) for clause in clauses)
     from packaging.specifiers import SpecifierSet
 
     parsed = _version(version)
@@ -221,6 +236,17 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     except ValueError:  # also for a number with thousands of digits
         shown = repr(specifier[:_LONGEST_VERSION])
         raise InputError(f"{shown} is not a version specifier such as '>=2.5,<3'") from None
+
+
+@cache
+def names_prerelease(specifier: str) -> bool:
+    """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440)."""
+    clauses = _plain_clauses(specifier)
+    if clauses is not None:
+        return any(clause.bound.is_pre and clause.sign[0] != "!" for clause in clauses)
+    from packaging.specifiers import SpecifierSet
+
+    return bool(SpecifierSet(specifier).prereleases)
 
 
 @cache
@@ -256,19 +282,20 @@ def _is_plain_bound(sign: str, bound: _PlainVersion, written: str) -> bool:
     """Return whether the comparison of versions alone decides about a clause.
 
     PEP 440 has further rules for local parts and post-releases, which have a meaning with == and
-    != only, for pre-releases as bounds, and for ~= with a single number.
+    != only, for pre-releases as bounds of > and ~=, and for ~= with a single number.
     """
-    if sign not in ("==", "!=") and (bound.post >= 0 or bound.local):
+    if sign not in ("==", "!=") and (bound.is_post or bound.local):
         return False
-    if sign not in (">=", "<=", "==", "!=") and bound.pre != _FINAL:
+    if sign not in (">=", "<=", "==", "!=", "<") and bound.is_pre:
         return False
     return sign != "~=" or "." in written
 
 
 def _matches(version: _PlainVersion, clause: _PlainClause) -> bool:
-    """Return whether a final release satisfies a clause.
+    """Return whether a release satisfies a clause.
 
-    A local part of the version counts only if the bound has one. "> 1.0" does not admit 1.0.post1.
+    A local part of the version counts only if the bound has one. "> 1.0" does not admit 1.0.post1,
+    and "< 1.0" does not admit 1.0rc1.
     """
     sign, bound = clause.sign, clause.bound
     if sign in ("==", "!="):
@@ -278,13 +305,13 @@ def _matches(version: _PlainVersion, clause: _PlainClause) -> bool:
         return _same_prefix(version, bound, clause.length) is (sign == "==*")
     if sign == "~=":
         same = _same_prefix(version, bound, clause.length - 1)
-        return same and version.release >= bound.release
+        return same and version.public >= bound.public
     if sign == ">":
         return version.release > bound.release
-    if sign == "<":
+    if sign == "<" and not bound.is_pre:
         return version.release < bound.release
-    # >= and <= : equal versions satisfy both
-    return version.public == bound.public or (version.public > bound.public) is (sign == ">=")
+    is_ordered = (version.public > bound.public) is (sign == ">=")
+    return sign != "<" if version.public == bound.public else is_ordered
 
 
 def _same_prefix(version: _PlainVersion, bound: _PlainVersion, length: int) -> bool:
@@ -298,12 +325,15 @@ class Versions:
 
     Args:
         versions: PEP 440 versions in any order.
+        newest_first: whether they are sorted already, the newest first.
     """
 
-    def __init__(self, versions: Iterable[str]) -> None:
-        keyed = sorted((version_key(version), version) for version in dict.fromkeys(versions))
-        self._versions = [version for _, version in keyed]
-        self._releases = [key[:2] for key, _ in keyed]  # epoch and release
+    def __init__(self, versions: Iterable[str], *, newest_first: bool = False) -> None:
+        self._versions = list(dict.fromkeys(versions))  # the oldest first
+        if newest_first:
+            self._versions.reverse()
+        else:
+            self._versions.sort(key=version_key)
         self._of_clause: dict[str, frozenset[str]] = {}
 
     def admitted(self, specifier: str) -> frozenset[str]:
@@ -347,11 +377,17 @@ class Versions:
             length -= 1
         elif not sign.endswith("*"):
             release = (0, bound.release)
-            return bisect_left(self._releases, release), bisect_right(self._releases, release)
+            first = bisect_left(self._versions, release, key=_epoch_and_release)
+            return first, bisect_right(self._versions, release, key=_epoch_and_release)
         prefix = (bound.release + (0,) * length)[:length]
         following = (*prefix[:-1], prefix[-1] + 1)
-        first = bisect_left(self._releases, (0, _without_trailing_zeros(prefix)))
-        return first, bisect_left(self._releases, (0, following))
+        start, end = (0, _without_trailing_zeros(prefix)), (0, following)
+        first = bisect_left(self._versions, start, key=_epoch_and_release)
+        return first, bisect_left(self._versions, end, key=_epoch_and_release)
+
+
+def _epoch_and_release(version: str) -> tuple[int, tuple[int, ...]]:
+    return version_key(version)[:2]
 
 
 # ---- requirements -------------------------------------------------------------------------------

@@ -609,7 +609,7 @@ def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
     return [
         release
         for release in releases
-        if release.wheel.yanked is None
+        if not release.is_yanked
         and not is_prerelease(release.version)
         and not _is_before_carriers(store, release)
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..compat import evaluate
 from ..compat.data import CompatibilityData
 from ..errors import Reason
-from ..index.protocol import Index
+from ..index.protocol import Index, Releases
 from ..model import (
     Build,
     Code,
@@ -28,7 +28,7 @@ from ..requirements.target import (
     version_key,
 )
 from ..requirements.versions import Versions
-from .graph import Candidate, Release, Variant
+from .graph import Candidate, PackageId, Release, Variant
 
 if TYPE_CHECKING:  # few packages have variant wheels
     from .wheel_variants import JudgedVariant, VariantChooser
@@ -70,6 +70,7 @@ class CandidateStore:
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
         self._versions: dict[str, Versions] = {}
+        self._places: dict[str, dict[str, list[int]]] = {}  # of candidates, by name and version
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._chooser: VariantChooser | None = None
@@ -112,9 +113,25 @@ class CandidateStore:
     def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
         """Return the versions of the candidates of a name that a specifier contains."""
         if name not in self._versions:
-            versions = [candidate.version for candidate in self.candidates(name)]
-            self._versions[name] = Versions(versions)
+            places: dict[str, list[int]] = {}
+            for place, candidate in enumerate(self.candidates(name)):
+                places.setdefault(candidate.version, []).append(place)
+            has_own_order = name in self._framework_of or name in self._preferred_versions
+            self._places[name] = places
+            self._versions[name] = Versions(places, newest_first=not has_own_order)
         return self._versions[name].admitted(specifier)
+
+    def in_ranges(self, name: str, specifiers: Sequence[str]) -> Sequence[Candidate]:
+        """Return the candidates of a name that all of some specifiers contain, best first."""
+        candidates = self.candidates(name)
+        if not specifiers:
+            return candidates
+        sets = [self.admitted_versions(name, specifier) for specifier in specifiers]
+        versions = sets[0].intersection(*sets[1:])
+        places: list[int] = []
+        for version in versions:
+            places += self._places[name][version]
+        return [candidates[place] for place in sorted(places)]
 
     def at_url(self, name: str, url: str) -> tuple[Candidate, ...]:
         """Return the candidate at the URL of a requirement; () if its file does not fit.
@@ -142,10 +159,17 @@ class CandidateStore:
         store.host = host
         return store
 
+    def for_request(self, request: Request) -> CandidateStore:
+        """Return a store of the same candidates for a request with the same options."""
+        store = copy(self)
+        store.request = request
+        return store
+
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
         self._versions.pop(name, None)
+        self._places.pop(name, None)
         self._variants.clear()
 
     def _known_at_url(self, wheel: Wheel) -> Candidate | None:
@@ -157,6 +181,10 @@ class CandidateStore:
         return None
 
     def _read_candidates(self, name: str) -> tuple[Candidate, ...]:
+        if not self._needs_every_file(name):
+            releases = self.index.releases(name, self.environment)
+            if releases is not None:
+                return self._unread_candidates(name, releases)
         sdists: Sequence[Wheel] = ()
         if name in self.request.allow_sdist:
             sdists = self.index.sdists(name)
@@ -170,6 +198,21 @@ class CandidateStore:
         if name in self._preferred_versions:
             candidates.sort(key=lambda candidate: not self._is_preferred(candidate))
         return tuple(candidates)
+
+    def _needs_every_file(self, name: str) -> bool:
+        """Return whether more than the versions of a package decides which candidates it has."""
+        names = self._framework_of, self._allowed_hashes, self._preferred_versions
+        return name in self.request.allow_sdist or any(name in known for known in names)
+
+    def _unread_candidates(self, name: str, releases: Releases) -> tuple[Candidate, ...]:
+        def best_wheel(version: str) -> Wheel:
+            return self._best_files(name, releases.wheels(version))[0]
+
+        identifier = PackageId(name)
+        return tuple(
+            Candidate.unread(identifier, version, is_yanked, best_wheel, self._library)
+            for version, is_yanked in releases.versions.items()
+        )
 
     def _best_files(self, name: str, files: Iterable[Wheel]) -> list[Wheel]:
         """Return the best fitting file of each release on each index, in the order of the index.

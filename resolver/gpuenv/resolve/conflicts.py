@@ -41,9 +41,13 @@ class Trials:
         self._trials_left = max_trials
         self._results: dict[tuple[str, ...], list[Node] | ImpossibleError | None] = {}
 
+    def note(self, roots: Sequence[NodeRequirement], result: ImpossibleError) -> None:
+        """Note that requirements have no solution."""
+        self._results[_key(roots)] = result
+
     def solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
         """Return a solution, which may have doubts; None if the answer is not known."""
-        key = tuple(sorted(map(str, roots)))
+        key = _key(roots)
         if key not in self._results:
             self._results[key] = self._solve(roots)
         return self._results[key]
@@ -69,6 +73,10 @@ class Trials:
         if isinstance(result, list):
             return result
         return []
+
+
+def _key(roots: Sequence[NodeRequirement]) -> tuple[str, ...]:
+    return tuple(sorted(map(str, roots)))
 
 
 def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:
@@ -294,7 +302,7 @@ class _Member:
         for release in releases:
             # On a host with a GPU, CPU builds are no alternatives.
             is_cpu = release.build is not None and release.build.cuda is None
-            if release.wheel.yanked is not None or (is_cpu and store.host.gpus):
+            if release.is_yanked or (is_cpu and store.host.gpus):
                 continue
             if store.environment.contains(specifier, release.version, True):
                 yield release

@@ -167,6 +167,10 @@ class SameFileRequirement(NodeRequirement):
         self.identifier = PackageId.of(wheel.name)
         self.wheel = wheel
 
+    def is_file_of(self, candidate: Candidate) -> bool:
+        """Return whether a candidate has the file; the file of another version is not read."""
+        return candidate.version == self.wheel.version and candidate.wheel is self.wheel
+
     def __str__(self) -> str:
         return f"{self.identifier}=={self.wheel.version}"
 
@@ -250,23 +254,27 @@ class Candidate:
 
     Attributes:
         identifier: PackageId, with extras for a node such as torch[a].
-        wheel: the file. A source distribution only if the request allows it.
         build: what the compatibility data has about a framework's or companion's build.
         library: what the compatibility data has about a CUDA library. Read when first used:
             a solve looks at one of fifty cuDNN releases.
         variant: the variant of a variant wheel; None for any other file.
+        is_yanked: whether the file is yanked.
     """
 
     __slots__ = (
         "_read_library",
+        "_read_wheel",
+        "_wheel",
         "build",
         "extras",
         "identifier",
+        "is_yanked",
         "name",
         "variant",
         "version",
-        "wheel",
     )
+
+    _read_wheel: Callable[[str], Wheel]
 
     def __init__(
         self,
@@ -279,11 +287,50 @@ class Candidate:
         self.identifier = PackageId.of(wheel.name, extras)
         self.name = wheel.name
         self.version = wheel.version
-        self.wheel = wheel
+        self.is_yanked = wheel.yanked is not None
+        self._wheel: Wheel | None = wheel
         self.build = build
         self.extras = extras
         self.variant = variant
         self._read_library = read_library
+
+    @classmethod
+    def unread(
+        cls,
+        identifier: PackageId,
+        version: str,
+        is_yanked: bool,
+        read_wheel: Callable[[str], Wheel],
+        read_library: Callable[[str, str], Library | None],
+    ) -> Candidate:
+        """Return a release whose file is read when first used.
+
+        Args:
+            identifier: the package.
+            version: the version.
+            is_yanked: whether the file is yanked.
+            read_wheel: returns the file of a version.
+            read_library: returns the row of a CUDA library.
+        """
+        candidate = cls.__new__(cls)
+        candidate.identifier = identifier
+        candidate.name = identifier  # without extras it is the name
+        candidate.version = version
+        candidate.is_yanked = is_yanked
+        candidate._wheel = None
+        candidate._read_wheel = read_wheel
+        candidate.build = candidate.variant = None
+        candidate.extras = ()
+        candidate._read_library = read_library
+        return candidate
+
+    @property
+    def wheel(self) -> Wheel:
+        """The file. A source distribution only if the request allows it."""
+        wheel = self._wheel
+        if wheel is None:
+            wheel = self._wheel = self._read_wheel(self.version)
+        return wheel
 
     @property
     def library(self) -> Library | None:
@@ -320,7 +367,7 @@ class Variant:
         build: what the compatibility data has about the framework with all its carriers.
     """
 
-    __slots__ = ("build", "framework", "identifier", "version", "way", "wheel")
+    __slots__ = ("build", "framework", "identifier", "is_yanked", "version", "way", "wheel")
 
     def __init__(self, framework: Framework, way: Way, wheel: Wheel, build: Build | None) -> None:
         self.identifier = FrameworkId.of(framework.name)
@@ -328,6 +375,7 @@ class Variant:
         self.way = way
         self.wheel = wheel
         self.version = wheel.version
+        self.is_yanked = wheel.yanked is not None
         self.build = build
 
     @property

@@ -66,30 +66,30 @@ def _missing_release_reasons(
             file = store.index.direct(name, requirement.url)
             yield from _unfit_file_reasons(store, requirement, [file])
         return
-    files = [*store.index.wheels(name), *store.index.sdists(name)]
-    if not files:
-        have = "not found on any index"
-        yield Reason(code="not-in-index", subject=name, need="a wheel", have=have)
-        return
     ranges = [text for text in (requirement.specifier, *constraints) if text]
     contains = store.environment.contains
 
     def in_ranges(version: str) -> bool:
         return all(contains(specifier, version, True) for specifier in ranges)
 
-    files_in_ranges = [file for file in files if in_ranges(file.version)]
-    if not files_in_ranges:
-        yield _no_version_reason(store, requirement, constraints, files)
-        return
     fitting = [one for one in store.candidates(name) if in_ranges(one.version)]
-    if not fitting:
+    if fitting:
+        if not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
+            yield _yanked_reason(str(requirement), fitting)
+        return
+    files = [*store.index.wheels(name), *store.index.sdists(name)]
+    files_in_ranges = [file for file in files if in_ranges(file.version)]
+    if not files:
+        have = "not found on any index"
+        yield Reason(code="not-in-index", subject=name, need="a wheel", have=have)
+    elif files_in_ranges:
         yield from _unfit_file_reasons(store, requirement, files_in_ranges)
-    elif not admitted(fitting, ranges, store.environment.is_prerelease, pre=store.request.pre):
-        yield _yanked_reason(str(requirement), fitting)
+    else:
+        yield _no_version_reason(store, requirement, constraints, files)
 
 
 def _yanked_reason(subject: str, candidates: Sequence[Candidate]) -> Reason:
-    yanked = [one.version for one in candidates if one.wheel.yanked is not None]
+    yanked = [one.version for one in candidates if one.is_yanked]
     return Reason(
         code="yanked",
         subject=subject,

@@ -50,6 +50,19 @@ _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 _ONE_FILE, _ONE_VERSION, _UPPER_BOUND, _OF_USER, _ANY_RANGE = 16, 8, 4, 2, 1
 
 
+class KnownRequirements:
+    """The requirements of candidates, for all resolutions that read the same candidates.
+
+    Attributes:
+        of_node: the requirements of each node.
+        with_extras: the node of each candidate with extras.
+    """
+
+    def __init__(self) -> None:
+        self.of_node: dict[Node, Sequence[NodeRequirement]] = {}
+        self.with_extras: dict[tuple[Candidate, tuple[str, ...]], Candidate] = {}
+
+
 class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     """One resolution: candidates, their requirements, and the order of decisions.
 
@@ -59,7 +72,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     decided; then as in pip, except that the order of the user's requirements does not count: ties
     go by name.
 
-    A strict provider refuses releases with doubts; a lenient one lets doubts pass.
+    A strict provider refuses releases with doubts; a lenient one lets doubts pass. Providers that
+    are alike in this may share `known`.
 
     Attributes:
         pins: what the running resolution has chosen.
@@ -74,8 +88,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         widening: Widening,
         *,
         lenient: bool,
+        known: KnownRequirements | None = None,
     ) -> None:
         self.store = store
+        self._known = KnownRequirements() if known is None else known
         self.facts = facts
         self.constraints = constraints
         self.widening = widening
@@ -93,11 +109,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self._nogoods = Nogoods()
         self._conflict_counts: dict[Identifier, int] = {}
         self._refused: dict[Release, bool] = {}
-        self._requirements: dict[Node, Sequence[NodeRequirement]] = {}
         self._satisfied: dict[tuple[NodeRequirement, Node], bool] = {}
         self._requested: set[Candidate] = set()  # see _BATCHES
         self._matches: dict[tuple[object, ...], Sequence[Candidate]] = {}
-        self._with_extras: dict[tuple[Candidate, tuple[str, ...]], Candidate] = {}
 
     def note_request(self, roots: Sequence[NodeRequirement]) -> None:
         """Note what the request requires, before anything is decided."""
@@ -316,7 +330,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
             matches = self._from_indexes(name, ranges, keep_all=keep_all)
         for requirement in requirements:
             if isinstance(requirement, SameFileRequirement):
-                matches = [match for match in matches if match.wheel is requirement.wheel]
+                matches = [match for match in matches if requirement.is_file_of(match)]
         return matches
 
     def _from_indexes(
@@ -331,14 +345,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         self, name: str, ranges: Sequence[str], *, keep_all: bool
     ) -> Sequence[Candidate]:
         self.widening.try_prereleases(name, ranges)
-        candidates: Sequence[Candidate] = self.store.candidates(name)
-        matches = candidates
-        if ranges:
-            sets = [self.store.admitted_versions(name, specifier) for specifier in ranges]
-            versions = sets[0].intersection(*sets[1:])
-            matches = ()
-            if versions:
-                matches = [match for match in candidates if match.version in versions]
+        candidates = self.store.candidates(name)
+        matches = self.store.in_ranges(name, ranges)
         if not matches:
             self.widening.try_for(name, ranges)
         elif matches[0] is not candidates[0]:
@@ -385,9 +393,9 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     def with_extras(self, candidate: Candidate, extras: tuple[str, ...]) -> Candidate:
         """Return the node of a candidate with extras, always the same object."""
         key = (candidate, extras)
-        node = self._with_extras.get(key)
+        node = self._known.with_extras.get(key)
         if node is None:
-            node = self._with_extras[key] = candidate.with_extras(extras)
+            node = self._known.with_extras[key] = candidate.with_extras(extras)
         return node
 
     # ---- resolvelib: requirements
@@ -410,7 +418,7 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         if isinstance(requirement, FrameworkRequirement):
             return isinstance(candidate, Variant) and self._is_in(requirement.specifier, candidate)
         if isinstance(requirement, SameFileRequirement):
-            return isinstance(candidate, Candidate) and candidate.wheel is requirement.wheel
+            return isinstance(candidate, Candidate) and requirement.is_file_of(candidate)
         return False
 
     def get_dependencies(self, candidate: Node) -> Sequence[NodeRequirement]:
@@ -454,14 +462,15 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
                 or that is not in the cache (OfflineError) gives a requirement that nothing fulfils
                 instead.
         """
-        if candidate not in self._requirements:
+        known = self._known.of_node
+        if candidate not in known:
             if isinstance(candidate, Candidate):
-                self._requirements[candidate] = tuple(self._read(candidate))
+                known[candidate] = tuple(self._read(candidate))
             elif isinstance(candidate, Variant):
-                self._requirements[candidate] = self.facts.requirements(candidate)
+                known[candidate] = self.facts.requirements(candidate)
             else:
-                self._requirements[candidate] = ()
-        return self._requirements[candidate]
+                known[candidate] = ()
+        return known[candidate]
 
     def is_refused(self, release: Release) -> bool:
         """Return whether the host or the data refuse a release."""

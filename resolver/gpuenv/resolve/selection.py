@@ -7,12 +7,12 @@ if no final release is left. A yanked release is taken if they pin it and nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import TypeVar
 
 from ..errors import InputError
 from ..model import Requirement
 from ..requirements.target import TargetEnvironment
+from ..requirements.versions import names_prerelease
 from .graph import Candidate, Variant
 
 ReleaseT = TypeVar("ReleaseT", Candidate, Variant)
@@ -65,17 +65,6 @@ def is_pinned(specifier: str) -> bool:
     return False
 
 
-@cache
-def names_prerelease(specifier: str) -> bool:
-    """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440)."""
-    # a, b, c, rc, dev, pre: to look for their letters is cheaper than to parse.
-    if not any(letter in specifier.lower() for letter in "abcdp"):
-        return False
-    from packaging.specifiers import SpecifierSet  # heavy; most solves do without it
-
-    return bool(SpecifierSet(specifier).prereleases)
-
-
 def admitted(
     releases: Sequence[ReleaseT],
     specifiers: Sequence[str],
@@ -95,7 +84,7 @@ def admitted(
     if not (pre or any(map(names_prerelease, specifiers))):
         final = [release for release in releases if not is_prerelease(release.version)]
         admissible = final or admissible
-    not_yanked = [release for release in admissible if release.wheel.yanked is None]
+    not_yanked = [release for release in admissible if not release.is_yanked]
     if not_yanked or not any(map(is_pinned, specifiers)):
         return not_yanked
     return admissible

@@ -110,7 +110,7 @@ class Skipped:
         for candidate in store.candidates(root.name):
             if candidate.wheel is chosen.wheel:
                 break
-            if candidate.wheel.yanked is not None:
+            if candidate.is_yanked:
                 continue
             if store.environment.contains(root.specifier, candidate.version, True):
                 reasons = reasons_against(store, self._facts, candidate)
@@ -123,7 +123,7 @@ class Skipped:
         for variant in store.variants(root.framework):
             if variant is chosen:
                 break
-            if variant.wheel.yanked is not None:
+            if variant.is_yanked:
                 continue
             if store.environment.contains(root.specifier, variant.version, False):
                 reasons = reasons_against(store, self._facts, variant)

@@ -24,7 +24,7 @@ from .graph import (
     Token,
 )
 from .plan import Solution, build_plan
-from .provider import Provider
+from .provider import KnownRequirements, Provider
 from .release_facts import ReleaseFacts
 from .requested import NamedFramework, read_request
 from .resolution import ImpossibleError, resolve
@@ -89,6 +89,8 @@ def solve(
                 environment_for,
                 data_version=data_version,
             )
+            if changed_host == host and _has_same_candidates(changed_request, request):
+                changed.share_candidates(question)
             return changed.plan(None)
         except GpuEnvError:
             return None
@@ -99,6 +101,7 @@ def solve(
             request, host, data, question.requirements_of_request, solve_changed
         )
     trials = Trials(question.attempt, MAX_TRIALS)
+    trials.note(question.roots, ImpossibleError(question.causes))
     explanation = explain(question, trials, alternatives)
     reasons = (*explanation.reasons, *question.index_doubts)
     raise NoSolutionError(explanation.replace(reasons=reasons))
@@ -135,8 +138,15 @@ class _Question:
         nodes = [root.identifier for root in _framework_requirements(frameworks, data)]
         self._framework_order: Sequence[Identifier] = list(dict.fromkeys(nodes))
         self._user_names = frozenset(requirement.name for requirement in others)
+        self._known = {True: KnownRequirements(), False: KnownRequirements()}  # by lenience
         self.causes: Sequence[Cause] = ()
         self.index_doubts: tuple[Reason, ...] = ()
+
+    def share_candidates(self, other: _Question) -> None:
+        """Use the candidates that another question on the same host has read."""
+        self.store = other.store.for_request(self.store.request)
+        self.facts = ReleaseFacts(self.store)
+        self._known = other._known
 
     def requirements_of_request(self, request: Request) -> list[NodeRequirement]:
         """Return what a request on this host requires, its frameworks first.
@@ -251,7 +261,17 @@ class _Question:
             self.constraints,
             widening,
             lenient=lenient,
+            known=self._known[lenient],
         )
+
+
+def _has_same_candidates(request: Request, other: Request) -> bool:
+    """Return whether two requests differ in their requirements and constraints only."""
+    return other == request.replace(
+        frameworks=other.frameworks,
+        requirements=other.requirements,
+        constraints=other.constraints,
+    )
 
 
 def _framework_requirements(

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import OfflineError, PackageIndexError, Reason
 from ..requirements.target import version_key
+from ..requirements.versions import names_prerelease
 from .candidates import CandidateStore
 from .graph import Candidate
-from .selection import can_be, names_prerelease
+from .selection import can_be
 
 
 class MoreReleasesError(Exception):
