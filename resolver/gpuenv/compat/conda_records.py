@@ -56,7 +56,7 @@ class Carriers:
 
     `packages` and `carriers` give, for each framework, the package that users name and the package
     that holds the code. `distributions` gives the Python distribution that a package installs,
-    where the names differ.
+    where the names differ. `code_rows` are the rows of device code, as written in the file.
     """
 
     def __init__(self, folder: str) -> None:
@@ -73,8 +73,8 @@ class Carriers:
                 self.carriers[str(row["framework"])] = str(row["carrier"])
             for row in data["distributions"]:
                 self.distributions[str(row["package"])] = str(row["distribution"])
-            self._code_rows: list[dict[str, Any]] = data["code"]
-            self._channels = frozenset(str(row["channel"]) for row in self._code_rows)
+            self.code_rows: list[dict[str, Any]] = data["code"]
+            self._channels = frozenset(str(row["channel"]) for row in self.code_rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: {error}") from None
 
@@ -109,8 +109,8 @@ class Carriers:
         """Return the device code of a build, from its recipe; unknown without a row."""
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
-        for row in self._code_rows:
-            if _describes(row, record, cuda, self._channels):
+        for row in self.code_rows:
+            if describes(row, record, cuda, self._channels):
                 # Builds of cupy name the first release of a CUDA major, whichever toolkit made
                 # them.
                 made_by = parse_pair(row["made_by"]) if "made_by" in row else cuda
@@ -121,10 +121,10 @@ class Carriers:
         return Code(sass=None, source=source)
 
 
-def _describes(
+def describes(
     row: Mapping[str, Any], record: Record, cuda: CudaVersion, channels: Collection[str]
 ) -> bool:
-    """Return whether a row of code is about a record."""
+    """Return whether a row of `Carriers.code_rows` is about a record."""
     if row["carrier"] != record["name"] or record["subdir"] not in row["subdirs"]:
         return False
     # A mirror of the same builds has another name: then the version and the CUDA decide.

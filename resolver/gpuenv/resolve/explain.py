@@ -123,14 +123,25 @@ def _cuda_platform_reasons(
     if not store.host.gpus or any(variant.way.carriers for variant in releases):
         return
     platforms = dict.fromkeys(platform for way in framework.ways for platform in way.platforms)
-    if platforms and store.host.platform not in platforms:
-        yield Reason(
-            code="platform",
-            subject=f"{framework.name} for CUDA",
-            need=" or ".join(platforms),
-            have=store.host.platform,
-            source=framework.source,
-        )
+    platform = store.host.platform
+    if not platforms or platform in platforms:
+        return
+    yield Reason(
+        code="platform",
+        subject=f"{framework.name} for CUDA",
+        need=" or ".join(platforms),
+        have=platform,
+        source=framework.source,
+    )
+    for row in store.data.rule_rows("last_cuda"):
+        if framework.distribution in row["distributions"] and platform in row["platforms"]:
+            yield Reason(
+                code="cuda-libraries",
+                subject=f"{framework.name} {row['versions']}, the last for CUDA on {platform},",
+                need=f"{row['value']} installed separately",
+                have="no wheel that requires them",
+                source=row["source"],
+            )
 
 
 def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
