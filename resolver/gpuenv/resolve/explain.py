@@ -29,7 +29,7 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reasons
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
-from .selection import Constraints
+from .selection import Constraints, admitted
 from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
@@ -230,9 +230,11 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
 
 
 def _in_range(question: Question, requirement: PackageRequirement) -> list[Candidate]:
-    contains = question.store.environment.contains
-    candidates = question.store.candidates(requirement.name)
-    return [one for one in candidates if contains(requirement.specifier, one.version, True)]
+    store, specifier = question.store, requirement.specifier
+    candidates = store.candidates(requirement.name)
+    contains, is_prerelease = store.environment.contains, store.environment.is_prerelease
+    in_range = [one for one in candidates if contains(specifier, one.version, True)]
+    return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
 
 
 def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) -> Reason:
