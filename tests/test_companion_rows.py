@@ -52,20 +52,41 @@ def test_a_release_without_a_row_gives_no_reason() -> None:
     assert pin_reasons([("vllm", "0.1.0")], host("V100"), compatibility_data()) == ()
 
 
+@pytest.mark.parametrize(
+    ("pin", "gpu", "codes"),
+    [
+        (("mxnet-cu112", "1.8.0.post0"), "A100", set()),
+        (("mxnet-cu112", "1.8.0.post0"), "H100", {"no-code-for-device"}),
+        (("libcudf-cu12", "25.12.0"), "P100", {"code-unknown"}),
+    ],
+)
+def test_a_release_older_than_every_row_has_no_code_for_newer_devices(
+    pin: tuple[str, str], gpu: str, codes: set[str]
+) -> None:
+    """Whether it has code for older devices is unknown: a doubt, no refusal."""
+    reasons = pin_reasons([pin], host(gpu), compatibility_data())
+    assert {reason.code for reason in reasons} == codes
+
+
 def test_a_row_stands_for_the_releases_of_its_line() -> None:
     data = compatibility_data()
     pair = data.extension("vllm", "0.27.0", PLATFORM), data.extension("vllm", "0.27.1", PLATFORM)
     assert pair[0] is not None and pair[1] is not None
     assert pair[0].code.sass == pair[1].code.sass and pair[0].cuda == pair[1].cuda
     assert (pair[0].code.evidence, pair[1].code.evidence) == ("documented", "scanned")
-    assert data.extension("xformers", "0.0.1", PLATFORM) is None
-    codes = {reason.code for reason in pin_reasons([("vllm", "0.27.0")], host("H100", "550.54.14"), data)}
+    older = data.extension("xformers", "0.0.1", PLATFORM)
+    assert older is not None and (older.cuda, older.cuda_majors()) == (None, ())
+    assert older.code.unknown_below is not None
+    codes = {
+        reason.code for reason in pin_reasons([("vllm", "0.27.0")], host("H100", "550.54.14"), data)
+    }
     assert "driver-floor" in codes
 
 
 def test_no_plan_has_an_extension_without_code_for_the_device(tmp_path: Path) -> None:
-    filename, content = make_wheel("xformers", newest("xformers"))
-    (tmp_path / filename).write_bytes(content)
+    for version in (newest("xformers"), "99.0b1"):  # nobody asks for the pre-release
+        filename, content = make_wheel("xformers", version)
+        (tmp_path / filename).write_bytes(content)
     options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
     request = Request(requirements=("xformers",))
     plan = gpuenv.solve(request, host("A100"), options)
@@ -104,7 +125,11 @@ def test_bitsandbytes_needs_the_driver_of_one_of_its_libraries() -> None:
 
 
 def test_an_extension_takes_torch_for_its_cuda(tmp_path: Path) -> None:
-    for name, version in (("torch", "2.15.0"), ("torch", "2.9.1+cu126"), ("bitsandbytes", "0.45.5")):
+    for name, version in (
+        ("torch", "2.15.0"),
+        ("torch", "2.9.1+cu126"),
+        ("bitsandbytes", "0.45.5"),
+    ):
         filename, content = make_wheel(name, version)
         (tmp_path / filename).write_bytes(content)
     options = IndexOptions(find_links=(str(tmp_path),), no_index=True)
@@ -137,6 +162,8 @@ def test_a_build_on_no_index_is_reported_with_its_url(tmp_path: Path) -> None:
 def test_documents_say_which_code_a_build_on_no_index_has() -> None:
     pins = [("flash-attn", "2.8.3+cu12torch2.8cxx11abiTRUE"), ("torch", "2.8.0")]
     data = compatibility_data()
-    assert [one for one in pin_reasons(pins, host("RTX 5090"), data) if "flash" in one.subject] == []
+    assert [
+        one for one in pin_reasons(pins, host("RTX 5090"), data) if "flash" in one.subject
+    ] == []
     refused = pin_reasons(pins, host("T4"), data)
     assert [one.code for one in refused if "flash" in one.subject] == ["no-code-for-device"]

@@ -247,6 +247,13 @@ def test_the_data_does_not_contradict_itself() -> None:
     assert any("2.11.0+cu128" in text and "sm_70" in text for text in audit.narrowed)
 
 
+def test_only_code_of_wheels_that_the_default_index_lacks_is_unknown() -> None:
+    unknown = [row for _, row in rows() if "platform" in row and row["sass"] is None]
+    assert unknown
+    for row in unknown:  # a `url` or another index: the wheel is not on the default index
+        assert row.get("url") or row.get("index", "default") != "default", row
+
+
 def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> None:
     torch = DATA.framework("torch")
     assert torch is not None

@@ -143,7 +143,28 @@ def made(tmp_path: Path) -> Path:
         elsewhere = {**wheel, "version": "8.1", "index": "https://flint.example/cu128"}
         wheels[name] = [wheel, old, arm, elsewhere]
     put(folder / "wheels.json", wheels)
+    put_conda(folder)
     return folder
+
+
+def put_conda(folder: Path) -> None:
+    """Write one framework of conda-forge: its rows, one of its builds, and what its recipe says."""
+    targets: dict[str, Any] = {"sass": ["75", "90"], "ptx": ["90"], "source": "made up"}
+    code = {"carrier": "flint", "channel": "conda-forge", "subdirs": ["linux-64"], **targets}
+    put(folder / "conda" / "carriers.json", {
+        "carriers": [{"framework": "flint", "package": "flint", "carrier": "flint"}],
+        "distributions": [],
+        "code": [{**code, "versions": ">=1.0,<1.1", "cuda": ">=12.0,<13"}],
+    })  # fmt: skip
+    recipe = {"package": "flint", "subdirs": ["linux-64"], **targets}
+    companion = {**recipe, "package": "steel"}
+    build = {"version": "1.0", "cuda": "12.8", "number": 0, "commit": "abc"}
+    recipes = [{**recipe, "builds": [build]}, {**companion, "builds": [build]}]
+    put(folder / "conda" / "recipes.json", {"recipes": recipes})
+    record = {"name": "flint", "version": "1.0", "subdir": "linux-64", "cuda": "12.8", **targets}
+    put(
+        folder / "scans" / "conda" / "flint.json", {"rows": [{**record, "file": "flint-1.0.conda"}]}
+    )
 
 
 def audit(folder: Path) -> Audit:

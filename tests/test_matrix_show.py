@@ -98,7 +98,7 @@ def test_an_unknown_release_is_told_with_those_near_it(
 
 def test_the_releases_of_a_short_name_are_sorted_by_the_cuda_major() -> None:
     release = gpuenv.matrix_catalog().release("cudnn", "9", "linux-x86_64")
-    newest = [("cu11", "9.10.2.21"), ("cu12", "9.28.0.42"), ("cu13", "9.28.0.42")]
+    newest = [("cu11", "9.10.2.21"), ("cu12", "9.28.0.42"), ("cu13", "9.28.1.4")]
     assert [(one.variant, one.version) for one in release.variants] == newest
 
 

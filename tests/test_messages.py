@@ -182,6 +182,12 @@ REASONS = (
     ("cpu-lock", "lock", "a host without a GPU, for which it was locked", "H100"),
     ("cuda-build", "pytorch 2.10.0 (cuda130)", "an NVIDIA GPU", "a host without a GPU"),
     (
+        "cuda-libraries",
+        "tensorflow 2.10.1, the last for CUDA on win-amd64,",
+        "CUDA 11.2 and cuDNN 8.1 installed separately",
+        "no wheel that requires them",
+    ),
+    (
         "cuda-libraries-unknown",
         "cupy 13.6.0 (cuda12x)",
         "the extra ctk, which brings its CUDA libraries",

@@ -70,6 +70,17 @@ def test_a_code_says_which_change_of_the_host_may_help(code: str) -> None:
     assert any("compute capability" in change for change in found) is (code in DEVICE)
 
 
+@pytest.mark.parametrize("code", ["platform", "no-wheel-for-target", "no-wheel", "two-owners"])
+def test_linux_on_a_windows_host_is_offered_where_wheels_are_for_another_platform(
+    code: str,
+) -> None:
+    windows = HOST.replace(os="windows")
+    offered = changes(code, on(os="linux"), host=windows)
+    expected = [] if code == "two-owners" else ["Linux in WSL 2 (--platform linux-x86_64)"]
+    assert offered == expected
+    assert changes(code, on(os="windows", virtualization="wsl2")) == []
+
+
 def test_the_nearest_python_that_helps_is_offered() -> None:
     for version, change in (((3, 11), "Python 3.11"), ((3, 13), "Python 3.13"), ((3, 10), "Python 3.10")):
         older = HOST.python.replace(version=version, full_version=None)

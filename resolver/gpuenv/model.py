@@ -287,7 +287,8 @@ class Code(Value):
     `sass` and `ptx` hold targets without the prefix sm_ or compute_: "90", "90a"
     (architecture-specific), "100f" (family). None is unknown, () is none. `made_by` is the CUDA
     toolkit that made the PTX. `evidence` is "scanned" (read from the binary; `source` has the
-    wheel's file name and sha256) or "documented".
+    wheel's file name and sha256) or "documented". Devices below `unknown_below` may be served by
+    targets that are not listed.
     """
 
     sass: tuple[str, ...] | None
@@ -296,6 +297,7 @@ class Code(Value):
     evidence: str = "documented"
     source: str = ""
     some: tuple[str, ...] = ()  # targets of only some libraries or few fat binaries: not counted
+    unknown_below: tuple[int, int] | None = None
 
 
 class Build(Value):

@@ -1,4 +1,4 @@
-"""Check the compatibility data against itself, the scans and public lock files. Count its rows."""
+"""Check the compatibility data against itself, scans, recipes and lock files. Count its rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ..model import Build, Code, CudaVersion, Library, Value, parse_pair, show_p
 from ..requirements.target import PLATFORMS, version_key
 from .architectures import parse_target
 from .catalog import Wheels, platform_of
+from .conda_records import Carriers, Record, describes
 from .data import CompatibilityData
 from .evaluate import serves
 from .rows import Row, read, read_toml
 from .scans import DEFAULT, Scans
 
 HAND_WRITTEN = ("drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml")
+_CONDA_FORGE = "conda-forge"
 _LOCKED_PACKAGES = ("torch", "torchvision", "torchaudio")
 _KEY_FIELDS = (
     "name", "local", "version", "platform", "cuda", "branch", "folder", "versions", "capability",
@@ -61,9 +63,7 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
     counts = _count_evidence(row for _, row in rows)
     unsourced = [f"{where}: {_row_name(row)}" for where, row in rows if not row.get("source")]
     if unsourced:
-        return Audit(
-            counts=counts, contradictions=(), narrowed=(), unsourced=tuple(unsourced)
-        )
+        return Audit(counts=counts, contradictions=(), narrowed=(), unsourced=tuple(unsourced))
     contradictions = [*_check_tables(data), *_check_libraries(data)]
     narrowed: list[str] = []
     builds, pinning = list(_all_builds(data)), _distributions_with_rows(data)
@@ -74,11 +74,10 @@ def check(data: CompatibilityData, wheels: Wheels | None = None) -> Audit:
         narrowed += less
     contradictions += _check_documents(builds)
     contradictions += lock_contradictions(data, wheels)
+    contradictions += recipe_contradictions(data)
     scans = Scans.beside(data)
     if scans is None:
-        return Audit(
-            counts=counts, contradictions=tuple(contradictions), narrowed=tuple(narrowed)
-        )
+        return Audit(counts=counts, contradictions=tuple(contradictions), narrowed=tuple(narrowed))
     contradictions += scans.contradictions(wheels)
     return Audit(
         counts=counts,
@@ -329,6 +328,109 @@ def lock_contradictions(data: CompatibilityData, wheels: Wheels | None) -> Itera
         is_build = distribution == "torch" and "+cu" in version
         if is_build and data.build(distribution, version, platform) is None:
             yield f"{filename} is in {source}, and {version} on {platform} has no row"
+
+
+# ---- conda's recipes -----------------------------------------------------------------------------
+
+
+def recipe_contradictions(data: CompatibilityData) -> Iterator[str]:
+    """Yield how conda-forge's recipes (conda/recipes.json) contradict the data.
+
+    A recipe names targets that its toolkit cannot compile, or others than carriers.json and
+    scans/conda have for its builds; or a row of carriers.json has no recipe. A difference that the
+    row of a recipe explains is none.
+    """
+    path = os.path.join(data.folder, "conda", "recipes.json")
+    if not os.path.exists(path):
+        return
+    carriers = Carriers(data.folder)
+    rows = itertools.chain.from_iterable(carriers.code_rows.values())
+    without_recipe = [row for row in rows if row["channel"] == _CONDA_FORGE]
+    named: dict[tuple[str, str, str, str], list[Row]] = {}
+    for recipe in read(path)["recipes"]:
+        for build, subdir in itertools.product(recipe["builds"], recipe["subdirs"]):
+            record = _recipe_record(recipe, build, subdir)
+            cuda = parse_pair(build["cuda"])
+            named.setdefault(_record_key(record, build["cuda"]), []).append(recipe)
+            yield from _recipe_differences(data, carriers, recipe, record, cuda)
+            without_recipe = [
+                row
+                for row in without_recipe
+                if row["carrier"] != record["name"] or not describes(row, record, cuda)
+            ]
+    for row in without_recipe:
+        subject = f"{row['carrier']} {row['versions']} for CUDA {row['cuda']}"
+        yield f"{subject} is in carriers.json, and recipes.json has no build of it"
+    yield from _record_differences(data, named)
+
+
+def _recipe_record(recipe: Row, build: Row, subdir: str) -> Record:
+    """Return the record that a recipe gives a build."""
+    return {
+        "name": recipe["package"],
+        "version": build["version"],
+        "build": "",
+        "build_number": build["number"],
+        "subdir": subdir,
+        "channel": _CONDA_FORGE,
+    }
+
+
+def _record_key(record: Record, cuda: str) -> tuple[str, str, str, str]:
+    return record["name"], record["version"], record["subdir"], cuda
+
+
+def _recipe_differences(
+    data: CompatibilityData, carriers: Carriers, recipe: Row, record: Record, cuda: CudaVersion
+) -> Iterator[str]:
+    """Compare what a recipe says of a build with the toolkit and with carriers.json."""
+    name, version = record["name"], record["version"]
+    subject = f"the recipe of {name} {version} for CUDA {show_pair(cuda)} on {record['subdir']}"
+    targets = Code(
+        sass=_targets(recipe["sass"]), ptx=_targets(recipe["ptx"]), source=recipe["source"]
+    )
+    yield from _check_code(data, subject, targets, [cuda])
+    if name not in carriers.carriers.values():
+        return  # a companion: gpuenv has no rows of its conda builds
+    code = carriers.code(record, cuda)
+    if code.sass is not None and code.made_by != cuda:
+        made_by = show_pair(code.made_by) if code.made_by else "an unknown CUDA"
+        yield f"{subject} differs from carriers.json, which has CUDA {made_by}"
+    same = (code.sass, code.ptx) == (targets.sass, targets.ptx)
+    if same and "explained" in recipe:
+        yield f"{subject} explains a difference from carriers.json, and there is none"
+    elif not same and "explained" not in recipe:
+        has = "no row" if code.sass is None else _listed(code.sass, code.ptx)
+        names = _listed(targets.sass, targets.ptx)
+        yield f"{subject} names {names}, and carriers.json has {has}"
+
+
+def _record_differences(
+    data: CompatibilityData, named: Mapping[tuple[str, str, str, str], Sequence[Row]]
+) -> Iterator[str]:
+    """Compare the rows of scans/conda with the recipes of the same release."""
+    folder = os.path.join(data.folder, "scans", "conda")
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        for row in read(os.path.join(folder, name))["rows"]:
+            if row.get("sass") is None or not row["cuda"]:
+                continue
+            recipes = named.get(_record_key(row, row["cuda"]), ())
+            if not recipes or any("explained" in recipe for recipe in recipes):
+                continue
+            if not any(recipe["sass"] == row["sass"] for recipe in recipes):
+                names = _listed(recipes[0]["sass"], recipes[0]["ptx"])
+                has = _listed(row["sass"], row["ptx"])
+                yield f"{row['file']} has {has}, and its recipe names {names}"
+
+
+def _targets(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _listed(sass: Iterable[str] | None, ptx: Iterable[str] | None) -> str:
+    """Return targets as text: sm_80 sm_90 compute_90."""
+    names = [*(f"sm_{target}" for target in sass or ()), *(f"compute_{one}" for one in ptx or ())]
+    return " ".join(names) or "no targets"
 
 
 def _identity(build: Build) -> tuple[str, str, str, str]:

@@ -56,7 +56,7 @@ class Carriers:
 
     `packages` and `carriers` give, for each framework, the package that users name and the package
     that holds the code. `distributions` gives the Python distribution that a package installs,
-    where the names differ.
+    where the names differ. `code_rows` has the rows of device code of each carrier.
     """
 
     def __init__(self, folder: str) -> None:
@@ -73,9 +73,9 @@ class Carriers:
                 self.carriers[str(row["framework"])] = str(row["carrier"])
             for row in data["distributions"]:
                 self.distributions[str(row["package"])] = str(row["distribution"])
-            self._code_rows: dict[str, list[dict[str, Any]]] = {}
+            self.code_rows: dict[str, list[dict[str, Any]]] = {}
             for row in data["code"]:
-                self._code_rows.setdefault(str(row["carrier"]), []).append(row)
+                self.code_rows.setdefault(str(row["carrier"]), []).append(row)
             self._channels = frozenset(str(row["channel"]) for row in data["code"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: {error}") from None
@@ -112,8 +112,8 @@ class Carriers:
         if cuda is None:
             return Code(sass=(), ptx=(), source="a CPU build has no device code")
         channel = self._code_channel(record)
-        for row in self._code_rows.get(record["name"], ()):
-            if row["channel"] == channel and _describes(row, record, cuda):
+        for row in self.code_rows.get(record["name"], ()):
+            if row["channel"] == channel and describes(row, record, cuda):
                 # Builds of cupy name the first release of a CUDA major, whichever toolkit made
                 # them.
                 made_by = parse_pair(row["made_by"]) if "made_by" in row else cuda
@@ -134,8 +134,8 @@ class Carriers:
         return by_build if channel == by_build or is_mirror else ""
 
 
-def _describes(row: Mapping[str, Any], record: Record, cuda: CudaVersion) -> bool:
-    """Return whether a row of code is about a record of the same name and channel."""
+def describes(row: Mapping[str, Any], record: Record, cuda: CudaVersion) -> bool:
+    """Return whether a row of `Carriers.code_rows` is about a record of its name and channel."""
     number = str(record.get("build_number", 0))
     return (
         record["subdir"] in row["subdirs"]

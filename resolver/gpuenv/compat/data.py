@@ -28,7 +28,8 @@ from ..model import (
     parse_pair,
     parse_release,
 )
-from .architectures import common_code, driver_branch
+from ..requirements.target import version_key
+from .architectures import common_code, driver_branch, parse_target
 from .extensions import FRAMEWORK, BuiltFor, of_version
 from .known_bad import BadPair, KnownBad, Verdict, within
 from .rows import Builds, Releases, Row, read, read_toml
@@ -305,9 +306,7 @@ class CompatibilityData:
                 return self._builds[framework.name]
         return None
 
-    def variant(
-        self, framework: Framework, way: Way, version: str, platform: str
-    ) -> Build | None:
+    def variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         """Return a release of a framework, installed one way, as one build (R3).
 
         Its code is what all of its carriers have in common. None if nothing is known of them.
@@ -317,9 +316,7 @@ class CompatibilityData:
             self._variants[key] = self._variant(framework, way, version, platform)
         return self._variants[key]
 
-    def _variant(
-        self, framework: Framework, way: Way, version: str, platform: str
-    ) -> Build | None:
+    def _variant(self, framework: Framework, way: Way, version: str, platform: str) -> Build | None:
         releases = [self._releases_of(name) for name in way.carriers if name in self._libraries]
         carriers: list[Library] = []
         for rows in releases:
@@ -394,17 +391,23 @@ class CompatibilityData:
         """Return what is known about a release of a companion.
 
         If only the newest release of each line is scanned, its row stands for the whole line
-        (0.27.1 for 0.27.0), as documented.
+        (0.27.1 for 0.27.0), as documented. A release that is older than every row has no code for
+        devices that are too new for the oldest row. Whether it has code for older devices is
+        unknown.
         """
         row = self.library(distribution, version.lower(), platform)
-        if row is not None or not self._extension_libraries[distribution]:
+        if row is not None:
             return row
-        line = version.split(".")[:2]
-        for release in self.releases(distribution, platform):
-            if release.version.split(".")[:2] == line and "+" not in release.version:
-                source = f"as {release.version} of its line; {release.code.source}"
-                code = release.code.replace(evidence="documented", source=source)
-                return release.replace(version=version, code=code)
+        rows = [one for one in self.releases(distribution, platform) if "+" not in one.version]
+        if self._extension_libraries[distribution]:
+            line = version.split(".")[:2]
+            for release in rows:
+                if release.version.split(".")[:2] == line:
+                    source = f"as {release.version} of its line; {release.code.source}"
+                    code = release.code.replace(evidence="documented", source=source)
+                    return release.replace(version=version, code=code)
+        if rows and version_key(version) < version_key(rows[0].version):
+            return _older_release(rows[0], version)
         return None
 
     def covers(self, distribution: str) -> bool:
@@ -606,6 +609,19 @@ def _branches_of_capabilities(
         for major, minor in capabilities:
             branches[major, minor] = (branch, source)
     return branches
+
+
+def _older_release(oldest: Library, version: str) -> Library | None:
+    """Return what the oldest row of a companion says about an older release; None is nothing."""
+    targets = (*(oldest.code.sass or ()), *(oldest.code.ptx or ()))
+    if not targets:
+        return None
+    code = oldest.code.replace(
+        evidence="documented",
+        source=f"older than {oldest.version}; {oldest.code.source}",
+        unknown_below=min(parse_target(target)[0] for target in targets),
+    )
+    return oldest.replace(version=version, code=code, cuda=None, cuda_major=0, by_cuda=())
 
 
 def _cuda_major(carriers: Sequence[Library], releases: Sequence[Releases]) -> int | None:

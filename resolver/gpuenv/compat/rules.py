@@ -77,6 +77,8 @@ def serves(
     if code.sass is not None and any_sass_runs(code.sass, capability):
         return "sass"
     undecided = code.sass is None
+    if code.unknown_below is not None:
+        undecided = undecided or capability < code.unknown_below
     if code.ptx is None:
         undecided = undecided or _newer_than_some(capability, code.sass or ())
     elif any_ptx_runs(code.ptx, capability):
@@ -147,11 +149,12 @@ def _device_reason(
             have=f"a driver for CUDA {show_pair(driver_cuda)}",
             source=PTX_SOURCE,
         )
+    older = code.unknown_below is not None and capability < code.unknown_below
     return Reason(
         code="no-code-for-device" if answer is None else "code-unknown",
         subject=subject,
         need=f"code for compute capability {show_pair(capability)} ({gpu.name})",
-        have=show_code(code),
+        have=show_code(Code(sass=None) if older else code),
         source=source,
     )
 

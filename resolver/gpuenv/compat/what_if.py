@@ -79,6 +79,13 @@ def pythons(host: Host) -> Iterator[ChangedHost]:
             yield ChangedHost(change=f"Python {show_pair(version)}", host=changed)
 
 
+def linux_on_windows(host: Host) -> Iterator[ChangedHost]:
+    """Yield, for a Windows host, the Linux that runs on it and uses its driver."""
+    if host.os == "windows":
+        changed = host.replace(os="linux", virtualization="wsl2")
+        yield ChangedHost(change="Linux in WSL 2 (--platform linux-x86_64)", host=changed)
+
+
 def fewer_gpus(host: Host) -> Iterator[ChangedHost]:
     """Yield, for a host with different GPUs, the GPUs of one compute capability alone."""
     capabilities = dict.fromkeys(gpu.compute_capability for gpu in host.gpus)

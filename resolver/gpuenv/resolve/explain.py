@@ -29,7 +29,7 @@ from .graph import (
 from .missing_releases import NO_CANDIDATE, missing_build_reasons, missing_release_reasons
 from .release_facts import ReleaseFacts
 from .resolution import ImpossibleError
-from .selection import Constraints
+from .selection import Constraints, admitted
 from .skipped import reasons_against
 from .suggestions import Alternatives, smallest_changes
 
@@ -123,14 +123,25 @@ def _cuda_platform_reasons(
     if not store.host.gpus or any(variant.way.carriers for variant in releases):
         return
     platforms = dict.fromkeys(platform for way in framework.ways for platform in way.platforms)
-    if platforms and store.host.platform not in platforms:
-        yield Reason(
-            code="platform",
-            subject=f"{framework.name} for CUDA",
-            need=" or ".join(platforms),
-            have=store.host.platform,
-            source=framework.source,
-        )
+    platform = store.host.platform
+    if not platforms or platform in platforms:
+        return
+    yield Reason(
+        code="platform",
+        subject=f"{framework.name} for CUDA",
+        need=" or ".join(platforms),
+        have=platform,
+        source=framework.source,
+    )
+    for row in store.data.rule_rows("last_cuda"):
+        if framework.distribution in row["distributions"] and platform in row["platforms"]:
+            yield Reason(
+                code="cuda-libraries",
+                subject=f"{framework.name} {row['versions']}, the last for CUDA on {platform},",
+                need=f"{row['value']} installed separately",
+                have="no wheel that requires them",
+                source=row["source"],
+            )
 
 
 def _package_reasons(question: Question, root: PackageRequirement) -> Iterator[Reason]:
@@ -219,9 +230,11 @@ def _missing_for_cause(question: Question, cause: Cause) -> list[Reason]:
 
 
 def _in_range(question: Question, requirement: PackageRequirement) -> list[Candidate]:
-    contains = question.store.environment.contains
-    candidates = question.store.candidates(requirement.name)
-    return [one for one in candidates if contains(requirement.specifier, one.version, True)]
+    store, specifier = question.store, requirement.specifier
+    candidates = store.candidates(requirement.name)
+    contains, is_prerelease = store.environment.contains, store.environment.is_prerelease
+    in_range = [one for one in candidates if contains(specifier, one.version, True)]
+    return admitted(in_range, (specifier,), is_prerelease, pre=store.request.pre)
 
 
 def _conflict_reason(question: Question, cause: Cause, causes: Sequence[Cause]) -> Reason:

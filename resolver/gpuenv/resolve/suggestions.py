@@ -36,6 +36,8 @@ _PYTHON_CODES = frozenset(
     {"no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"}
 )
 
+_PLATFORM_CODES = frozenset({"platform", "no-wheel-for-target", "no-wheel"})
+
 Place = tuple[str, int]  # "frameworks" or "requirements", and which of them
 
 
@@ -92,7 +94,7 @@ def smallest_changes(
 ) -> Iterator[Change]:
     """Yield at most MAX_CHANGES changes; each of them alone is enough.
 
-    Edits of the request come first, then the interpreter, the driver and the GPU.
+    Edits of the request come first, then the interpreter, the driver, the platform and the GPU.
 
     Args:
         alternatives: the request.
@@ -125,6 +127,8 @@ def _all_changes(
     if host_may_help:
         yield from _other_python(alternatives, codes)
         yield from _other_driver(alternatives, codes)
+        if codes & _PLATFORM_CODES:
+            yield from _first(alternatives, what_if.linux_on_windows(alternatives.host))
     yield from _edited(alternatives, [chosen for chosen in edits if _removes_text(chosen)])
     if host_may_help and codes & _DEVICE_CODES:
         yield from _other_gpu(alternatives)
