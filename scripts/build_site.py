@@ -29,6 +29,7 @@ PAGES_BESIDE_DOCS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 COMMAND_PAGE = "reference/commands/{}.md"
 API_PAGE = "reference/api-{}.md"
 EXPLORER = "what-runs.html"  # explorer.md becomes explorer.html
+EXPLORER_LINK = f"**[Open the explorer]({EXPLORER})**, or write it to a file:\n\n"
 LINK = re.compile(r"\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -82,6 +83,12 @@ def write_explorer(docs: Path) -> list[dict[str, object]]:
     return [{"Compatibility explorer": EXPLORER}]
 
 
+def link_explorer(page: Path) -> None:
+    """Link the page about the explorer to the explorer, which only the site has."""
+    heading, text = page.read_text().split("\n\n", 1)
+    page.write_text(f"{heading}\n\n{EXPLORER_LINK}{text}")
+
+
 def write_sources(folder: Path, explorer: list[dict[str, object]]) -> None:
     """Write what the generator reads into a folder. `explorer` is its entry of the navigation."""
     docs = folder / "docs"
@@ -112,6 +119,7 @@ def build(target: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "docs").mkdir(parents=True)
     write_sources(folder, write_explorer(folder / "docs"))
+    link_explorer(folder / "docs" / "explorer.md")
     zensical = Path(sys.executable).with_name("zensical")
     subprocess.run([zensical, "build", "--clean", "--strict"], cwd=folder, check=True)
     shutil.rmtree(target, ignore_errors=True)

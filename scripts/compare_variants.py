@@ -44,6 +44,7 @@ from gpuenv.index.protocol import Index
 from gpuenv.model import IndexOptions, Request, Requirement, Wheel
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
+from records import write_record
 from variant_grid import HOSTS, PACKAGES, describe, make_packages, pair, right_labels
 from variant_maker import (
     conformance_document,
@@ -578,10 +579,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=825)
     arguments = parser.parse_args()
     record = compare(arguments)
-    text = json.dumps(record, indent=1)
-    print(text)
-    if arguments.record:
-        Path(arguments.record).write_text(text + "\n")
+    write_record(record, arguments.record)
     return 0 if is_right(record) else 1
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
 import os
 import platform
 import subprocess
@@ -24,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
 import kills  # noqa: E402  of tests/
+from records import write_record  # noqa: E402
 
 ERRORS = (errno.ENOSPC, errno.EDQUOT)
 BAD = ("partial states", "unclear", "wrong status", "next runs that failed", "files left")
@@ -125,10 +125,7 @@ def main() -> int:
         "seconds": round(time.monotonic() - begin),
         "commands": rows,
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     return int(bool(notes))
 
 

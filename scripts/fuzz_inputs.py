@@ -33,6 +33,7 @@ import forked  # noqa: E402  of tests/
 from gpuenv.__main__ import main as entry_point  # noqa: E402
 from gpuenv.compat import data as compat_data  # noqa: E402
 from index_server import IndexServer  # noqa: E402
+from records import write_record  # noqa: E402
 
 KINDS = ("wheel", "page", "cache", "snapshot", "lock", "host", "pyproject", "install")
 STATUSES = (0, 1, 2, 3, 4)  # exit statuses of the contract; 1: a lock does not fit
@@ -298,10 +299,7 @@ def main() -> int:
         **{name: trials.counts[name] for name in ("crashes", "slow", "wrong installs")},
         "failures": trials.failures,
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     return int(bool(trials.failures))
 
 

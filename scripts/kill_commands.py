@@ -12,7 +12,6 @@ leave no other file. The points are shared among the commands.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import signal
@@ -26,6 +25,7 @@ sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
 import kills  # noqa: E402  of tests/
 import processes  # noqa: E402
+from records import write_record  # noqa: E402
 
 
 def main() -> int:
@@ -55,10 +55,7 @@ def main() -> int:
         "total": {name: sum(row[name] for row in rows.values()) for name in kills.OUTCOMES},
         "commands": rows,
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     return int(any(row[name] for row in rows.values() for name in kills.BAD_OUTCOMES))
 
 

@@ -50,6 +50,7 @@ from gpuenv.model import Host, Request  # noqa: E402
 from gpuenv.requirements import conda_versions  # noqa: E402
 from gpuenv.resolve.conda import solvers, virtual_packages  # noqa: E402
 from gpuenv.resolve.conda.solvers import RefusedError, Solver  # noqa: E402
+from records import write_record  # noqa: E402
 
 Answers = dict[str, dict[str, Any]]
 CODE = json.loads((ROOT / "matrix_data" / "conda" / "carriers.json").read_text())["code"]
@@ -553,10 +554,7 @@ def main() -> int:
     host = f"{platform.system()} {platform.machine()}, CPython {platform.python_version()}"
     record = {"date": time.strftime("%Y-%m-%d"), "host": host, **found}
     record["seconds"] = round(time.monotonic() - begin)
-    text = json.dumps(record, indent=1, ensure_ascii=False)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(f"{text}\n", encoding="utf-8")
+    write_record(record, arguments.record)
     return 1 if record["lost"] else 0
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,12 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "resolver"), str(ROOT / "tests")]
 
 import test_explorer  # noqa: E402  # the answers of the page and of the solver
-from browser import Browser  # noqa: E402
+from browser import AXE, Browser, fetch_axe  # noqa: E402
 from gpuenv import api  # noqa: E402
 from gpuenv.cli import main as main_of_gpuenv  # noqa: E402
 from gpuenv.errors import InputError  # noqa: E402
+from records import write_record  # noqa: E402
 
-AXE = "axe-core@4.14.1"  # MPL-2.0
 DRIVERS = (
     "", "390.157", "418.87.00", "440.33", "450.80.02", "455.23", "460", "470.256.02", "495.29",
     "510.47.03", "515.65", "520.61.05", "525", "525.60.13", "528.33", "535.183.01", "545.23",
@@ -166,10 +165,7 @@ def prove_questions(page: Browser) -> list[dict[str, object]]:
 
 def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
     """Run axe-core on every view of the explorer, and on a report."""
-    subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True)  # checks its hash
-    (archive,) = folder.glob("axe-core-*.tgz")
-    subprocess.run(["tar", "xzf", archive.name], cwd=folder, check=True)
-    script = (folder / "package/axe.min.js").read_text()
+    axe = fetch_axe(folder)
     places = {view or "answer": f"{page.url}#gpu=GTX+1080+Ti&driver=580{view}" for view in VIEWS}
     places["report"] = report
     found, pages = [], 0
@@ -178,12 +174,9 @@ def prove_axe(page: Browser, report: str, folder: Path) -> dict[str, object]:
             for dark in (False, True):
                 page.look(width=width, height=900, dark=dark)
                 page.open(url)
-                page.evaluate(script + "; 0")
                 pages += 1
-                for one in page.evaluate("axe.run().then((results) => results.violations)"):
-                    place = f"{name} {width} {'dark' if dark else 'light'}"
-                    nodes = [node["html"][:120] for node in one["nodes"][:2]]
-                    found.append([place, one["impact"], one["id"], nodes])
+                place = f"{name} {width} {'dark' if dark else 'light'}"
+                found += [[place, *violation] for violation in page.violations(axe)]
     page.look(width=1280, height=900)
     return {"version": AXE, "pages": pages, "violations": found}
 
@@ -217,8 +210,7 @@ def measure(page: Browser, size: int) -> dict[str, object]:
     for width in (390, 768, 1280, 1600):
         page.look(width=width, height=900)
         page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
-        overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        widths[str(width)] = page.evaluate(overflow)
+        widths[str(width)] = page.overflow()
     page.look(width=1280, height=900)
     page.open(f"{page.url}#gpu=GTX+1080+Ti&driver=580")
     metrics = {one["name"]: one["value"] for one in page.call("Performance.getMetrics")["metrics"]}
@@ -290,15 +282,14 @@ def main() -> int:
                 "axe": prove_axe(page, report.as_uri(), folder),
                 "agreement": prove_agreement(page, arguments.choices, arguments.seed),
                 "console errors": page.errors,
-                "requests": [url for url in page.requests if not url.startswith("file:")],
+                "requests": page.outside_requests(),
             }
-    arguments.record.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, arguments.record)
     wrong = [one for one in record["questions"] if not one["right"]]
     failed = (
         record["agreement"]["differences"] or record["axe"]["violations"] or wrong
         or record["console errors"] or record["requests"]
     )  # fmt: skip
-    print(json.dumps(record, indent=1)[:6000])
     return 1 if failed else 0
 
 

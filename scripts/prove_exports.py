@@ -32,6 +32,7 @@ import tomli_w
 
 from gpuenv.cli import main as gpuenv
 from index_server import IndexServer
+from records import write_record
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 HOST = ("--gpu", "none", "--python", PYTHON, "--platform", "linux-x86_64", "--glibc", "2.35")
@@ -232,10 +233,7 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             print(error.stdout, error.stderr, file=sys.stderr)
             raise
-    text = json.dumps(record, indent=1)
-    print(text)
-    if arguments.record:
-        Path(arguments.record).write_text(text + "\n")
+    write_record(record, arguments.record)
     return 0 if is_right(record) else 1
 
 

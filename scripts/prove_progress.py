@@ -12,7 +12,6 @@ Exit status: 0 if each screen shows progress within a second and no pipe gets a 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shlex
@@ -22,6 +21,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from records import write_record
 
 ROOT = Path(__file__).resolve().parent.parent
 GPUENV = [sys.executable, "-m", "gpuenv"]
@@ -107,10 +108,7 @@ def main() -> int:
             row = type_command([*GPUENV, *words, *target[0]], Path(folder))
             row["codes_in_pipes"] = codes_in_pipes([*GPUENV, *words, *target[1]], Path(folder))
             record[name] = row
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     rows = [record[name] for name in commands]
     return int(any(row["first_seconds"] > 1 or row["codes_in_pipes"] for row in rows))
 

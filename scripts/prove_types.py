@@ -20,6 +20,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from records import write_record
+
 ROOT = Path(__file__).resolve().parent.parent
 USES = ROOT / "tests" / "data" / "api_uses.toml"
 
@@ -66,10 +68,7 @@ def main() -> int:
         "program_is_accepted": accepted,
         "rejected": rejected,
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     return 0 if accepted and all(rejected.values()) else 1
 
 

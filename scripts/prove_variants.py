@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 from gpuenv.prefix import interpreter_of
+from records import write_record
 from variant_maker import NVIDIA_PROVIDER, make_release
 
 # Returns the number of devices on which the kernel ran, or the negative error of CUDA.
@@ -184,10 +185,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="variants-") as temporary:
         record = prove(arguments, Path(temporary))
-    text = json.dumps(record, indent=1)
-    print(text)
-    if arguments.record:
-        Path(arguments.record).write_text(text + "\n")
+    write_record(record, arguments.record)
     return 0 if is_proved(record) else 1
 
 

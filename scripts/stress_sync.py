@@ -10,7 +10,6 @@ must have the packages of one of the locks, and no temporary file may be left.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
 import platform
@@ -28,6 +27,7 @@ import forked  # noqa: E402  of tests/
 from gpuenv.__main__ import main as entry_point  # noqa: E402
 from gpuenv.install.environment_files import fingerprint, read_packages  # noqa: E402
 from index_server import IndexServer  # noqa: E402
+from records import write_record  # noqa: E402
 from small_wheels import make_lock, make_wheel, write_lock  # noqa: E402
 
 TARGETS = ("old-1", "old-2", "new-1", "new-2")
@@ -135,10 +135,7 @@ def main() -> int:
         "wrong targets": len(wrong),
         "texts": [*failures, *wrong][:20],
     }
-    text = json.dumps(record, indent=2)
-    print(text)
-    if arguments.record:
-        arguments.record.write_text(text + "\n")
+    write_record(record, arguments.record)
     return int(bool(failures or wrong))
 
 

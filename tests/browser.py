@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+AXE = "axe-core@4.14.1"  # MPL-2.0
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _TIMEOUT = 60  # seconds for one answer of a busy machine
 _KEYS = {"Tab": 9, "Enter": 13, "ArrowDown": 40, " ": 32}
@@ -115,8 +116,8 @@ class Browser:
             self.errors.append(str(fields["args"]))
         self._events.append(event)
 
-    def _wait_for(self, method: str) -> None:
-        while not any(event.get("method") == method for event in self._events):
+    def _wait_for(self, *methods: str) -> None:
+        while not any(event.get("method") in methods for event in self._events):
             self._note(self._receive())
 
     # ---- a user
@@ -169,13 +170,19 @@ class Browser:
                 type=kind, x=box[0], y=box[1], button="left", clickCount=1,
             )  # fmt: skip
 
+    def follow(self, selector: str) -> None:
+        """Click a link to another page and wait until that is loaded."""
+        self._events.clear()
+        self.click(selector)
+        self._wait_for("Page.loadEventFired")
+
     def back(self) -> None:
         """Press the back button of the browser."""
         history = self.call("Page.getNavigationHistory")
         entry = history["entries"][history["currentIndex"] - 1]
         self._events.clear()
         self.call("Page.navigateToHistoryEntry", entryId=entry["id"])
-        self._wait_for("Page.navigatedWithinDocument")
+        self._wait_for("Page.navigatedWithinDocument", "Page.frameNavigated")
 
     def look(self, *, width: int, height: int, dark: bool = False) -> None:
         """Set the size of the window, and light or dark."""
@@ -186,7 +193,34 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
+    def overflow(self) -> int:
+        """Return by how many pixels the page is wider than the window."""
+        return self.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
+    def violations(self, axe: str) -> list[list[Any]]:
+        """Return the rules that the page violates by the script of axe-core, each with examples."""
+        self.evaluate(f"{axe}; 0")
+        found = self.evaluate("axe.run({preload: false}).then((results) => results.violations)")
+        return [
+            [rule["impact"], rule["id"], [node["html"][:120] for node in rule["nodes"][:2]]]
+            for rule in found
+        ]
+
+    def outside_requests(self) -> list[str]:
+        """Return the requests of the page that a file cannot answer."""
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+
     def screenshot(self, path: Path) -> None:
         """Write a picture of the window."""
         data = self.call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))
+
+
+def fetch_axe(folder: Path) -> str:
+    """Return the script of axe-core, which npm fetches into a folder and whose hash npm checks."""
+    subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True)
+    [archive] = folder.glob("axe-core-*.tgz")
+    subprocess.run(["tar", "xzf", archive.name], cwd=folder, check=True)
+    return (folder / "package" / "axe.min.js").read_text()

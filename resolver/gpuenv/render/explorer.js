@@ -218,7 +218,7 @@ function releasesOf({ name, platform }) {
   const { frameworks, libraries } = tables.platforms[platform];
   if (frameworks[name]) return frameworks[name];
   const releases = (libraries[name] ?? []).map((one) => ({ ...one, public: one.version }));
-  return { releases, refusals: {}, refusals_without_gpu: {} };
+  return { releases, refusals: {} };
 }
 
 /**
@@ -233,10 +233,11 @@ function answer(host) {
   const builds = judged.filter((one) => one.runs && one.release.public === first?.release.public);
   const chosen = builds.find((one) => !one.reasons.length) ?? first ?? null;
   if (chosen) return { chosen, judged, refusal: null };
-  const { refusals, refusals_without_gpu } = releasesOf(host);
-  const number = (host.gpus.length ? refusals : refusals_without_gpu)[host.python];
+  const { refusals } = releasesOf(host);
+  const column = host.gpus.length ? host.gpus[0].capability : NO_GPU;
+  const number = refusals[host.python]?.[column] ?? null;
   const best = judged.find((one) => one.hasWheel && one.isKnown) ?? judged[0];
-  const refusal = number === undefined ? best?.reasons[0] : fill(number, {}, host, null);
+  const refusal = number === null ? best?.reasons[0] : fill(number, {}, host, null);
   return { chosen: null, judged, refusal: refusal ?? null };
 }
 

@@ -56,6 +56,9 @@ DRIVER, DRIVER_CUDA = "{driver}", "{driver_cuda}"
 _TEXTS = ("subject", "need", "have", "source")  # the fields of a reason that are texts
 _OLDER_THAN_ALL = "300.00"
 _NO_TIER = 3
+# The solver refuses a whole interpreter for the same reason on all GPUs, but for Jetsons.
+_GPU_OF_A_SERVER, _GPU_OF_A_JETSON = (9, 0), (8, 7)
+_JETSON_MACHINE = "aarch64"
 
 # (tier, reasons): the tier is as in evaluate.device_tier, 3 for releases that have none.
 Verdict = tuple[int, Sequence[Reason]]
@@ -158,12 +161,9 @@ class AnswerTables:
                     "missing": self._missing(row, stores),
                 }
             )
-        on_gpu = drivers.host((9, 0), len(drivers.thresholds))
-        with_cuda = [row for row in rows if row.build and row.build.cuda]
         return {
             "releases": releases,
-            "refusals": self._refusals(request, with_cuda, stores, on_gpu),
-            "refusals_without_gpu": self._refusals(request, rows, stores, drivers.host_without_gpu),
+            "refusals": self._refusals(request, rows, stores, drivers),
             "source": framework.source,
         }
 
@@ -219,22 +219,39 @@ class AnswerTables:
         request: Request,
         rows: Sequence[_Row],
         stores: Sequence[CandidateStore],
-        host: Host,
-    ) -> dict[str, int]:
-        """Return the first reason of the solver for each interpreter that no row has."""
+        drivers: _Drivers,
+    ) -> dict[str, list[int | None]]:
+        """Return the first reasons of the solver for each interpreter that no row with CUDA has.
+
+        Each interpreter has a reason for each compute capability and one for an absent GPU. It is
+        None if the solver has an answer, or if the rows have the reason.
+        """
+        with_cuda = _interpreters(row for row in rows if row.build and row.build.cuda)
+        hosts = []
+        for capability in self._capabilities:
+            is_jetson = capability in TEGRA and drivers.host_without_gpu.machine == _JETSON_MACHINE
+            example = _GPU_OF_A_JETSON if is_jetson else _GPU_OF_A_SERVER
+            hosts.append(drivers.host(example, len(drivers.thresholds)))
         refusals = {}
-        known = {python for row in rows for python in row.pythons}
         for python, store in enumerate(stores):
-            if python in known:
+            if python in with_cuda:
                 continue
-            answer = self._solve(request, host.replace(python=store.host.python))
-            if isinstance(answer, NoSolutionError):
-                refusals[str(python)] = self._numbers.reason(answer.explanation.reasons[0])
+            on_hosts = [host.replace(python=store.host.python) for host in hosts]
+            refusals[str(python)] = [self._refusal(request, host) for host in on_hosts]
+            if python not in _interpreters(rows):
+                without_gpu = drivers.host_without_gpu.replace(python=store.host.python)
+                refusals[str(python)].append(self._refusal(request, without_gpu))
         return refusals
+
+    def _refusal(self, request: Request, host: Host) -> int | None:
+        answer = self._solve(request, host)
+        if isinstance(answer, Plan):
+            return None
+        return self._numbers.reason(answer.explanation.reasons[0])
 
     def _solver_reasons(self, row: _Row, host: Host) -> Sequence[Reason]:
         """Return why the solver skips a release although the rules accept it on the host."""
-        if row.release is None or host.machine != "aarch64":  # each Jetson has an Arm CPU
+        if row.release is None or host.machine != _JETSON_MACHINE:
             return ()
         release = row.release
         name = release.framework.name if isinstance(release, Variant) else release.name
@@ -571,6 +588,11 @@ def _variant(release: Release) -> str:
     if release.build is not None:
         return release.build.variant
     return release.way.variant if isinstance(release, Variant) else "unknown"
+
+
+def _interpreters(rows: Iterable[_Row]) -> set[int]:
+    """Return the interpreters for which some rows have wheels."""
+    return {python for row in rows for python in row.pythons}
 
 
 def _is_cpu_build(row: _Row) -> bool:

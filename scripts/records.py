@@ -1,0 +1,15 @@
+"""The records of docs/records, which the maintainers' scripts write (a part of these scripts)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_record(record: Mapping[str, object], file: str | Path | None) -> None:
+    """Print a record as JSON, and write it to a file if one is named."""
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    print(text, flush=True)
+    if file:
+        Path(file).write_text(f"{text}\n", encoding="utf-8")
