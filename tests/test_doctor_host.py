@@ -41,7 +41,10 @@ import io, json, sys
 import gpuenv
 from gpuenv.doctor import causes
 from gpuenv.render import doctor as explanation
-root, target, log, probe = json.loads(sys.argv[1])
+root, target, log, probe, tests, kept = json.loads(sys.argv[1])
+sys.path.append(tests)
+import kept_answers
+kept_answers.keep_in(kept)
 host = gpuenv.detect(root=root, python="3.12")
 found = gpuenv.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
 json.dump(explanation.doctor_json(found, causes()), sys.stdout)
@@ -54,6 +57,20 @@ def env(tmp_path: Path) -> Iterator[Path]:
     venv.create(target, symlinks=True)
     yield target
     shutil.rmtree(target)  # copies of half a gigabyte
+
+
+@pytest.fixture(scope="module")
+def plain(native: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with a stand-in of cuDNN, which nothing changes."""
+    target = tmp_path_factory.mktemp("plain") / "env"
+    venv.create(target, symlinks=True)
+    install(site_of(target), native, [])
+    return target
+
+
+def is_plain(pair: dict[str, Any]) -> bool:
+    """Whether its environment is the one that others have too."""
+    return not {"real", "bare", "broken", "packages", "tags"} & set(pair)
 
 
 def fill(
@@ -109,7 +126,7 @@ def without_host(log: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair["name"] for pair in PAIRS])
 def test_the_evidence_settles_it(
-    pair: dict[str, Any], env: Path, native: Path, tmp_path: Path, request: pytest.FixtureRequest
+    pair: dict[str, Any], native: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     assert first_cause(without_host(pair["log"])) == pair["without"]
     root, outside = tmp_path / "root", tmp_path / "outside"
@@ -118,10 +135,12 @@ def test_the_evidence_settles_it(
     for name, text in pair.get("files", {}).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    entries = fill(pair, site_of(env), native, request, outside)
+    env: Path = request.getfixturevalue("plain" if is_plain(pair) else "env")
+    entries = [] if is_plain(pair) else fill(pair, site_of(env), native, request, outside)
     variables = variables_of(pair, native, tmp_path)
     variables["LD_LIBRARY_PATH"] = ":".join([variables["LD_LIBRARY_PATH"], *entries])
-    arguments = [str(root), str(env), pair["log"], pair.get("probe", False)]
+    kept = str(env.parent) if is_plain(pair) else ""
+    arguments = [str(root), str(env), pair["log"], pair.get("probe", False), str(HERE), kept]
     done = subprocess.run(
         [sys.executable, "-c", EXAMINE, json.dumps(arguments)],
         env=variables, capture_output=True, text=True, timeout=280, check=False,
@@ -229,8 +248,10 @@ def test_what_has_no_fault_ends_well(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_log_all_checks_are_on_one_page(env: Path, tmp_path: Path) -> None:
-    install(site_of(env), tmp_path / "native", [])
+def test_without_a_log_all_checks_are_on_one_page(
+    env: Path, native: Path, tmp_path: Path
+) -> None:
+    install(site_of(env), native, [])
     done = run(["--target", "env", "--gpu", "none"], tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("No fault was found.")

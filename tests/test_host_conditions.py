@@ -44,7 +44,10 @@ VERIFY = """
 import json, os, sys
 from gpuenv.detect.host import detect
 from gpuenv.verify.environment import verify
-root, target, timeout, verbose = json.loads(sys.argv[1])
+root, target, timeout, verbose, tests, kept = json.loads(sys.argv[1])
+sys.path.append(tests)
+import kept_answers
+kept_answers.keep_in(kept)
 host = detect(root=root, python="3.12")
 checks = verify(None, target, host, frameworks=(), timeout=timeout, verbose=verbose)
 json.dump([[one.name, one.subject, one.status, one.evidence] for one in checks], sys.stdout)
@@ -56,7 +59,7 @@ def environments(native: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """An environment with a stand-in of cuDNN 9, and one with cuDNN 8; nothing of them is changed."""
     found = {}
     for major in (9, 8):
-        target = tmp_path_factory.mktemp("env") / f"cudnn{major}"
+        target = tmp_path_factory.mktemp("env") / f"cudnn{major}"  # a folder of its own
         venv.create(target, symlinks=True)
         found[major] = target
     install(site_of(found[9]), native, [])
@@ -121,6 +124,8 @@ def test_condition(
         str(target),
         case.get("timeout", 60),
         case.get("verbose", False),
+        str(HERE),
+        str(target.parent),
     ]
     done = subprocess.run(
         [sys.executable, "-c", VERIFY, json.dumps(arguments)],
