@@ -14,7 +14,6 @@ from .. import activity
 from ..errors import InputError
 from ..model import Check, Checks, EnvironmentChanges, Host, IndexOptions, Lock, Plan, Request
 from ..prefix import is_conda, is_venv, prefix_of
-from ..requirements.conda_projects import PIXI_TOML
 from .arguments import Texts, require_request, require_texts, require_type
 from .backend import Approve, Backend, Installation, Progress, Prove, Verification
 from .data import compatibility_data
@@ -200,6 +199,8 @@ def read_lock(path: str) -> Lock:
         InputError: the file is not such a lock; the message says what is wrong, and where.
         TamperedError: the content is not what gpuenv locked.
     """
+    from ..requirements.conda_projects import PIXI_TOML
+
     of_conda = is_conda_lock(path) or os.path.basename(path) == PIXI_TOML
     return _backend(conda=of_conda).read_lock(path)
 
