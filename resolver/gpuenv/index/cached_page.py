@@ -11,7 +11,15 @@ from json import JSONEncoder
 from ..errors import PackageIndexError
 from ..requirements.target import split_label, version_key, wheel_tags
 from .filenames import identify, parse_requires_python
-from .simple_api import FileEntry, FileRow, newest_first, to_entries, to_entry_of, to_link
+from .simple_api import (
+    FileEntry,
+    FileRow,
+    has_allowed_url,
+    newest_first,
+    to_entries,
+    to_entry_of,
+    to_link,
+)
 from .urls import redact_url
 
 _COMPACT_JSON = JSONEncoder(separators=(",", ":"))
@@ -195,7 +203,7 @@ class NewPage:
                 others.append(row)
                 continue
             release = identify(row.filename)
-            if release is not None and to_link(row, url) is not None:
+            if release is not None and has_allowed_url(row, url):
                 wheels.setdefault(release, []).append(row)
         self.head = self._head(url, wheels, others)
         self.files = b"".join(self._lines)

@@ -143,6 +143,11 @@ def to_entry_of(name: str, version: str, row: FileRow, page_url: str) -> FileEnt
     )
 
 
+def has_allowed_url(row: FileRow, page_url: str) -> bool:
+    """Return whether the page may have the link of a file."""
+    return _bare_url(row.url, page_url) is not None
+
+
 def to_link(row: FileRow, page_url: str) -> tuple[str, str | None] | None:
     """Return the (URL, sha256) of any file of a page; None if the page may not have the link."""
     url = _bare_url(row.url, page_url)
