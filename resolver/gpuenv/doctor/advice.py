@@ -31,7 +31,7 @@ def advice(case: Case, cause: str) -> tuple[str, ...]:
     sentences: list[str] = []
     for function in _ADVICE.get(cause, ()):
         sentences += function(case)
-    return tuple(sentences)
+    return tuple(dict.fromkeys(sentences))
 
 
 # ---- libraries ----------------------------------------------------------------------------------
