@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prove the page of `gpuenv matrix html` in a headless Chromium. Write docs/records/explorer.json.
 
-    python scripts/prove_explorer.py [--choices 2000] [--seed 1] [--pictures docs/pictures]
+    python scripts/prove_explorer.py [--choices 2000] [--seed 1]
+        [--pictures docs/pictures] [--only-agreement]
 
 - agreement: random choices; version, variant and first reasons equal those of the solver. The first
   choices are typed into the form. No choice has a Jetson and another GPU: no such host exists.
@@ -256,6 +257,7 @@ def main() -> int:
     parser.add_argument("--choices", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--only-agreement", action="store_true", help="keep the rest of the record")
     parser.add_argument("--record", type=Path, default=ROOT / "docs/records/explorer.json")
     arguments = parser.parse_args()
 
@@ -273,17 +275,21 @@ def main() -> int:
             page.open(page.url)
             if arguments.pictures:
                 take_pictures(page, arguments.pictures)
-            record = {
-                "date": date.today().isoformat(),
-                "browser": page.call("Browser.getVersion")["product"],
-                "seconds of processor time to make the page": seconds,
-                "figures": measure(page, file.stat().st_size),
-                "questions": prove_questions(page),
-                "axe": prove_axe(page, report.as_uri(), folder),
-                "agreement": prove_agreement(page, arguments.choices, arguments.seed),
-                "console errors": page.errors,
-                "requests": page.outside_requests(),
-            }
+            agreement = prove_agreement(page, arguments.choices, arguments.seed)
+            if arguments.only_agreement:
+                record = json.loads(arguments.record.read_text()) | {"agreement": agreement}
+            else:
+                record = {
+                    "date": date.today().isoformat(),
+                    "browser": page.call("Browser.getVersion")["product"],
+                    "seconds of processor time to make the page": seconds,
+                    "figures": measure(page, file.stat().st_size),
+                    "questions": prove_questions(page),
+                    "axe": prove_axe(page, report.as_uri(), folder),
+                    "agreement": agreement,
+                    "console errors": page.errors,
+                    "requests": page.outside_requests(),
+                }
     write_record(record, arguments.record)
     wrong = [one for one in record["questions"] if not one["right"]]
     failed = (

@@ -1,4 +1,7 @@
-"""The command line as users meet it: real processes, exit statuses, one line for a mistake, nothing written."""
+"""The command line as users meet it: real processes, exit statuses, one line for a mistake.
+
+A mistake writes nothing.
+"""
 
 import json
 import os

@@ -103,6 +103,8 @@ def test_why_a_package_is_in_a_lock(locked: Path) -> None:
     assert document["required_by"] == ["alpha", "beta"]
     missing = run(["why", "delta"], locked)
     assert missing.returncode == 2 and "gpuenv tree" in missing.stderr
+    part_of_a_name = run(["why", "amm"], locked)
+    assert part_of_a_name.returncode == 2 and "did you mean gamma?" in part_of_a_name.stderr
 
 
 def test_outdated_packages_of_a_lock(locked: Path, index: IndexServer) -> None:

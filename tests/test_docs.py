@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -88,6 +89,11 @@ def test_the_sources_of_the_site_are_complete(
     listed = set(entries(config["project"]["nav"]))
     assert {f"reference/commands/{name}.md" for name in COMMANDS} <= listed
     assert [page for page in listed if not (docs / page).is_file()] == []
+    record = json.loads((DOCS / "records" / "site.json").read_text())
+    assert importlib.import_module("prove_site").is_proved(record)
+    built = {page.relative_to(docs).with_suffix(".html") for page in docs.rglob("*.md")}
+    built = {page.with_name("index.html") if page.stem == "README" else page for page in built}
+    assert record["pages"] == sorted(map(str, {*built, Path("what-runs.html")}))
     for page in docs.rglob("*.md"):
         assert [target for target, _ in links(page) if not (page.parent / target).exists()] == []
     reference = "".join(page.read_text() for page in docs.glob("reference/api-*.md"))

@@ -1,6 +1,7 @@
-"""Every command of README.md, of the docs and of the help, as typed, as far as it runs on any machine.
+"""Every command of README.md, of the docs and of the help, as typed.
 
-A command that installs gigabytes, needs conda or a cluster, or asks an index is only parsed.
+Each runs as far as it can on any machine. A command that installs gigabytes, needs conda or a
+cluster, or asks an index is only parsed.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ def expected(words: list[str]) -> set[int]:
     return {0}
 
 
-@pytest.mark.parametrize("command", [*ALL, *EXAMPLES, *in_hooks()], ids=lambda command: command.place)
+@pytest.mark.parametrize(
+    "command", [*ALL, *EXAMPLES, *in_hooks()], ids=lambda command: command.place
+)
 def test_a_documented_command_is_parsed(command: Documented) -> None:
     arguments = parse_arguments(command.words())
     assert callable(arguments.run)

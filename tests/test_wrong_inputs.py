@@ -1,4 +1,7 @@
-"""Wrong inputs: each gives one line that says what is wrong, where, and what to type. Nothing is written."""
+"""Wrong inputs: each gives one line that says what is wrong, where, and what to type.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +56,7 @@ WRONG = {
     "verify --target nowhere": ["nowhere: does not exist"],
     "verify --strict --target .": ["--strict is for --hook"],
     "verify --timeout 0 --target .": ["--timeout: '0' is not a number of seconds above 0"],
+    "env --for uv --gpu H100": ["no driver is known", "--driver 580.65.06"],
     "run": ["no command to run", "gpuenv run --target env"],
     "run --target nowhere true": ["nowhere: is no folder"],
     "doctor nowhere.log": ["nowhere.log"],

@@ -120,13 +120,14 @@ def _is_there(path: str, wheel: Wheel) -> bool:
 def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
-    what = f"{wheel.name} {wheel.version} from {redact_url(wheel.url)}"
+    release = f"{wheel.name} {wheel.version}"
+    what = f"{release} from {redact_url(wheel.url)}"
     try:
         if wheel.url.startswith("file:"):
             copy_file(wheel.url, partial)
         else:
             with open(partial, "a+b") as file:
-                status = transport.resume(wheel.url, what, file, wheel.size).status
+                status = transport.resume(wheel.url, release, file, wheel.size).status
             if status not in (OK, PARTIAL):
                 os.unlink(partial)
                 raise InstallError(f"{what}: the server answered with status {status}")

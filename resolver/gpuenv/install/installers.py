@@ -30,7 +30,7 @@ from .variant_files import with_ordinary_names
 # What pip and uv write where a file does not have the hash that it should have.
 _WRONG_HASH = ("DO NOT MATCH THE HASHES", "Hash mismatch")
 # What pip and uv write where a server cannot be reached.
-_NO_CONNECTION = re.compile("connect|resolve|timed out|dns error", re.IGNORECASE)
+_NO_CONNECTION = re.compile("connect|resolve|lookup|timed out|dns error", re.IGNORECASE)
 _LOCAL_FILES = "name a folder that has the file: --find-links DIR"
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")

@@ -109,15 +109,23 @@ def _for_uv(host: Host, plan: Plan | None, labels: Sequence[str]) -> ToolSetting
     )
 
 
+def _driver_cuda_of(host: Host, tool: str) -> str:
+    """Return the CUDA version of the driver, which a tool needs."""
+    if host.driver_cuda is None:
+        raise InputError(
+            f"{tool} needs the CUDA version of the driver, and no driver is known",
+            hint="name the driver: --driver 580.65.06",
+        )
+    return show_pair(host.driver_cuda)
+
+
 def _provider_variables(host: Host) -> list[tuple[str, str]]:
     """Return the variables of nvidia-variant-provider, which uv reads as well."""
     capability = capability_of(host, "uv")
     if capability is None:
         return []
-    if host.driver_cuda is None:
-        raise InexpressibleError("uv needs the CUDA version of the driver, and it is not known")
     return [
-        ("NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION", show_pair(host.driver_cuda)),
+        ("NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION", _driver_cuda_of(host, "uv")),
         ("NV_VARIANT_PROVIDER_FORCE_SM_ARCH", show_pair(capability)),
     ]
 
@@ -173,9 +181,7 @@ def _conda_overrides(host: Host) -> list[tuple[str, str]]:
     capability = capability_of(host, "conda")
     if capability is None:
         return [*variables, ("CONDA_OVERRIDE_CUDA", ""), ("CONDA_OVERRIDE_CUDA_ARCH", "")]
-    if host.driver_cuda is None:
-        raise InexpressibleError("conda needs the CUDA version of the driver, and it is not known")
-    variables.append(("CONDA_OVERRIDE_CUDA", show_pair(host.driver_cuda)))
+    variables.append(("CONDA_OVERRIDE_CUDA", _driver_cuda_of(host, "conda")))
     variables.append(("CONDA_OVERRIDE_CUDA_ARCH", show_pair(capability)))
     return variables
 

@@ -45,7 +45,10 @@ class Tree:
         """
         normal = normalize_name(name)
         if normal not in self.pins:
-            raise InputError(f"{name}: is not in the lock", hint="gpuenv tree lists the packages")
+            similar = [known for known in self.pins if normal in known][:3]
+            hint = f"did you mean {' or '.join(similar)}?" if similar else ""
+            hint = hint or "gpuenv tree lists the packages"
+            raise InputError(f"{name}: is not in the lock", hint=hint)
         found = [self._shortest(root, normal) for root in self.roots]
         return [path for path in found if path]
 

@@ -233,12 +233,18 @@ function answer(host) {
   const builds = judged.filter((one) => one.runs && one.release.public === first?.release.public);
   const chosen = builds.find((one) => !one.reasons.length) ?? first ?? null;
   if (chosen) return { chosen, judged, refusal: null };
-  const { refusals } = releasesOf(host);
-  const column = host.gpus.length ? host.gpus[0].capability : NO_GPU;
-  const number = refusals[host.python]?.[column] ?? null;
   const best = judged.find((one) => one.hasWheel && one.isKnown) ?? judged[0];
+  const number = refusalOf(host, best);
   const refusal = number === null ? best?.reasons[0] : fill(number, {}, host, null);
   return { chosen: null, judged, refusal: refusal ?? null };
+}
+
+/** Return the number of the solver's reason if it is not the first one against the best release. */
+function refusalOf(host, best) {
+  const column = host.gpus.length ? host.gpus[0].capability : NO_GPU;
+  const refusal = releasesOf(host).refusals[host.python]?.[column] ?? null;
+  const isExact = best?.reasons[0]?.code !== "conflict";
+  return isExact ? refusal : (best.release.alone ?? refusal);
 }
 
 /** Return whether all reasons against a release on a GPU are doubts. */

@@ -146,6 +146,7 @@ class AnswerTables:
         rows = self._rows(framework, platform, stores)
         judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
         releases = []
+        jetson = drivers.host(_GPU_OF_A_JETSON, len(drivers.thresholds))
         for row, places in zip(rows, _places(rows, framework, drivers), strict=True):
             releases.append(
                 {
@@ -159,6 +160,7 @@ class AnswerTables:
                     "verdicts": judge.release(row, f"{framework.name} {row.version}"),
                     "no_wheel": self._numbers.reason(self._no_wheel(framework, row)),
                     "missing": self._missing(row, stores),
+                    "alone": self._refusal_alone(row, jetson),
                 }
             )
         return {
@@ -253,19 +255,26 @@ class AnswerTables:
         """Return why the solver skips a release although the rules accept it on the host."""
         if row.release is None or host.machine != _JETSON_MACHINE:
             return ()
-        release = row.release
-        name = release.framework.name if isinstance(release, Variant) else release.name
-        builds = ((name, row.variant),) if isinstance(release, Variant) else ()
-        pinned = Request(frameworks=(f"{name}=={release.version}",), builds=builds)
-        python = row.pythons[len(row.pythons) // 2]  # most have wheels for it
-        host = host.replace(python=Python(version=PYTHONS[python]))
-        if isinstance(self._solve(pinned, host), Plan):
+        alone, host = _alone(row, row.release), _with_interpreter(row, host)
+        if isinstance(self._solve(alone, host), Plan):
             return ()
-        plan = self._solve(Request(frameworks=(name,)), host)
+        plan = self._solve(Request(frameworks=(_framework_name(row.release),)), host)
         for rejection in plan.skipped if isinstance(plan, Plan) else ():
             if rejection.version == row.version:
                 return rejection.reasons
-        return (no_dependencies_reason(release.label),)
+        return (no_dependencies_reason(row.release.label),)
+
+    def _refusal_alone(self, row: _Row, host: Host) -> int | None:
+        """Return the solver's first reason against a release that the rules accept on a Jetson.
+
+        The solver has this reason if it can choose no other release either.
+        """
+        if row.release is None:
+            return None
+        answer = self._answers.get((_alone(row, row.release), _with_interpreter(row, host)))
+        if not isinstance(answer, NoSolutionError):
+            return None
+        return self._numbers.reason(answer.explanation.reasons[0])
 
     def _solve(self, request: Request, host: Host) -> Plan | NoSolutionError:
         """Return the plan of the solver, or its refusal. Each request is solved once on a host."""
@@ -593,6 +602,23 @@ def _variant(release: Release) -> str:
 def _interpreters(rows: Iterable[_Row]) -> set[int]:
     """Return the interpreters for which some rows have wheels."""
     return {python for row in rows for python in row.pythons}
+
+
+def _framework_name(release: Release) -> str:
+    return release.framework.name if isinstance(release, Variant) else release.name
+
+
+def _alone(row: _Row, release: Release) -> Request:
+    """Return the request for a release and its build."""
+    name = _framework_name(release)
+    builds = ((name, row.variant),) if isinstance(release, Variant) else ()
+    return Request(frameworks=(f"{name}=={release.version}",), builds=builds)
+
+
+def _with_interpreter(row: _Row, host: Host) -> Host:
+    """Return a host with an interpreter for which a release has a wheel."""
+    python = row.pythons[len(row.pythons) // 2]  # most releases have wheels for the same ones
+    return host.replace(python=Python(version=PYTHONS[python]))
 
 
 def _is_cpu_build(row: _Row) -> bool:
