@@ -58,6 +58,7 @@ PARSED_ONLY = {
     "--add": "asks the default index",
     "script.py": "installs from the default index",
     "conda-lock.yml": "needs a lock of conda packages",
+    "pixi.toml": "asks conda channels",
     "monday.json": "needs documents of a fleet",
     "html": "takes seconds; test_explorer makes the page",
     "demo": "needs an index of variant wheels",

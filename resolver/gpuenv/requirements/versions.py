@@ -233,20 +233,32 @@ def contains(specifier: str, version: str, pre: bool) -> bool:
     try:
         specifiers = SpecifierSet(specifier)
         return specifiers.contains(parsed, prereleases=pre or not parsed.is_prerelease)
-    except ValueError:  # also for a number with thousands of digits
-        shown = repr(specifier[:_LONGEST_VERSION])
-        raise InputError(f"{shown} is not a version specifier such as '>=2.5,<3'") from None
+    except ValueError:
+        raise _not_a_specifier(specifier) from None
 
 
 @cache
 def names_prerelease(specifier: str) -> bool:
-    """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440)."""
+    """Return whether a specifier set names a pre-release, which admits pre-releases (PEP 440).
+
+    Raises:
+        InputError: the specifier is not valid.
+    """
     clauses = _plain_clauses(specifier)
     if clauses is not None:
         return any(clause.bound.is_pre and clause.sign[0] != "!" for clause in clauses)
     from packaging.specifiers import SpecifierSet
 
-    return bool(SpecifierSet(specifier).prereleases)
+    try:
+        return bool(SpecifierSet(specifier).prereleases)
+    except ValueError:
+        raise _not_a_specifier(specifier) from None
+
+
+def _not_a_specifier(specifier: str) -> InputError:
+    """Return the error for a specifier that packaging refuses, or whose numbers are too long."""
+    shown = repr(specifier[:_LONGEST_VERSION])
+    return InputError(f"{shown} is not a version specifier such as '>=2.5,<3'")
 
 
 @cache
