@@ -58,7 +58,6 @@ PARSED_ONLY = {
     "--add": "asks the default index",
     "script.py": "installs from the default index",
     "conda-lock.yml": "needs a lock of conda packages",
-    "pixi.toml": "asks conda channels",
     "monday.json": "needs documents of a fleet",
     "html": "takes seconds; test_explorer makes the page",
     "demo": "needs an index of variant wheels",
@@ -67,6 +66,14 @@ PARSED_ONLY = {
     "/app/env": "needs this environment",
     "~/envs/torch": "needs this environment",
 }
+PIXI = """\
+[workspace]
+channels = ["{channel}"]
+platforms = ["linux-64"]
+
+[dependencies]
+pytorch = "*"
+"""
 H100 = {"GPUENV_GPU": "H100", "GPUENV_DRIVER": "580.65.06", "GPUENV_OFFLINE": "1"}
 CPU = {"GPUENV_GPU": "none"}
 
@@ -136,6 +143,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "requirements.txt").write_text("torch\nnumpy\n")
     (folder / "constraints.txt").write_text("numpy<3\n")
+    for platform in ("linux-64", "noarch"):
+        (folder / "channel" / platform).mkdir(parents=True)
+        (folder / "channel" / platform / "repodata.json").write_text('{"packages": {}}')
+    (folder / "pixi.toml").write_text(PIXI.format(channel=(folder / "channel").as_uri()))
     (folder / "train.log").write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
     (folder / "train.py").write_text("print('trained')\n")
     links = ["--no-index", "--find-links", "wheels", "--gpu", "none"]
