@@ -96,8 +96,9 @@ def main() -> int:
     arguments = parser.parse_args()
     environment, lock = map(os.path.abspath, (arguments.environment, arguments.lock))
     host = ["--gpu", "H100", "--driver", "580"]
+    only_default = ["--default-index-only"]  # the index of PyTorch may be out of reach
     commands = {
-        "solve": ["solve", "sglang", "lightning", "--refresh", "--dry-run", *host],
+        "solve": ["solve", "sglang", "lightning", "--refresh", *only_default, "--dry-run", *host],
         "sync": ["sync", lock, "--gpu", "none", "--no-verify", "--target"],
         "verify": ["verify", "--no-device", "--target", environment],
     }

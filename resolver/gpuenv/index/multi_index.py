@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import InputError, PackageIndexError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .protocol import DIRECT_URL, Index, Releases, Source
@@ -120,13 +120,22 @@ class WithOwnBuilds(Source):
         files = list(self._main.wheels(name, environment)) if self._main is not None else []
         known = {file.filename for file in files}
         for source in self._own:
-            for file in source.wheels(name, environment):
+            for file in self._own_files(source, name, environment):
                 is_build = "+" in file.version and not is_prerelease(file.version)
                 if is_build and file.filename not in known:
                     self._owners[file.index, file.filename] = source
                     files.append(file)
         files.sort(key=lambda file: version_key(file.version), reverse=True)
         return files
+
+    def _own_files(
+        self, source: Source, name: str, environment: TargetEnvironment | None
+    ) -> Sequence[Wheel]:
+        try:
+            return source.wheels(name, environment)
+        except PackageIndexError as error:
+            error.hint = "check the network, or use --default-index-only to leave this index out"
+            raise
 
     def _of(self, wheel: Wheel) -> Index:
         owner = self._owners.get((wheel.index, wheel.filename), self._main)
