@@ -3,8 +3,8 @@
     python scripts/bench_sync.py LOCK CHANGED_LOCK [--rounds N] [--record FILE] [HOST_FLAG ...]
 
 CHANGED_LOCK has another release of one small package. The commands take turns, so that load from
-elsewhere meets all of them. Each figure is a median: seconds of the clock, and of the processor with
-all children.
+elsewhere meets all of them. Each figure is a median: seconds of the clock, and of the processor
+with all children.
 
     uv              uv venv, then uv pip sync, into a new folder
     new             gpuenv sync --no-verify into a new folder

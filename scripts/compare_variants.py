@@ -50,6 +50,7 @@ from variant_maker import (
     conformance_document,
     conformance_host,
     conformance_metadata,
+    host_of,
     make_conformance,
     make_release,
     make_variant,
@@ -503,14 +504,7 @@ def is_accepted(text: str) -> bool:
 
 def gpuenv_result(requirement: str, links: Path, case: Mapping[str, Any]) -> list[str]:
     """Return the wheel of demo as "VERSION LABEL BUILD", and the other installed packages."""
-    described = conformance_host(case)
-    host = gpuenv.describe(
-        gpus=described["gpu"],
-        driver=described.get("driver"),
-        python=PYTHON,
-        platform=described.get("platform", "linux-x86_64"),
-        glibc="2.35",
-    )
+    host = host_of(conformance_host(case))
     options = IndexOptions(no_index=True, find_links=(str(links),))
     try:
         plan = gpuenv.solve(Request(requirements=(requirement,)), host, options, changes=False)

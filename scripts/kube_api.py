@@ -132,7 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _accept(self) -> None:
         key = self.headers["Sec-WebSocket-Key"].encode()
-        answer = base64.b64encode(hashlib.sha1(key + _WEBSOCKET_ID).digest()).decode()  # noqa: S324  RFC 6455
+        digest = hashlib.sha1(key + _WEBSOCKET_ID).digest()  # noqa: S324  RFC 6455
+        answer = base64.b64encode(digest).decode()
         self.send_response(101)
         for name, value in (
             ("Upgrade", "websocket"),

@@ -214,7 +214,7 @@ def broken_children(prover: Prover) -> None:
 
 
 def main() -> None:
-    """Run the steps and writes the record."""
+    """Run the steps and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--environment", required=True, help="its interpreter")
     parser.add_argument("--date", required=True)

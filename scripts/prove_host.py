@@ -82,7 +82,7 @@ def planted(folder: str, target: str, removed: list[str]) -> list[dict[str, Any]
 
 
 def main() -> None:
-    """Run the steps and writes the record."""
+    """Run the steps and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--find-links")

@@ -9,7 +9,7 @@ from gpuenv.verify.runner import Children, Outcome
 
 
 def keep_in(folder: str) -> None:
-    """Let the probe `installed` of this process take its answers from the folder, if they are there.
+    """Let the probe `installed` take its answers from the folder if they are there.
 
     The folder is that of one environment. With "" every answer is found anew.
     """

@@ -1,4 +1,4 @@
-"""`--require-attestations`: a real wheel, the real attestation of its publisher, and changes of both.
+"""`--require-attestations`: a real wheel, its real attestation, and changes of both.
 
 tests/data/attestations has files of the tests of pypi-attestations. The signature is of CircleCI.
 """

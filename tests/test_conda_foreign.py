@@ -310,45 +310,37 @@ def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
     assert own.conda and own.wheels is not None and len(own.pins) == len(CONDA)
 
 
-BAD_PIXI = {
-    '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
-    '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" }': "a: path is not read",
-    "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
-    "[workspace]": "is no pixi.toml: it has no channels",
-    "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",
-    "[": "pixi.toml: ",
+# What a project file must not have, and what the message says.
+BAD_PROJECTS = {
+    "pixi.toml": {
+        '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
+        '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" }': "a: path is not read",
+        "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
+        "[workspace]": "is no pixi.toml: it has no channels",
+        "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",
+        "[": "pixi.toml: ",
+    },
+    "environment.yml": {
+        "dependencies: [{pip: [-r more.txt]}]": "options are not read",
+        "dependencies: [{conda: [numpy]}]": "is no spec and no list of pip",
+        "channels: [mine]": "has no list of dependencies",
+        "dependencies: [": "cannot be read",
+        "dependencies: [numpy]\nprefixx: 1": "unknown key prefixx",
+    },
 }
 
 
-@pytest.mark.parametrize("text", BAD_PIXI)
-def test_a_pixi_workspace_that_cannot_be_used(
-    text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, rows in BAD_PROJECTS.items() for text in rows]
+)
+def test_a_project_file_that_cannot_be_used(
+    name: str, text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "pixi.toml"
+    path = tmp_path / name
     path.write_text(text)
     assert solve(conda_rows, tmp_path / "lock.yml", "-r", str(path)) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert BAD_PIXI[text] in line and not (tmp_path / "lock.yml").exists()
-
-
-BAD = {
-    "dependencies: [{pip: [-r more.txt]}]": "options are not read",
-    "dependencies: [{conda: [numpy]}]": "is no spec and no list of pip",
-    "channels: [mine]": "has no list of dependencies",
-    "dependencies: [": "cannot be read",
-    "dependencies: [numpy]\nprefixx: 1": "unknown key prefixx",
-}
-
-
-@pytest.mark.parametrize("text", BAD)
-def test_an_environment_file_that_cannot_be_used(
-    text: str, conda_rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "environment.yml"
-    path.write_text(text)
-    assert solve(conda_rows, tmp_path / "lock.yml", "-r", str(path)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert BAD[text] in line and not (tmp_path / "lock.yml").exists()
+    assert BAD_PROJECTS[name][text] in line and not (tmp_path / "lock.yml").exists()
 
 
 CUDA = ["python 3.12.1", "cuda-version 13.0", "pytorch 2.13.0 cuda130_py312_h0_300"]

@@ -33,7 +33,7 @@ from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
 from gpuenv.index.live import SimpleIndex
 from gpuenv.lock.host_fit import variant_fit
-from gpuenv.model import Host, IndexOptions, Plan, Request, Wheel
+from gpuenv.model import IndexOptions, Plan, Request, Wheel
 from gpuenv.render.plans import why_chosen
 from gpuenv.requirements.target import TargetEnvironment, split_label
 from gpuenv.resolve.wheel_variants import VariantChooser
@@ -43,6 +43,7 @@ from variant_maker import (
     conformance_document,
     conformance_host,
     conformance_wheels,
+    host_of,
     make_conformance,
     make_release,
     make_variant,
@@ -60,17 +61,6 @@ GPU = {
     "cu128": {"nvidia": {"cuda_version_lower_bound": ["12.8"], "sm_arch": ["75_real", "90_real"]}},
     "null": {},
 }
-
-
-def host_of(case: dict[str, Any]) -> Host:
-    host = gpuenv.describe(
-        gpus=case["gpu"],
-        driver=case.get("driver"),
-        python=PYTHON,
-        platform=case.get("platform", "linux-x86_64"),
-        glibc="2.35",
-    )
-    return host.replace(cpu=tuple(case.get("cpu", ())))
 
 
 # ---- names, metadata, markers --------------------------------------------------------------------

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import gpuenv
+from gpuenv.model import Host
 from native_build import build, nvml_script
 
 Properties = Mapping[str, Mapping[str, Sequence[str]]]
@@ -131,6 +133,18 @@ def conformance_document(case: Mapping[str, Any]) -> str:
     for key in case.get("without", ()):
         del document[key]
     return json.dumps(document)
+
+
+def host_of(case: Mapping[str, Any]) -> Host:
+    """Return the host that a case describes, with this interpreter."""
+    host = gpuenv.describe(
+        gpus=case["gpu"],
+        driver=case.get("driver"),
+        python=f"{sys.version_info[0]}.{sys.version_info[1]}",
+        platform=case.get("platform", "linux-x86_64"),
+        glibc="2.35",
+    )
+    return host.replace(cpu=tuple(case.get("cpu", ())))
 
 
 def conformance_host(case: Mapping[str, Any]) -> dict[str, Any]:

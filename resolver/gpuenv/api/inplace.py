@@ -186,7 +186,7 @@ def install_inplace(
 def verify_inplace(
     installation: InplaceInstallation, python: str, *, device: bool, timeout: float
 ) -> tuple[Check, ...]:
-    """Verify the environment of an interpreter, which is or will be that of the installation.
+    """Verify an installation by its interpreter, before or after it takes the place of the old one.
 
     `device` uses the GPUs, if there are some or if the plan has a framework.
     """

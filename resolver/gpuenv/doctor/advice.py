@@ -167,7 +167,7 @@ def _capability(case: Case) -> tuple[int, ...] | None:
 
 
 def _shared_name(case: Case) -> Iterator[str]:
-    """Name the GPUs that share the name of the log."""
+    """Name the GPUs that have the name that the log gives."""
     for fact in case.of_kind("gpu"):
         gpus = gpus_of_shared_name(fact.value)
         if gpus:

@@ -24,7 +24,7 @@ _GREET = f'echo "{GREETING}${{SLURMD_NODENAME:-$(uname -n)}}"; exec "$@"'
 # Slurm's states of nodes that start no process; a "*" means that the node does not respond.
 _SLURM_UNUSABLE = ("down", "drain", "fail", "unk", "power", "maint", "reboot", "future")
 _ASK_LIMIT = 30.0  # seconds for a question to the launcher's own tools
-# The options of kubectl that say which cluster, and as whom; each has a value.
+# The options of kubectl that choose the cluster and the user; each has a value.
 _CLUSTER_OPTION = re.compile(
     r"-s|--(?:as(?:-group|-uid)?|certificate-authority|client-(?:certificate|key)|cluster|context"
     r"|kubeconfig|password|server|tls-server-name|token|user(?:name)?)"
@@ -201,7 +201,7 @@ def _kubectl(nodes: Sequence[str], command: Sequence[str], arguments: Sequence[s
 
 
 def _cluster_options(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of kubectl that say which cluster, and as whom."""
+    """Return kubectl's arguments that choose the cluster and the user."""
     options = []
     words = iter(arguments)
     for word in words:

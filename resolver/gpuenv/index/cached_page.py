@@ -240,7 +240,7 @@ class NewPage:
 
 
 def _group_of(row: FileRow) -> _Group:
-    """Return what a solve has to know of a wheel before it reads it."""
+    """Return what a solve must know about a wheel before it reads the wheel."""
     is_yanked = row.yanked is True or isinstance(row.yanked, str)
     text = row.requires_python if isinstance(row.requires_python, str) else None
     return wheel_tags(row.filename), parse_requires_python(text), is_yanked
