@@ -4,11 +4,14 @@
         --record docs/hosts/h200.json
     python scripts/prove_host.py --target env --framework tensorflow --date 2026-11-22
         --record docs/hosts/h200-tensorflow.json --remove nvidia/cufft/lib/libcufft.so.11
+    python scripts/prove_host.py --find-links wheels --lock pylock.toml --date 2026-11-22
+        --record docs/hosts/h200-download.json
 
 Every step is a process of the command line, timed as a whole. No step uses a network. The record
 holds the commands, their exit statuses, times and JSON documents, without the UUIDs of the GPUs.
 With --target, the environment already holds the releases of the lock: nothing is synced, and the
-solve reads the snapshot. --absent records a file that the environment lacks.
+solve reads the snapshot. With --lock, another machine made the lock and downloaded its wheels:
+nothing is solved, and sync reads only the folder of wheels. --absent records a file that the environment lacks.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--find-links")
     source.add_argument("--target", help="an environment that holds the releases already")
-    parser.add_argument("--framework", action="append", required=True)
+    parser.add_argument("--framework", action="append", default=[])
+    parser.add_argument("--lock", help="a lock that was made on another machine")
     parser.add_argument("--date", required=True)
     parser.add_argument("--record", required=True)
     parser.add_argument(
@@ -111,6 +115,12 @@ def main() -> None:
         names = {target: "ENVIRONMENT", **names}
         python = os.path.join(target, "bin", "python")
         rows.append(step("solve", [*solve, "--python", python], folder))
+    elif arguments.lock:
+        links = os.path.abspath(arguments.find_links)
+        names[links] = "WHEELS"
+        shutil.copy(arguments.lock, os.path.join(folder, "pylock.toml"))
+        sync = ["sync", "pylock.toml", "--target", target, "--find-links", links, "--no-index"]
+        rows.append(step("sync", sync, folder))
     else:
         links = os.path.abspath(arguments.find_links)
         names[links] = "WHEELS"

@@ -110,6 +110,14 @@ def test_onnxruntime_for_cuda_is_verified() -> None:
     assert "Conv float16 on CUDAExecutionProvider" in evidence
 
 
+def test_wheels_of_another_machine_are_installed_and_verified() -> None:
+    step = steps("h200-download")["sync"]
+    assert step["command"][-1] == "--no-index" and step["exit"] == 0
+    found = {f"{check.name} {check.subject}": check.status for check in checks(step)}
+    assert found["torch convolution GPU 0 NVIDIA H200"] == "pass"
+    assert set(found.values()) == {"pass"}
+
+
 def test_an_untouched_copy_is_verified() -> None:
     assert steps("h200-frameworks")["the copy, untouched"]["document"]["ok"]
 
