@@ -84,8 +84,8 @@ def planted(folder: str, target: str, removed: list[str]) -> list[dict[str, Any]
     return rows
 
 
-def main() -> None:
-    """Run the steps and write the record."""
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--find-links")
@@ -103,31 +103,37 @@ def main() -> None:
     parser.add_argument(
         "--absent", action="append", default=[], help="a file that the environment lacks"
     )
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def prepared(arguments: argparse.Namespace, folder: str, target: str) -> list[dict[str, Any]]:
+    """Solve and sync, as far as the arguments leave it to this host."""
     frameworks = [text for name in arguments.framework for text in ("--framework", name)]
+    solve = ["solve", *frameworks, "--offline"]
+    if arguments.target:
+        python = os.path.join(target, "bin", "python")
+        return [step("solve", [*solve, "--python", python], folder)]
+    links = ["--find-links", os.path.abspath(arguments.find_links)]
+    sync = ["sync", "pylock.toml", "--target", target]
+    if arguments.lock:
+        shutil.copy(arguments.lock, os.path.join(folder, "pylock.toml"))
+        return [step("sync", [*sync, *links, "--no-index"], folder)]
+    solved = step("solve", [*solve, *links], folder)
+    return [solved, step("sync", [*sync, "--no-verify"], folder)]
+
+
+def main() -> None:
+    """Run the steps and write the record."""
+    arguments = read_arguments()
     folder = tempfile.mkdtemp()
     names = {folder: "WORK", os.getcwd(): "CHECKOUT"}
-    rows = [step("detect", ["detect"], folder)]
-    solve = ["solve", *frameworks, "--offline"]
     target = "env"
     if arguments.target:
         target = os.path.abspath(arguments.target)
         names = {target: "ENVIRONMENT", **names}
-        python = os.path.join(target, "bin", "python")
-        rows.append(step("solve", [*solve, "--python", python], folder))
-    elif arguments.lock:
-        links = os.path.abspath(arguments.find_links)
-        names[links] = "WHEELS"
-        shutil.copy(arguments.lock, os.path.join(folder, "pylock.toml"))
-        sync = ["sync", "pylock.toml", "--target", target, "--find-links", links, "--no-index"]
-        rows.append(step("sync", sync, folder))
     else:
-        links = os.path.abspath(arguments.find_links)
-        names[links] = "WHEELS"
-        rows.append(step("solve", [*solve, "--find-links", links], folder))
-        rows.append(
-            step("sync", ["sync", "pylock.toml", "--target", target, "--no-verify"], folder)
-        )
+        names[os.path.abspath(arguments.find_links)] = "WHEELS"
+    rows = [step("detect", ["detect"], folder), *prepared(arguments, folder, target)]
     verify = ["verify", "pylock.toml", "--target", target]
     rows.append(step("verify", verify, folder))
     rows.append(step("verify again", verify, folder))
