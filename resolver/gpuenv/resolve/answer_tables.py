@@ -231,12 +231,15 @@ class AnswerTables:
                     columns[place] = _with_reasons(columns[place], alike, doubts)
 
     def _doubts_alone(self, row: _Row, host: Host) -> tuple[int, ...]:
-        """Return the doubts about the plan of the solver for one release."""
-        plan = None
-        if row.release is not None:
-            plan = self._solve(_alone(row, row.release), _with_interpreter(row, host))
-        warnings = plan.warnings if isinstance(plan, Plan) else ()
-        return tuple(self._numbers.reason(one) for one in warnings if evaluate.is_doubt(one))
+        """Return the doubts about the packages of the solver's plan for one release."""
+        if row.release is None:
+            return ()
+        plan = self._solve(_alone(row, row.release), _with_interpreter(row, host))
+        if not isinstance(plan, Plan):
+            return ()
+        packages = {f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins}
+        doubts = filter(evaluate.is_doubt, plan.warnings)
+        return tuple(self._numbers.reason(doubt) for doubt in doubts if doubt.subject in packages)
 
     def _no_wheel(self, framework: Framework, row: _Row) -> Reason:
         source = row.build.code.source if row.build else ""
