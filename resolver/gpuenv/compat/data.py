@@ -529,8 +529,8 @@ class CompatibilityData:
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
         """Return known GPU names like `text`, best first, for a hint.
 
-        For a text that several GPUs share, such as "RTX 6000", these are all GPUs of that name, with
-        their targets: "RTX 6000 Ada (sm_89)".
+        For a text that several GPUs share, such as "RTX 6000", these are all GPUs of that name with their
+        targets: "RTX 6000 Ada (sm_89)".
         """
         from difflib import get_close_matches
 
