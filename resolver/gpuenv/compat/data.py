@@ -529,7 +529,7 @@ class CompatibilityData:
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
         """Return known GPU names like `text`, best first, for a hint.
 
-        For a text that several GPUs share, such as "RTX 6000", these are all GPUs of that name with their
+        For a text that several GPUs share, such as "RTX 6000", these are all its GPUs with their
         targets: "RTX 6000 Ada (sm_89)".
         """
         from difflib import get_close_matches
