@@ -5,8 +5,8 @@
         [--pictures docs/pictures] [--only-agreement]
 
 - agreement: random choices for each seed; version, variant and first reasons equal those of the
-  solver. The first choices are typed into the form. No choice has a Jetson and another GPU: no such
-  host exists.
+  solver. The first choices are typed into the form. No choice has a Jetson (Thor is
+  one) and a GPU of another kind: no such host exists.
 - axe: axe-core, which npm fetches, on each view and on a report, light and dark, 390 and 1280 px
   wide. Without npm or its registry this part fails. No file of axe-core is kept.
 - questions: tests/data/explorer_questions.toml, typed into the form. The seconds that a person
@@ -34,6 +34,7 @@ import test_explorer  # noqa: E402  # the answers of the page and of the solver
 from browser import AXE, Browser, fetch_axe  # noqa: E402
 from gpuenv import api  # noqa: E402
 from gpuenv.cli import main as main_of_gpuenv  # noqa: E402
+from gpuenv.compat.architectures import JETSON  # noqa: E402
 from gpuenv.errors import InputError  # noqa: E402
 from records import write_record  # noqa: E402
 
@@ -79,8 +80,8 @@ def is_host(choice: tuple[str, list[str], str, str, str]) -> bool:
         host = api.describe(gpus=gpus, platform=platform)
     except InputError:
         return False
-    jetson = {(5, 3), (6, 2), (7, 2), (8, 7)}
-    return len({gpu.compute_capability in jetson for gpu in host.gpus}) <= 1
+    capabilities = {gpu.compute_capability for gpu in host.gpus}
+    return len(capabilities) <= 1 or capabilities.isdisjoint(JETSON)
 
 
 def prove_agreement(page: Browser, count: int, seed: int) -> dict[str, object]:
