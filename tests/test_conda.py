@@ -167,13 +167,35 @@ def test_what_is_no_spec_is_bad_input(solver: solvers.Solver) -> None:
         planned({"gpu": ["none"], "requirements": ["numpy >>2"]}, solver)
 
 
+def test_a_spec_can_name_its_channel(solver: solvers.Solver, tmp_path: Path) -> None:
+    """The first channel that has a package wins, unless the spec names another one."""
+    numpy = next(row for row in conda_channel.records() if row["name"] == "numpy")
+    own = conda_channel.make(tmp_path / "own", [{**numpy, "version": "9"}])
+
+    def plan(spec: str) -> Plan:
+        return planned({"gpu": ["none"], "requirements": [spec]}, both)
+
+    with solvers.RattlerSolver([*solver.channels, own], ["linux-64", "noarch"]) as both:
+        for spec, is_own in {"numpy": False, "own::numpy": True, "numpy[channel=own]": True}.items():
+            versions = {pin.wheel.name: pin.wheel.version for pin in plan(spec).pins}
+            assert (versions["numpy"] == "9") == is_own, spec
+        with pytest.raises(NoSolutionError) as refusal:
+            plan("own::pytorch")
+        with pytest.raises(InputError, match="bioconda::numpy: no channel of the request") as error:
+            plan("bioconda::numpy")
+    reason = refusal.value.explanation.reasons[0]
+    assert (reason.code, reason.have) == ("no-release", "no package of that name")
+    assert reason.need == f"{own}::pytorch"
+    assert error.value.hint == "add --channel bioconda"
+
+
 class Careless:
     """A solver that overlooks `constrains: __cuda`, as libmamba and classic may do."""
 
     name = "careless"
 
     def __init__(self, inner: solvers.Solver) -> None:
-        self.inner = inner
+        self.inner, self.channels = inner, inner.channels
 
     def records(self, names: Any) -> Any:
         return [one for one in self.inner.records(names) if one["name"] != "cuda-version"]

@@ -86,6 +86,12 @@ def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str])
         ("torchaudio", "2.9.99", "win-amd64", "near it are 2.11.0, 2.10.0, 2.9.1"),
         ("jaxlib", "0.9", "win-amd64", "it is known on linux-x86_64"),
         ("nvidia-nccl-cu12", "2.27", "win-amd64", "it is known on linux-x86_64: --platform"),
+        (
+            "tensorflow",
+            "2.10",
+            "win-amd64",
+            "near it are 2.13.1, 2.13.0; tensorflow-gpu has it: `gpuenv matrix show tensorflow-gpu",
+        ),
     ],
 )
 def test_an_unknown_release_is_told_with_those_near_it(

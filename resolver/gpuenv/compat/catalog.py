@@ -139,7 +139,15 @@ class Catalog:
         known = [release.version for release in entry.releases]
         newer = [one for one in known if version_key(one) > version_key(public(version))]
         near = known[max(0, len(newer) - 2) : len(newer) + 3]
-        return InputError(f"no release is known as {where}", hint=f"near it are {', '.join(near)}")
+        hint = f"near it are {', '.join(near)}"
+        for_gpu = f"{entry.name}-gpu"  # TensorFlow 2.10 for Windows is tensorflow-gpu
+        if for_gpu in self.names() and self._has_release(for_gpu, version, platform):
+            hint += f"; {for_gpu} has it: `gpuenv matrix show {for_gpu} {version}`"
+        return InputError(f"no release is known as {where}", hint=hint)
+
+    def _has_release(self, name: str, version: str, platform: str) -> bool:
+        versions = {release.version for release in self.entry(name, platform).releases}
+        return pick(versions, public(version)) is not None
 
     # ---- frameworks
 

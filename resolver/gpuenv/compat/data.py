@@ -112,9 +112,8 @@ def load(folder: str | None = None, user_rows: UserRows | None = None) -> Compat
 
 def gpu_key(name: str) -> str:
     """Return the comparable form of a GPU's name: "NVIDIA A100-SXM4-80GB MIG 1g.10gb" -> "a100"."""
-    letters = [char if char.isascii() and char.isalnum() else " " for char in name.lower()]
     key: list[str] = []
-    for word in "".join(letters).split():
+    for word in _words(name):
         if word == "mig":  # the profile of the instance follows
             break
         if not _is_noise(word):
@@ -122,6 +121,12 @@ def gpu_key(name: str) -> str:
         elif word in ("gb", "tb") and key and key[-1].isdigit():  # "80 GB"
             key.pop()
     return "".join(key)
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a GPU's name: "RTX6000-Ada" -> rtx6000, ada."""
+    letters = [char if char.isascii() and char.isalnum() else " " for char in name.lower()]
+    return "".join(letters).split()
 
 
 def _is_noise(word: str) -> bool:
@@ -524,26 +529,32 @@ class CompatibilityData:
     def close_names(self, text: str, count: int = 3) -> Sequence[str]:
         """Return known GPU names like `text`, best first, for a hint.
 
-        For a text that several GPUs share, such as "RTX 6000", these are all GPUs of that name.
+        For a text that several GPUs share, such as "RTX 6000", these are all its GPUs with their
+        targets: "RTX 6000 Ada (sm_89)".
         """
         from difflib import get_close_matches
 
-        whole = self._names_with_words(text)
-        if whole:
-            return whole
+        shared = self._names_with_words(text)
+        if len(shared) > 1:
+            return [f"{name} (sm_{major}{minor})" for (major, minor), name in shared.items()]
+        if shared:
+            return list(shared.values())
         names = {gpu_key(name): name for name in self._gpu_names}
         keys = get_close_matches(gpu_key(text), names, n=count, cutoff=0.6)
         return [names[key] for key in keys]
 
-    def _names_with_words(self, text: str) -> list[str]:
+    def _names_with_words(self, text: str) -> dict[ComputeCapability, str]:
         """Return the GPUs whose names have all words of a text, one of each compute capability."""
-        words = set(text.lower().replace("rtx", "rtx ").split())
-        found: dict[tuple[int, ...], str] = {}
+        import re
+
+        spaced = re.sub(r"(?i)(rtx|titan)(?=\w)", r"\1 ", text)
+        words = {word for word in _words(spaced) if not _is_noise(word)}
+        found: dict[ComputeCapability, str] = {}
         for name in sorted(self._gpu_names, key=lambda name: (len(name), name)):
-            pair = self._gpus.get(gpu_key(name))
-            if pair and words and words <= set(name.lower().split()):
-                found.setdefault(tuple(pair), name)
-        return [found[pair] for pair in sorted(found)]
+            if words and words <= set(_words(name)):
+                major, minor = self._gpus[gpu_key(name)]
+                found.setdefault((major, minor), name)
+        return dict(sorted(found.items()))
 
     def driver_cuda(self, release: str) -> CudaVersion | None:
         """Return the CUDA version that a driver release supports.

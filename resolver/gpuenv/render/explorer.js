@@ -213,6 +213,11 @@ function compare(numbers, others) {
   return place < 0 ? 0 : numbers[place] - others[place];
 }
 
+/** Return whether a release has a build: JAX 0.6 has none for CUDA 13. */
+function isBuilt(release) {
+  return Boolean(release.cpu) || release.evidence !== undefined;
+}
+
 /** Return the table of a framework, or of a distribution with device code, on a platform. */
 function releasesOf({ name, platform }) {
   const { frameworks, libraries } = tables.platforms[platform];
@@ -561,11 +566,9 @@ function releaseTable(host, { chosen, judged }) {
 function allWheels(platform) {
   const { frameworks, libraries } = tables.platforms[platform];
   return [...Object.keys(frameworks), ...Object.keys(libraries)].flatMap((name) =>
-    releasesOf({ name, platform }).releases.map((release) => [
-      `${name} ${release.version}`,
-      name,
-      release,
-    ]),
+    releasesOf({ name, platform })
+      .releases.filter(isBuilt)
+      .map((release) => [`${name} ${release.version}`, name, release]),
   );
 }
 
@@ -635,7 +638,7 @@ function bestOf(release, capability) {
 function showTable(choice) {
   const { releases } = releasesOf({ name: choice.framework, platform: choice.platform });
   const rows = releases
-    .filter((release) => !release.cpu)
+    .filter((release) => !release.cpu && isBuilt(release))
     .map((release) => {
       const cells = tables.capabilities.map((_, capability) => {
         const [kind, text] = CELLS[bestOf(release, capability)];

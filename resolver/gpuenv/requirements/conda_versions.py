@@ -18,7 +18,7 @@ _RANGE = re.compile(r"(==|!=|>=|<=|~=|>|<|=)?(.+)")
 _SERIES = re.compile(r"[0-9a-z_.]+\.\*")
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NAME_VERSION_BUILD = re.compile(r"={1,2}([^=,<>|]+)=([^=]+)")
-_BRACKETS = re.compile(r"(version|build)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,'\"]+))")
+_BRACKETS = re.compile(r"(version|build|channel)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^,'\"]+))")
 _LOWER_BOUND = re.compile(r"(?:^|,)\s*(?:>=|==|=|~=)?\s*([0-9][0-9A-Za-z.]*)")
 
 # A run of digits or letters: (class, number, text). The classes order dev < letters < numbers.
@@ -170,9 +170,18 @@ def split(dependency: str) -> tuple[str, str, str]:
     for key, *values in _BRACKETS.findall(brackets.rpartition("]")[0]):
         if key == "version":
             version_range = "".join(values).strip()
-        else:
+        elif key == "build":
             build = "".join(values).strip()
     return name, version_range, build
+
+
+def channel_of(spec: str) -> str:
+    """Return the channel that a user's spec names: that of "bioconda::blast"; "" for none."""
+    text, _, brackets = spec.partition("[")
+    for key, *values in _BRACKETS.findall(brackets.rpartition("]")[0]):
+        if key == "channel":
+            return "".join(values).strip()
+    return text.rpartition("::")[0].strip()
 
 
 def name_of(dependency: str) -> str:

@@ -12,7 +12,7 @@ compares:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..compat import evaluate
@@ -145,9 +145,13 @@ class AnswerTables:
             stores.append(CandidateStore(request, host, self._data, self._index, environment))
         rows = self._rows(framework, platform, stores)
         judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
+        verdicts = [judge.release(row, f"{framework.name} {row.version}") for row in rows]
+        if not is_single_distribution(framework):  # builds of one distribution pin their libraries
+            self._add_doubts_about_libraries(rows, verdicts, drivers)
         releases = []
         jetson = drivers.host(_GPU_OF_A_JETSON, len(drivers.thresholds))
-        for row, places in zip(rows, _places(rows, framework, drivers), strict=True):
+        places_of_rows = _places(rows, framework, drivers)
+        for row, columns, places in zip(rows, verdicts, places_of_rows, strict=True):
             releases.append(
                 {
                     **self._facts(row.version, row.build),
@@ -157,7 +161,7 @@ class AnswerTables:
                     "pythons": row.pythons,
                     "glibc": show_pair(row.glibc) if row.glibc else None,
                     "place": number(self._numbers.places, places),
-                    "verdicts": judge.release(row, f"{framework.name} {row.version}"),
+                    "verdicts": self._numbers.of_columns(columns),
                     "no_wheel": self._numbers.reason(self._no_wheel(framework, row)),
                     "missing": self._missing(row, stores),
                     "alone": self._refusal_alone(row, jetson),
@@ -202,6 +206,40 @@ class AnswerTables:
                         glibc=None,
                     )
         return sorted(rows.values(), key=lambda row: version_key(row.public), reverse=True)
+
+    def _add_doubts_about_libraries(
+        self, rows: Sequence[_Row], verdicts: Sequence[list[Column]], drivers: _Drivers
+    ) -> None:
+        """Add the doubts about the libraries that a build does not pin (cuBLAS for CuPy).
+
+        The solver prefers a build without doubts. So these doubts can change its choice where
+        another build of the version has doubts.
+        """
+        for row, columns in zip(rows, verdicts, strict=True):
+            if _is_cpu_build(row):
+                continue
+            pairs = zip(rows, verdicts, strict=True)
+            builds = [build for other, build in pairs if other.public == row.public]
+            for place, capability in enumerate(self._capabilities):
+                alike = [build[place] for build in builds]
+                starts = self._numbers.starts_without_doubts(columns[place], alike)
+                doubts = {
+                    start: self._doubts_alone(row, drivers.host(capability, start))
+                    for start in starts
+                }
+                if any(doubts.values()):
+                    columns[place] = _with_reasons(columns[place], alike, doubts)
+
+    def _doubts_alone(self, row: _Row, host: Host) -> tuple[int, ...]:
+        """Return the doubts about the packages of the solver's plan for one release."""
+        if row.release is None:
+            return ()
+        plan = self._solve(_alone(row, row.release), _with_interpreter(row, host))
+        if not isinstance(plan, Plan):
+            return ()
+        packages = {f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins}
+        doubts = filter(evaluate.is_doubt, plan.warnings)
+        return tuple(self._numbers.reason(doubt) for doubt in doubts if doubt.subject in packages)
 
     def _no_wheel(self, framework: Framework, row: _Row) -> Reason:
         source = row.build.code.source if row.build else ""
@@ -295,7 +333,8 @@ class AnswerTables:
         rows = []
         for library in reversed(self._data.releases(distribution, platform)):
             facts = self._facts(library.version, library)
-            rows.append({**facts, "verdicts": judge.library(library)})
+            columns = judge.library(library)
+            rows.append({**facts, "verdicts": self._numbers.of_columns(columns)})
         return rows
 
     def _is_shown(self, distribution: str) -> bool:
@@ -344,6 +383,45 @@ class _Numbers:
             self.failures.add(known)
         return known
 
+    def of_columns(self, columns: Iterable[Column]) -> list[int]:
+        """Return the number of each column."""
+        return [number(self.columns, column) for column in columns]
+
+    def starts_without_doubts(self, column: Column, alike: Collection[Column]) -> list[int]:
+        """Return where a column has no reasons and one of some others has only doubts."""
+        return [
+            start
+            for start in _starts(alike)
+            if not _verdict_at(column, start)[1]
+            and any(self._has_doubts(one, start) for one in alike)
+        ]
+
+    def _has_doubts(self, column: Column, interval: int) -> bool:
+        _, reasons = _verdict_at(column, interval)
+        return bool(reasons) and self.failures.isdisjoint(reasons)
+
+
+def _verdict_at(column: Column, interval: int) -> NumberedVerdict:
+    """Return the verdict of a column for an interval of drivers."""
+    *_, (_, tier, reasons) = (step for step in column if step[0] <= interval)
+    return tier, reasons
+
+
+def _starts(columns: Iterable[Column]) -> list[int]:
+    """Return the intervals at which a verdict of some columns begins."""
+    return sorted({start for column in columns for start, _, _ in column})
+
+
+def _with_reasons(
+    column: Column, alike: Iterable[Column], reasons: Mapping[int, tuple[int, ...]]
+) -> Column:
+    """Return a column that has more reasons in some of the intervals at which one begins."""
+    steps = []
+    for start in _starts(alike):
+        tier, known = _verdict_at(column, start)
+        steps.append((start, tier, known + reasons.get(start, ())))
+    return tuple(steps)
+
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -389,11 +467,12 @@ class _Drivers:
     def host(self, capability: ComputeCapability | None, interval: int | None) -> Host:
         """Return a host with one GPU and a driver.
 
-        For None, the compute capability or the driver is unknown.
+        For None, the compute capability or the driver is unknown; the driver also for the interval
+        after the last threshold's.
         """
         key = (capability, interval)
         if key not in self._hosts:
-            release = None if interval is None else self._releases[interval]
+            release = None if interval in (None, len(self)) else self._releases[interval]
             self._hosts[key] = self.host_without_gpu.replace(
                 gpus=(Gpu(name=GPU, compute_capability=capability, index=0),),
                 driver=release,
@@ -429,8 +508,8 @@ class _Judge:
         self._facts: dict[tuple[CandidateStore, int], ReleaseFacts] = {}
         self._columns_of: dict[Hashable, tuple[Column, ...]] = {}
 
-    def release(self, row: _Row, subject: str) -> list[int]:
-        """Return the numbers of the columns of a release of a framework (see `_column`)."""
+    def release(self, row: _Row, subject: str) -> list[Column]:
+        """Return the columns of a release of a framework (see `_column`)."""
         libraries: Sequence[Candidate] = ()
         if row.release is not None:
             libraries = pinned_libraries(row.store, row.release)
@@ -460,13 +539,13 @@ class _Judge:
             # No CUDA library of an index runs on a Jetson, whichever a release may require.
             if capability in TEGRA and any(map(self._runs, columns[place])):
                 columns[place] = self._column(numbered, capability)
-        return [number(self._numbers.columns, column) for column in columns]
+        return columns
 
     def _runs(self, step: tuple[int, int, tuple[int, ...]]) -> bool:
         return not self._numbers.failures.intersection(step[2])
 
-    def library(self, library: Library) -> list[int]:
-        """Return the numbers of the columns of a distribution with device code."""
+    def library(self, library: Library) -> list[Column]:
+        """Return the columns of a distribution with device code."""
         name, version = library.name, library.version
         subject = f"{name} {version}"
 
@@ -482,8 +561,7 @@ class _Judge:
             return min(_tier(choice, host) for choice in choices), reasons
 
         bad = tuple(self._data.bad(name, version, [one]) for one in self._capabilities)
-        columns = self._columns((_code_key(library), bad), judge, subject, [library.code])
-        return [number(self._numbers.columns, column) for column in columns]
+        return self._columns((_code_key(library), bad), judge, subject, [library.code])
 
     def _own_reasons(self, row: _Row, facts: ReleaseFacts) -> list[Reason]:
         if row.release is not None:
@@ -657,9 +735,7 @@ def _releases(store: CandidateStore, framework: Framework) -> Sequence[Release]:
     return [
         release
         for release in releases
-        if not release.is_yanked
-        and not is_prerelease(release.version)
-        and not _is_before_carriers(store, release)
+        if not release.is_yanked and not is_prerelease(release.version)
     ]
 
 
@@ -684,17 +760,6 @@ def _missing_dependency(store: CandidateStore, release: Release | None) -> Reaso
         need = str(requirement)
         return Reason(code="no-candidate", subject=release.label, need=need, have=NO_CANDIDATE)
     return None
-
-
-def _is_before_carriers(store: CandidateStore, release: Release) -> bool:
-    """Return whether a release is older than its carriers of device code (jax 0.7.1, CUDA 13)."""
-    if not isinstance(release, Variant) or release.build is not None:
-        return False
-    version = version_key(release.version)
-    for name in release.way.carriers:
-        if all(version_key(one.version) > version for one in store.candidates(name)):
-            return True
-    return False
 
 
 def _places(rows: Sequence[_Row], framework: Framework, drivers: _Drivers) -> list[tuple[int, ...]]:

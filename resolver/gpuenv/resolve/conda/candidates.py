@@ -18,12 +18,13 @@ MOST_TRIES = 24  # candidates of one framework, and combinations of candidates, 
 
 
 class FrameworkSpec(Value):
-    """A requested framework: its PEP 440 range, or a range (and a build) as conda writes it."""
+    """A requested framework: its PEP 440 range, or a spec as conda writes it. "" is any channel."""
 
     framework: str
     specifier: str = ""
     spec: str = "*"
     build: str = "*"
+    channel: str = ""
 
 
 class Candidate(Value):
@@ -199,7 +200,20 @@ class CandidateStore:
         return tuple(good)
 
 
+def on_channel(channel: str, spec: str) -> str:
+    """Return a spec for one channel; "" is any channel."""
+    return f"{channel}::{spec}" if channel else spec
+
+
+def is_on_channel(record: Record, channel: str) -> bool:
+    """Return whether a record is of a channel; "" is any channel."""
+    name = conda_records.channel_name(str(record.get("channel", "")))
+    return not channel or name == conda_records.channel_name(channel)
+
+
 def _admits(requested: FrameworkSpec, record: Record) -> bool:
+    if not is_on_channel(record, requested.channel):
+        return False
     in_range = conda_versions.contains(requested.spec, record["version"])
     return in_range and fnmatch.fnmatchcase(record["build"], requested.build)
 
@@ -259,9 +273,10 @@ def specs_of(candidate: Candidate, packages: Mapping[str, str]) -> list[str]:
         packages: {framework: the package that users name}.
     """
     row, requested = candidate.row, candidate.requested
-    specs = [f"{row.name} =={row.version} {row.glob}"]
+    specs = [on_channel(requested.channel, f"{row.name} =={row.version} {row.glob}")]
     package = packages[requested.framework]
     if package != row.name:
-        specs.append(package if requested.spec == "*" else f"{package} {requested.spec}")
+        spec = package if requested.spec == "*" else f"{package} {requested.spec}"
+        specs.append(on_channel(requested.channel, spec))
     specs += [f"{name} {version_range}" for name, version_range in candidate.limits]
     return specs

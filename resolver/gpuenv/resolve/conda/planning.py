@@ -37,6 +37,8 @@ from .candidates import (
     FrameworkSpec,
     ImpossibleError,
     combinations,
+    is_on_channel,
+    on_channel,
     specs_of,
 )
 from .solvers import RefusedError, Solver
@@ -66,12 +68,16 @@ class ParsedRequest(Value):
 
 
 def parse_request(
-    request: Request, carriers: Carriers, python: tuple[int, int] | None
+    request: Request,
+    carriers: Carriers,
+    python: tuple[int, int] | None,
+    channels: Sequence[str] = (),
 ) -> ParsedRequest:
-    """Parse a request.
+    """Parse a request. With `channels`, a spec can name only one of these.
 
     Raises:
-        InputError: No conda package is known for a framework, or nothing is requested.
+        InputError: No conda package is known for a framework, a spec names another channel, or
+            nothing is requested.
     """
     frameworks = [_framework_of_flag(text, carriers) for text in request.frameworks]
     specs = []
@@ -82,15 +88,32 @@ def parse_request(
     framework_of |= {package: name for name, package in carriers.packages.items()}
     for text in request.requirements:
         name, spec, build = conda_versions.split(text)
+        channel = _channel_of(text, channels)
         if name in framework_of:
-            framework = framework_of[name]
-            frameworks.append(FrameworkSpec(framework=framework, spec=spec, build=build))
+            requested = FrameworkSpec(
+                framework=framework_of[name], spec=spec, build=build, channel=channel
+            )
+            frameworks.append(requested)
         else:
-            specs.append(portable_spec(name, spec, build))
+            specs.append(on_channel(channel, portable_spec(name, spec, build)))
     if not frameworks and not specs:
         raise InputError("nothing to solve: give --framework NAME or a REQUIREMENT")
     return ParsedRequest(
         request=request, frameworks=tuple(frameworks), specs=tuple(specs), python=python
+    )
+
+
+def _channel_of(spec: str, channels: Sequence[str]) -> str:
+    """Return the channel that a spec names, as `channels` has it: conda-forge may be a URL."""
+    name = conda_versions.channel_of(spec)
+    if not name or not channels:
+        return name
+    for channel in channels:
+        if name in (channel, conda_records.channel_name(channel)):
+            return channel
+    raise InputError(
+        f"{spec}: no channel of the request has that name: {', '.join(channels)}",
+        hint=f"add --channel {name}",
     )
 
 
@@ -105,7 +128,8 @@ def requested_specs(
     specs = []
     for requested in parsed.frameworks:
         name, build = carriers.packages[requested.framework], requested.build
-        specs.append(portable_spec(name, requested.specifier or requested.spec, build))
+        spec = portable_spec(name, requested.specifier or requested.spec, build)
+        specs.append(on_channel(requested.channel, spec))
     return (*specs, *parsed.specs)
 
 
@@ -216,7 +240,7 @@ def plan(
         NoSolutionError: There is none; it explains why.
         InputError: The request cannot be used.
     """
-    parsed = parse_request(request, carriers, python)
+    parsed = parse_request(request, carriers, python, solver.channels)
     given = SearchInput(
         parsed=parsed,
         host=host,
@@ -317,10 +341,15 @@ class _Search:
         if candidates:
             return candidates
         name, python = self.carriers.carriers[requested.framework], self.parsed.python
-        versions = [record["version"] for record in self.store.by_name.get(name, ())]
+        versions = [
+            record["version"]
+            for record in self.store.by_name.get(name, ())
+            if is_on_channel(record, requested.channel)
+        ]
         newest = conda_versions.newest_first(versions)[:6]
         have = ", ".join(newest) or "no package of that name"
         need = f"{name} {requested.specifier or requested.spec}".removesuffix(" *")
+        need = on_channel(requested.channel, need)
         if python is not None:
             need += f" for Python {python[0]}.{python[1]}"
         raise self._no_solution([Reason(code="no-release", subject=name, need=need, have=have)])

@@ -93,6 +93,8 @@ class ExistingPrefix(Value):
 class Solver(Protocol):
     """Reads channels and solves closures. `name` is for messages.
 
+    `channels` are the names or URLs of the channels that it reads.
+
     `into` is the environment that closures are added to: its packages are kept, and changed only if
     a closure needs it. It may be set between two solves.
 
@@ -100,6 +102,7 @@ class Solver(Protocol):
     """
 
     name: str
+    channels: Sequence[str]
     into: ExistingPrefix | None
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -173,7 +176,7 @@ class RattlerSolver:
         python: str | None = None,
     ) -> None:
         """Start the child, which imports py-rattler meanwhile. Arguments as `open_solver`."""
-        self._channels = ", ".join(channels)
+        self.channels: Sequence[str] = tuple(channels)
         self.into: ExistingPrefix | None = None
         # Sent before the first request.
         self._opening: dict[str, object] | None = {
@@ -205,10 +208,11 @@ class RattlerSolver:
             message = f"conda environments need a solver: {answer['missing']}"
             raise InputError(message, hint=NEEDED)
         if "nowhere" in answer:
-            message = f"--channel {self._channels}: {_one_line(answer['nowhere'])}"
+            message = f"--channel {', '.join(self.channels)}: {_one_line(answer['nowhere'])}"
             raise InputError(message, hint=CHANNEL_HINT)
         if "failed" in answer:
-            raise PackageIndexError(f"{self._channels or 'rattler'}: {_one_line(answer['failed'])}")
+            subject = ", ".join(self.channels) or "rattler"
+            raise PackageIndexError(f"{subject}: {_one_line(answer['failed'])}")
         return answer
 
     def records(self, names: Sequence[str]) -> Sequence[Record]:
@@ -298,7 +302,8 @@ class CondaSolver:
         backend: str | None = None,
     ) -> None:
         """`backend` names a solver plugin of conda; None is conda's setting `solver`."""
-        self._channels, self._subdirs = [*channels], [*subdirs]
+        self.channels: Sequence[str] = [*channels]
+        self._subdirs = [*subdirs]
         self.name = backend or _configured_backend()
         self.into: ExistingPrefix | None = None
         self._variables = {"CONDA_OFFLINE": "true"} if cache == "offline" else {}
@@ -320,7 +325,7 @@ class CondaSolver:
             try:
                 for name in names:
                     records += SubdirData.query_all(
-                        name, channels=self._channels, subdirs=self._subdirs
+                        name, channels=self.channels, subdirs=self._subdirs
                     )
             except Exception as error:
                 raise translated(error, self.name) from None
@@ -373,7 +378,7 @@ class CondaSolver:
         backend = context.plugin_manager.get_cached_solver_backend(self.name)
         solver = backend(
             prefix=prefix,
-            channels=self._channels,
+            channels=self.channels,
             subdirs=self._subdirs,
             specs_to_add=[MatchSpec(spec) for spec in specs],
             command=command,
