@@ -239,7 +239,7 @@ def _bad(libraries: dict[str, Any], toolkits: dict[str, Any]) -> list[list[Any]]
     for row in libraries["bad"]:
         _known_fields(
             row,
-            "distributions versions severity text source capabilities with_gpu",
+            "distributions versions severity text source capabilities with_gpu instead",
             "libraries.toml: bad",
         )
         capabilities = [parse_pair(text) for text in row.get("capabilities", [])]

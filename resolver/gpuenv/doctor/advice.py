@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from .build_rules import named_broken_release
 from .catalog import (
     capability_of,
     compilers,
@@ -51,6 +52,17 @@ def _owners(case: Case) -> Iterator[str]:
 def _alternatives(words: Sequence[str]) -> str:
     """Return "a", "a or b", or "a, b or c"."""
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _broken_release(case: Case) -> Iterator[str]:
+    """Say that a release uses no GPU whatever is installed, and which one to use."""
+    named = named_broken_release(case)
+    if named is not None:
+        release = named[1]
+        yield (
+            f"{release.distribution} {release.version} is known to be broken: {release.reason}. "
+            f"Use {release.distribution} {release.instead}."
+        )
 
 
 def _installed_toolkit(case: Case) -> Iterator[str]:
@@ -226,7 +238,7 @@ def _gib(size: int) -> str:
 
 _LIBRARIES: Sequence[_Advice] = (_owners, _installed_toolkit)
 _ADVICE: Mapping[str, Sequence[_Advice]] = {
-    "cuda_lib_missing": _LIBRARIES,
+    "cuda_lib_missing": (_broken_release, *_LIBRARIES),
     "cuda_major_mismatch": _LIBRARIES,
     "mixed_cuda_wheels": (_owners, _linker_symbol),
     "cudnn_missing": (_owners,),

@@ -6,7 +6,14 @@ import re
 from collections.abc import Iterator
 
 from ..compat.architectures import any_sass_runs
-from .catalog import capability_of, compilers, highest_capability_of, releases_before
+from .catalog import (
+    BrokenRelease,
+    broken_releases,
+    capability_of,
+    compilers,
+    highest_capability_of,
+    releases_before,
+)
 from .facts import Case
 from .model import Fact, Finding, likely, possible, proved
 from .status_codes import version_tuple
@@ -21,6 +28,7 @@ _MINOR_VERSION_COMPATIBILITY = (11, 0)
 _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
+_NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -28,7 +36,8 @@ _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
 # GPUs older than the first in the tables: Fermi and the first Kepler.
 _EARLY_GPU = re.compile(
-    r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|K\d{3,4})|Tesla [CM]20\d\d)M?\b"
+    r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|FX \d{3,4}|K\d{3,4})|"
+    r"Tesla [CM]20\d\d)M?\b"
 )
 _EARLY_CAPABILITY = (3, 0)
 
@@ -110,6 +119,19 @@ def cuda_of_build(case: Case) -> Iterator[Finding]:
             break
 
 
+def default_build(case: Case) -> Iterator[Finding]:
+    """Compare the CUDA version of the default build of a release with the driver's."""
+    newest = _newest_releases(case).get("torch")
+    if newest is None or case.of_kind("cuda-built") or not case.symptoms("cuda-unavailable"):
+        return
+    version, release = newest
+    cuda = _row_before("default_cuda", "torch", version)
+    for driver in case.of_kind("driver-cuda"):
+        if cuda and driver.from_log and _is_driver_older(version_tuple(driver.value), cuda):
+            yield possible("driver_too_old", release, driver)
+            return
+
+
 def _cuda_builds(case: Case) -> dict[tuple[int, ...], Fact]:
     """Return the CUDA versions of the builds that a log names."""
     builds = {}
@@ -169,6 +191,15 @@ def architectures(case: Case) -> Iterator[Finding]:
         # New GPUs appear more often than builds and compilers drop an architecture.
         yield possible("gpu_too_new_for_build", *facts)
         yield possible("gpu_too_old_for_build", *facts)
+
+
+def suggested_by_gpu(case: Case) -> Iterator[Finding]:
+    """Suggest a cause from a GPU that many builds do not support yet, or no longer."""
+    for capability, fact in _devices(case):
+        if capability >= _NEW_CAPABILITY:
+            yield possible("gpu_too_new_for_build", fact)
+        elif capability < _FIRST_COMMON_CAPABILITY:
+            yield possible("gpu_too_old_for_build", fact)
 
 
 def _is_refused_by_compiler(case: Case) -> bool:
@@ -233,6 +264,31 @@ def _capability(name: str) -> tuple[int, int] | None:
     if capability is None and _EARLY_GPU.search(name):
         return _EARLY_CAPABILITY
     return capability
+
+
+# ---- releases that use no GPU ---------------------------------------------------------------------
+
+
+def releases_without_gpu(case: Case) -> Iterator[Finding]:
+    """Find a release that is known to use no GPU, if the log says that none was used."""
+    failures = [
+        *case.about("maybe", "cuda_lib_missing"),
+        *case.symptoms("cuda-unavailable", "took-cpu"),
+    ]
+    named = named_broken_release(case)
+    if failures and named is not None:
+        yield likely("cuda_lib_missing", failures[0], named[0])
+
+
+def named_broken_release(case: Case) -> tuple[Fact, BrokenRelease] | None:
+    """Return the first package whose release for Linux is known to use no GPU, or None."""
+    if case.first("os", value="windows") and not case.first("wsl", value="yes"):
+        return None
+    for package in case.preferred("package"):
+        release = broken_releases().get((package.subject, package.value))
+        if release is not None:
+            return package, release
+    return None
 
 
 # ---- what a release number implies --------------------------------------------------------------

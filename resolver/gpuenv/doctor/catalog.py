@@ -70,6 +70,20 @@ class Owner(Value):
     packages: tuple[str, ...]
 
 
+class BrokenRelease(Value):
+    """A release that uses no GPU, although its package has CUDA code.
+
+    Attributes:
+        reason: why it uses none.
+        instead: the release to use.
+    """
+
+    distribution: str
+    version: str
+    reason: str
+    instead: str
+
+
 class Message(Value):
     """The general form of a message, and the cause or the facts that it states.
 
@@ -109,6 +123,7 @@ class FailureWords(Value):
     subjects: tuple[tuple[str, str], ...]
     alone: tuple[tuple[str, str], ...]
     harmless: tuple[str, ...]
+    suggestions: tuple[tuple[str, str], ...]
 
 
 @cache
@@ -119,11 +134,17 @@ def failure_words() -> FailureWords:
         DataError: the file cannot be read.
     """
     data = _read("doctor", "failure_words.toml")
+    suggestions = [
+        (cause, _with_terms(pattern, data["terms"]))
+        for cause, patterns in data["suggestions"].items()
+        for pattern in patterns
+    ]
     return FailureWords(
         failures=tuple((text, rest) for text, rest in data["failures"]),
         subjects=tuple((text, rest) for text, rest in data["subjects"]),
         alone=tuple((text, rest) for text, rest in data["alone"]),
         harmless=tuple(data["harmless"]),
+        suggestions=tuple(suggestions),
     )
 
 
@@ -167,13 +188,18 @@ def _message(row: Row, terms: Mapping[str, str]) -> Message:
     return Message(
         name=row["name"],
         needles=tuple(needle.encode() for needle in row["needles"]),
-        pattern=_TERM.sub(lambda term: terms[term[0].strip("%")], row["pattern"]),
+        pattern=_with_terms(row["pattern"], terms),
         cause=row.get("cause", ""),
         sure=row.get("sure", ""),
         facts=tuple(facts),
         lines=row.get("lines", 0),
         alike=row.get("alike", False),
     )
+
+
+def _with_terms(pattern: str, terms: Mapping[str, str]) -> str:
+    """Return a pattern in which each %name% is replaced by the term of that name."""
+    return _TERM.sub(lambda term: terms[term[0].strip("%")], pattern)
 
 
 # ---- facts of a message -------------------------------------------------------------------------
@@ -233,6 +259,25 @@ _FORMS: dict[str, Callable[[str], str]] = {
     "capability": _capabilities,
     "capabilities": _capabilities,
 }
+
+
+@cache
+def broken_releases() -> Mapping[tuple[str, str], BrokenRelease]:
+    """Return the releases that are known to use no GPU, by distribution and version.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    releases = {}
+    for row in _read("libraries.toml")["bad"]:
+        for name in row["distributions"] if row.get("with_gpu") else ():
+            releases[name, row["versions"]] = BrokenRelease(
+                distribution=name,
+                version=row["versions"],
+                reason=row["text"],
+                instead=row["instead"],
+            )
+    return releases
 
 
 # ---- releases and GPUs --------------------------------------------------------------------------

@@ -23,6 +23,7 @@ _CONDITIONS = frozenset(
         "growth",
         "cuda-asked",
         "took-cpu",
+        "started-without-gpu",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

@@ -1,7 +1,7 @@
-"""Finds a failure that no message explains.
+"""Finds failures that no message explains, and the causes that their words suggest.
 
-A line shows one if a failure word is near CUDA, a GPU, a loader or a resolver. A frame of a Python
-traceback is read together with its line of source code.
+A line shows a failure if a failure word is near CUDA, a GPU, a loader or a resolver. A frame of a
+Python traceback is read together with its line of source code.
 matrix_data/doctor/failure_words.toml holds the words.
 """
 
@@ -20,6 +20,7 @@ _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
 _MAX_TEXT = 300  # characters of the fact's text
 _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
+_MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
 _INDENT = b"    "  # of its line of source code
 
@@ -53,20 +54,22 @@ class _Search:
 
 
 class FailureReader:
-    """Reads the blocks of a log until it finds a failure.
+    """Reads the blocks of a log until it has found enough failures.
 
     Attributes:
-        fact: the first failure, or None.
+        facts: the first failure, then the causes that the words of the failures suggest.
     """
 
     def __init__(self) -> None:
         """Prepare for a log's first block."""
-        self.fact: Fact | None = None
+        self.facts: list[Fact] = []
+        self._failures = 0
         self._read_windows: set[int] = set()  # hashes of windows without digits
+        self._suggestions = dict(enumerate(_suggestions()))  # those that no failure had
 
     def read(self, block: bytes, first_line: int) -> None:
         """Read a block, whose first line has the number."""
-        if self.fact is not None:
+        if self._failures == _MAX_FAILURES:
             return
         lowered = block.lower()
         done = 0
@@ -77,8 +80,25 @@ class FailureReader:
             done = end - _MAX_APART if end == place + _CONTEXT else end
             if self._is_new(lowered[start:end]) and _shows_failure(lowered[start:end]):
                 line = first_line + block.count(b"\n", 0, place)
-                self.fact = _failure(block[start:end], line)
-                return
+                self._note(block[start:end], line)
+                if self._failures == _MAX_FAILURES:
+                    return
+
+    def _note(self, window: bytes, line: int) -> None:
+        """Note a failure if it is the first one, and the causes that its words suggest."""
+        failure = _failure(window, line)
+        if not self._failures:
+            self.facts.append(failure)
+        self._failures += 1
+        words = _harmless().sub(b" ", window.lower())
+        if _FRAME in words:
+            return  # a traceback names whatever the program uses
+        for number, (cause, pattern) in list(self._suggestions.items()):
+            match = pattern.search(words)
+            if match is not None:
+                value = match[0].decode("utf-8", "replace")
+                self.facts.append(failure.replace(kind="suggests", subject=cause, value=value))
+                del self._suggestions[number]
 
     def _is_new(self, window: bytes) -> bool:
         """Whether no window was read that differs in digits only."""
@@ -176,3 +196,11 @@ def _subjects() -> _Search:
 @cache
 def _harmless() -> re.Pattern[bytes]:
     return re.compile("|".join(failure_words().harmless).encode())
+
+
+@cache
+def _suggestions() -> tuple[tuple[str, re.Pattern[bytes]], ...]:
+    """Return (cause, words that suggest it)."""
+    return tuple(
+        (cause, re.compile(pattern.encode())) for cause, pattern in failure_words().suggestions
+    )

@@ -60,7 +60,7 @@ def read_log(
         stream: chunks or lines: text, or bytes in UTF-8 or in UTF-16 with a byte order mark.
             Invalid bytes are replaced.
         with_failure: add the first line that has a failure word, whether a message explains it or
-            not.
+            not, and the causes that the words of such lines suggest.
     """
     chunks = cleaned(stream)
     head = b"".join(_head(chunks))
@@ -94,10 +94,7 @@ def _read(chunks: Iterable[bytes], *, with_failure: bool) -> tuple[Fact, ...]:
         if with_failure:
             failures.read(part, reader.line)
         reader.read(block, following, begin, end)
-    facts = (*reader.facts.values(), *handles.facts.values())
-    if failures.fact is None:
-        return facts
-    return (*facts, failures.fact)
+    return (*reader.facts.values(), *handles.facts.values(), *failures.facts)
 
 
 def _prefilter(*, exact: bool) -> Prefilter:

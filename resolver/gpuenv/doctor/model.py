@@ -156,7 +156,7 @@ KINDS: dict[str, str] = {
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
     "nccl, unexplained), or a condition that may explain one (cuda-unavailable, cuda-asked, "
-    "took-cpu, compat-path, uvm-reloaded, suspended, growth); value: ''",
+    "took-cpu, started-without-gpu, compat-path, uvm-reloaded, suspended, growth); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",
@@ -181,6 +181,8 @@ KINDS: dict[str, str] = {
     "says": "subject: a cause; value: the name of the message, which has no other meaning",
     "hints": "subject: a cause; value: the name of the message, which mostly means that cause",
     "maybe": "subject: a cause; value: the name of the message, which may mean that cause",
+    "suggests": "subject: a cause; value: words near a failure that suggest it; counts only if "
+    "nothing else names a cause",
     "outside": "subject: an area of causes.toml; a failure that is not of the GPU's environment",
     # tests on the host
     "test": "subject: a key of TESTS; value: pass, fail or unknown; text: the observation",

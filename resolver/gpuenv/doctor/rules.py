@@ -32,6 +32,8 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _DRIVER_MISMATCH = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
 _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before CUDA 10.1
+# What messages say in a container that was started without the GPU.
+_WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
 
 
@@ -202,9 +204,12 @@ def _explain_missing_cudnn(
     is_main = _CUDNN_MAIN_FILE.match(missing.subject) is not None
     other_majors = [fact for other, fact in present.items() if other != major]
     wsl = case.first("wsl", value="yes")
+    elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
+    elif elsewhere and not is_main:
+        yield likely("cudnn_missing", missing, elsewhere[0])  # not on the loader's path
     elif major in present and is_main:
         yield possible("cudnn_missing", missing)  # present, but not on the loader's path
     elif major in present:
@@ -219,6 +224,10 @@ def _explain_missing_cudnn(
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
+
+
+def _same_file(present: Fact, missing: Fact) -> bool:
+    return present.subject == missing.subject and "site-packages/nvidia/" in present.value
 
 
 def _of_cudnn_8(case: Case) -> bool:
@@ -390,6 +399,12 @@ def container_devices(case: Case) -> Iterator[Finding]:
     if container.from_log:
         for fact in case.symptoms("cuda-unavailable"):
             yield possible("container_gpu_not_injected", fact, container)
+    started = _first(case.symptoms("started-without-gpu"))
+    if started:
+        for cause in _WITHOUT_GPU:
+            for kind in ("says", "hints", "maybe"):
+                for fact in case.about(kind, cause):
+                    yield likely("container_gpu_not_injected", fact, started)
 
 
 def wsl_driver(case: Case) -> Iterator[Finding]:
@@ -575,7 +590,9 @@ _RULES = (
     build_rules.cpu_builds,
     build_rules.cpu_packages,
     build_rules.cuda_of_build,
+    build_rules.default_build,
     build_rules.architectures,
+    build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
     memory,

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .advice import advice
-from .build_rules import cpu_packages, overwrites_cuda_build
+from .build_rules import (
+    cpu_packages,
+    named_broken_release,
+    overwrites_cuda_build,
+    suggested_by_gpu,
+)
 from .catalog import areas, causes
 from .facts import Case, is_absence
-from .model import Diagnosis, Fact, Finding, Outside, Verdict
+from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import findings
 from .status_codes import XID_PROGRAM, version_tuple
 
@@ -17,6 +22,8 @@ UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
 _CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possible"}
 _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
+# What a container that was started without the GPU says nothing about.
+_DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
 _DRIVER_CAUSES = {
     "driver_not_loaded",
     "driver_userspace_kernel_mismatch",
@@ -147,6 +154,9 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
         return Diagnosis(verdicts=tuple(verdicts))
     if outside is not None:
         return Diagnosis(abstained=True, failures=outside.evidence, outside=outside)
+    suggested = _suggested(case)
+    if suggested is not None:
+        return Diagnosis(verdicts=(_verdict(suggested, case),))
     return _abstention(case)
 
 
@@ -160,6 +170,21 @@ def _stated(case: Case) -> Iterator[Finding]:
         if failures:
             confidence = _confidence_of_failure(cause.id)
             yield Finding(cause=cause.id, confidence=confidence, facts=failures)
+
+
+def _suggested(case: Case) -> Finding | None:
+    """Return the cause that most words near the failures suggest, or None."""
+    if not (case.faults() or case.unexplained()):
+        return None
+    by_cause: dict[str, list[Fact]] = {}
+    words = [possible(fact.subject, fact) for fact in case.of_kind("suggests")]
+    for finding in (*words, *suggested_by_gpu(case)):
+        if refutation(case, finding.cause) is None:
+            by_cause.setdefault(finding.cause, []).extend(finding.facts)
+    if not by_cause:
+        return None
+    cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
+    return possible(cause, *by_cause[cause])
 
 
 def _confidence_of_failure(cause: str) -> str:
@@ -221,12 +246,15 @@ def _passing_counts(case: Case, cause: str) -> bool:
     """Whether a passed test rules a cause out.
 
     What the log says of memory outweighs the test. The CUDA build that the test found may be one of
-    another framework, or a CPU build may have overwritten it.
+    another framework, or a CPU build may have overwritten it. A release may not look for libraries
+    that are there.
     """
     if cause == "out_of_memory_masked":
         return _free_memory(case) is not None
     if cause == "cpu_only_build":
         return not overwrites_cuda_build(case) and not any(cpu_packages(case))
+    if cause == "cuda_lib_missing":
+        return named_broken_release(case) is None
     return True
 
 
@@ -273,6 +301,8 @@ def _host_fact(case: Case, kind: str, subject: str = "", value: str = "") -> Fac
 
 def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
+    if finding.cause in _DRIVER_ON_HOST and case.symptoms("started-without-gpu"):
+        return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
     return finding
