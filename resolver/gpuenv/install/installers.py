@@ -11,14 +11,16 @@ An installer is killed when gpuenv ends, however it ends.
 
 from __future__ import annotations
 
+import ctypes
 import html
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import InputError, InstallError
@@ -35,7 +37,7 @@ _LOCAL_FILES = "name a folder that has the file: --find-links DIR"
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
-_END_WITH_PARENT = os.path.join(os.path.dirname(__file__), "end_with_parent.py")
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 class Installer(Protocol):
@@ -222,11 +224,14 @@ def run(
     environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
     if temporary is not None:
         environment["TMPDIR"] = temporary
-    if sys.platform == "linux":
-        launcher = [sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid())]
-        command = [*launcher, *command]
     with subprocess.Popen(
-        command, stdout=stdout, stderr=stderr, text=True, errors="replace", env=environment
+        command,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        env=environment,
+        preexec_fn=_end_with_parent(),  # noqa: PLW1509  it calls C functions only
     ) as child:
         try:
             output = child.communicate()[0] or "its output is above"
@@ -240,6 +245,23 @@ def run(
         detail = _failed_file(output, lock) + _error_line(output)
         message = f"{action} failed ({os.path.basename(tool)}, status {child.returncode}): {detail}"
         raise InstallError(message, hint=_LOCAL_FILES if _NO_CONNECTION.search(detail) else "")
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """Return what a child calls before it becomes the installer, None if nothing.
+
+    The kernel then kills the installer when gpuenv ends. The setting survives exec(2).
+    """
+    if sys.platform != "linux":
+        return None
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def set_signal() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the setting
+            os._exit(1)
+
+    return set_signal
 
 
 def _failed_file(output: str, lock: Lock | None) -> str:
