@@ -393,10 +393,10 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
     Raises:
         InputError: with `no_index`, a file is in none of the folders.
     """
-    from ..install import downloads
-
     if not folders and not no_index:
         return lock
+    from ..install import downloads
+
     if lock.wheels is not None:
         beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
         return lock.replace(wheels=beside)

@@ -23,7 +23,7 @@ SITES = ("lib/python3*/site-packages", "Lib/site-packages")
 _PROGRAMS = ("bin", "Scripts")
 _INFO = re.compile(r"([^-]+)-(.+)\.dist-info|([^-]+)(?:-([^-]+))?(?:-py[0-9.]+)?\.egg-info")
 _MOST_DIGITS = 20  # of the size of a file
-_OUTER_FILE = re.compile(rb"^\.\./[^\n]*\n?", re.MULTILINE)  # in a RECORD
+_OUTER_FILE = re.compile(rb"\n(\.\./[^,\n]*),[^\n]*")  # in a RECORD
 _CACHED = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/]*\.pyc")
 
 
@@ -294,18 +294,17 @@ def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
             if b"../" not in data:  # it names no script
                 continue
             correct = partial(_corrected, site=site, changed=changed)
-            text = _OUTER_FILE.sub(correct, data)
+            text = _OUTER_FILE.sub(correct, b"\n" + data)[1:]
             if text != data:
                 _replace_file(record, text)
 
 
 def _corrected(line: re.Match[bytes], site: str, changed: Mapping[str, bytes]) -> bytes:
     """Return a line of a RECORD with the hash and the size that its file has now."""
-    name = line[0].split(b",")[0]
-    data = changed.get(_path_of(site, os.fsdecode(name)))
+    data = changed.get(_path_of(site, os.fsdecode(line[1])))
     if data is None:
         return line[0]
-    return b"%s,%s,%d\n" % (name, _recorded_hash(data).encode(), len(data))
+    return b"\n%s,%s,%d" % (line[1], _recorded_hash(data).encode(), len(data))
 
 
 def _recorded_hash(data: bytes) -> str:
