@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import processes
+from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import build_record, environment_files, transaction, wheels
@@ -203,6 +204,31 @@ def test_an_environment_that_does_not_work_is_not_used(
         wheels.sync(second, str(env), installer="uv", prove=prove)
     assert content(env) == before
     assert not any(python.startswith(str(env)) for python in proved)
+
+
+def test_a_failed_install_keeps_the_old_lock(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env, lock, written = str(tmp_path / "env"), tmp_path / "pylock.toml", list[tuple[str, ...]]()
+
+    def install(new: Lock, *, works: bool) -> None:
+        paths = {"path": str(lock), "written": lambda paths: written.append(tuple(paths))}
+        api.install(new, env, host=new.host, installer="uv", prove=lambda _: works, **paths)
+
+    install(first, works=True)
+    before = lock.read_bytes()
+    with pytest.raises(NotVerifiedError):
+        install(second, works=False)
+    assert lock.read_bytes() == before and written == [(str(lock),)]
+    install(second, works=True)
+    assert lock.read_bytes() != before and versions(tmp_path / "env")["alpha"] == "2.0"
+
+
+def test_a_lock_that_cannot_be_written_is_seen_before_the_installation(
+    tmp_path: Path, first: Lock
+) -> None:
+    env = tmp_path / "env"
+    with pytest.raises(InputError, match="does not exist"):
+        api.install(first, str(env), host=first.host, path=str(tmp_path / "no" / "pylock.toml"))
+    assert not env.exists()
 
 
 def test_the_evidence_names_the_target(
