@@ -25,7 +25,7 @@ from typing import Protocol
 
 from ..errors import InputError, InstallError
 from ..lock import pylock
-from ..model import Lock, Pin, Value
+from ..model import Lock, Pin, Value, Wheel
 from .bundle import unpack_bundled
 from .variant_files import with_ordinary_names
 
@@ -242,9 +242,11 @@ def run(
         wrong_hash = _wrong_hash(output, lock)
         if wrong_hash is not None:
             raise InstallError(wrong_hash)
-        detail = _failed_file(output, lock) + _error_line(output)
-        message = f"{action} failed ({os.path.basename(tool)}, status {child.returncode}): {detail}"
-        raise InstallError(message, hint=_LOCAL_FILES if _NO_CONNECTION.search(detail) else "")
+        file, detail = _failed_file(output, lock), _error_line(output)
+        place = "" if file is None else f"{file.name} {file.version} from {file.url}: "
+        status = f"{os.path.basename(tool)}, status {child.returncode}"
+        message = f"{action} failed ({status}): {place}{detail}"
+        raise InstallError(message, hint=_connection_hint(file, detail))
 
 
 def _end_with_parent() -> Callable[[], None] | None:
@@ -264,17 +266,26 @@ def _end_with_parent() -> Callable[[], None] | None:
     return set_signal
 
 
-def _failed_file(output: str, lock: Lock | None) -> str:
-    """Return the package and the URL that an installer's output names last, else ""."""
-    last_place, text = -1, ""
+def _connection_hint(file: Wheel | None, detail: str) -> str:
+    """Return what helps if a file cannot be downloaded, otherwise ""."""
+    if not _NO_CONNECTION.search(detail):
+        return ""
+    if file is not None and "+" in file.version:  # never on the default index
+        return f"{_LOCAL_FILES}, or solve with --default-index-only to leave this index out"
+    return _LOCAL_FILES
+
+
+def _failed_file(output: str, lock: Lock | None) -> Wheel | None:
+    """Return the file that an installer's output names last; None if it names none."""
+    last_place, file = -1, None
     for pin in () if lock is None else lock.pins:
         wheel = pin.wheel
         names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
         # pip names every file that it downloads: the last one is the one that failed.
         place = max(map(output.rfind, names))
         if place > last_place:
-            last_place, text = place, f"{wheel.name} {wheel.version} from {wheel.url}: "
-    return text
+            last_place, file = place, wheel
+    return file
 
 
 def _wrong_hash(output: str, lock: Lock | None) -> str | None:
