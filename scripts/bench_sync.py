@@ -1,10 +1,13 @@
 """Measure `gpuenv sync` beside `uv venv` and `uv pip sync`, with the files in uv's cache.
 
-    python scripts/bench_sync.py LOCK CHANGED_LOCK [--rounds N] [--record FILE] [HOST_FLAG ...]
+    python scripts/bench_sync.py LOCK CHANGED_LOCK [--rounds N] [--copies N] [--record FILE]
+                                 [HOST_FLAG ...]
 
 CHANGED_LOCK has another release of one small package. The commands take turns, so that load from
 elsewhere meets all of them. Each figure is a median: seconds of the clock, and of the processor
-with all children.
+with all children. The first round is not counted: it fills uv's cache, and Python compiles gpuenv
+in it, as it is once after an installation. uv links the files from its cache. In the last rounds
+(--copies) it copies them, as it does where the cache is on another file system.
 
     uv              uv venv, then uv pip sync, into a new folder
     new             gpuenv sync --no-verify into a new folder
@@ -28,6 +31,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from uv import find_uv_bin
 
 ROOT = Path(__file__).resolve().parent.parent
 GPUENV = [sys.executable, "-m", "gpuenv"]
@@ -57,30 +62,83 @@ def written(folder: Path) -> int:
     return used
 
 
-def one_round(
-    folder: Path, lock: str, changed: str, host: Sequence[str], uv: str
-) -> dict[str, tuple[float, float]]:
-    """Run each command once, in new folders."""
-    plain, target = str(folder / "plain"), str(folder / "env")
-    flags = ["--target", target, "--installer", "uv", *host]
-    python = f"{plain}/bin/python"
-    install = [uv, "pip", "sync", "--quiet", "--offline", "--preview-features", "pylock"]
-    row = {
-        "uv": measure(
-            [uv, "venv", "--quiet", "--python", sys.executable, plain],
-            [*install, "--python", python, lock],
-        )
+class Bench:
+    """The commands, in new folders."""
+
+    def __init__(self, folder: Path, lock: str, changed: str, host: Sequence[str]) -> None:
+        self._folder, self._lock, self._changed = folder, lock, changed
+        self._target = str(folder / "env")
+        self._flags = ["--target", self._target, "--installer", "uv", *host]
+
+    def new_environments(self) -> dict[str, tuple[float, float]]:
+        """Make an environment with uv, and one with gpuenv."""
+        plain, uv = str(self._folder / "plain"), find_uv_bin()
+        make = [uv, "venv", "--quiet", "--python", sys.executable, plain]
+        install = [uv, "pip", "sync", "--quiet", "--offline", "--preview-features", "pylock"]
+        row = {"uv": measure(make, [*install, "--python", f"{plain}/bin/python", self._lock])}
+        shutil.rmtree(plain)
+        row["new"] = self._sync(self._lock, "--no-verify")
+        return row
+
+    def changes(self) -> dict[str, tuple[float, float]]:
+        """Change the environment, and make a verified one."""
+        row = {"one package": self._sync(self._changed, "--no-verify", "--yes")}
+        row["bytes of one package"] = (written(Path(self._target)), 0)
+        row["rollback"] = measure([*GPUENV, "rollback", "--target", self._target])
+        self.clean()
+        row["new, verified"] = self._sync(self._lock)
+        return row
+
+    def clean(self) -> None:
+        """Remove the environments."""
+        for name in os.listdir(self._folder):
+            shutil.rmtree(self._folder / name)
+
+    def _sync(self, lock: str, *flags: str) -> tuple[float, float]:
+        return measure([*GPUENV, "sync", lock, *self._flags, *flags])
+
+
+def medians_of(rows: Sequence[dict[str, tuple[float, float]]]) -> dict[str, dict[str, float]]:
+    """Return the median seconds of the clock and of the processor of each command."""
+    medians = {}
+    for what in rows[0]:
+        clock, processor = zip(*(row[what] for row in rows), strict=True)
+        medians[what] = {
+            "seconds": round(statistics.median(clock), 2),
+            "processor": round(statistics.median(processor), 2),
+        }
+    return medians
+
+
+def ratios(medians: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Return the time of gpuenv divided by that of uv."""
+    new, uv = medians["new"], medians["uv"]
+    return {what: round(new[what] / uv[what], 2) for what in new}
+
+
+def run_rounds(bench: Bench, rounds: int, copies: int) -> dict[str, object]:
+    """Run the rounds. Return the medians."""
+    linked, copied = [], []
+    for number in range(rounds + 1):
+        row = bench.new_environments()
+        if number:
+            linked.append(row | bench.changes())
+        bench.clean()
+    os.environ["UV_LINK_MODE"] = "copy"
+    for _ in range(copies):
+        copied.append(bench.new_environments())
+        bench.clean()
+    medians = medians_of(linked)
+    size = medians.pop("bytes of one package")["seconds"]
+    record: dict[str, object] = {
+        "medians": medians,
+        "megabytes of one package": round(size / 1e6, 1),
+        "new / uv": ratios(medians),
     }
-    row["new, verified"] = measure([*GPUENV, "sync", lock, *flags])
-    shutil.rmtree(target)
-    flags += ["--no-verify", "--yes"]
-    row["new"] = measure([*GPUENV, "sync", lock, *flags])
-    row["one package"] = measure([*GPUENV, "sync", changed, *flags])
-    row["bytes of one package"] = (written(Path(target)), 0)
-    row["rollback"] = measure([*GPUENV, "rollback", "--target", target])
-    for name in os.listdir(folder):
-        shutil.rmtree(folder / name)
-    return row
+    if copied:
+        record["with copies"] = medians_of(copied)
+        record["new / uv with copies"] = ratios(medians_of(copied))
+    return record
 
 
 def main() -> int:
@@ -89,33 +147,24 @@ def main() -> int:
     parser.add_argument("lock")
     parser.add_argument("changed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--record", metavar="FILE", type=Path)
     arguments, host = parser.parse_known_args()
-    from uv import find_uv_bin
-
     os.environ["PYTHONPATH"] = str(ROOT / "resolver")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     locks = [os.path.abspath(path) for path in (arguments.lock, arguments.changed)]
-    with tempfile.TemporaryDirectory(dir=".") as name:
-        rows = [
-            one_round(Path(name).resolve(), *locks, host, find_uv_bin())
-            for _ in range(arguments.rounds)
-        ]
-    medians = {}
-    for what in rows[0]:
-        clock, processor = zip(*(row[what] for row in rows), strict=True)
-        medians[what] = {
-            "seconds": round(statistics.median(clock), 2),
-            "processor": round(statistics.median(processor), 2),
-        }
-    size = medians.pop("bytes of one package")["seconds"]
+    with (
+        tempfile.TemporaryDirectory(dir=".") as name,
+        tempfile.TemporaryDirectory() as os.environ["PYTHONPYCACHEPREFIX"],
+    ):
+        bench = Bench(Path(name).resolve(), *locks, host)
+        figures = run_rounds(bench, arguments.rounds, arguments.copies)
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "load": [round(value, 1) for value in os.getloadavg()],
         "rounds": arguments.rounds,
-        "medians": medians,
-        "megabytes of one package": round(size / 1e6, 1),
-        "new / uv": round(medians["new"]["seconds"] / medians["uv"]["seconds"], 2),
+        **figures,
     }
     text = json.dumps(record, indent=2)
     print(text)

@@ -1,11 +1,14 @@
 """`gpuenv download`, bundles, `sync --find-links --no-index`: environments without a network."""
 
+import fcntl
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -172,6 +175,11 @@ def test_a_bundle_needs_only_python(
     words = ["env.pyz", "--target", "env", "--gpu", "none", "--json"]
     variables = {"PATH": "/nothing", "HOME": str(image), "TMPDIR": str(tmp_path / "wheels")}
     (tmp_path / "wheels").mkdir()
+    kill_when_unpacked([*isolate, *python, *words], image, variables)
+    running = tmp_path / "wheels" / "gpuenv-bundle-of-another-run"
+    running.mkdir()
+    number = os.open(running, os.O_RDONLY)
+    fcntl.flock(number, fcntl.LOCK_EX)
     done = subprocess.run(
         [*isolate, *python, *words],
         cwd=image,
@@ -185,7 +193,18 @@ def test_a_bundle_needs_only_python(
     packages = environment_files.read_packages(str(image / "env"))
     assert [package.name for package in packages] == ["alpha", "beta"]
     assert not list((image / "env").rglob("direct_url.json"))
-    assert names_in(image) == ["env", "env.pyz"] and names_in(tmp_path / "wheels") == []
+    assert names_in(image) == ["env", "env.pyz"] and names_in(tmp_path / "wheels") == [running.name]
+    os.close(number)
+
+
+def kill_when_unpacked(command: list[str], folder: Path, variables: dict[str, str]) -> None:
+    """Kill a bundle as soon as it has unpacked gpuenv. The unpacked folder stays."""
+    with subprocess.Popen(command, cwd=folder, env=variables, stderr=subprocess.DEVNULL) as child:
+        while not list(Path(variables["TMPDIR"]).glob("gpuenv-bundle-*/program/gpuenv")):
+            assert child.poll() is None
+            time.sleep(0.005)
+        child.kill()
+    assert names_in(Path(variables["TMPDIR"]))
 
 
 def table(*row: object) -> bytes:

@@ -13,8 +13,7 @@ import pytest
 from gpuenv import api
 from gpuenv.compat import conda_parts, evaluate
 from gpuenv.compat.conda_records import Carriers
-from gpuenv.compat.evaluate import is_doubt
-from gpuenv.errors import Reason
+from gpuenv.errors import Reason, is_doubt
 from gpuenv.model import Gpu, Host, Python, parse_pair
 from gpuenv.probes import installed
 

@@ -72,6 +72,12 @@ def test_whose_lock_is_taken_over(
     assert f"process {changes.get('pid', os.getpid())} on {host}" in error.value.message
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    path = lock_of(tmp_path, **ENDED)
+    path.with_name("claim-of-a-killed-process").write_text("")
+    assert hold(tmp_path) == []
+
+
 def test_a_lock_of_no_known_form_is_respected(tmp_path: Path) -> None:
     path = lock_of(tmp_path)
     path.write_text("{}")

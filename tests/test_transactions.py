@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import processes
+from gpuenv import api
 from gpuenv.cli import main
 from gpuenv.errors import InputError, InstallError, NotVerifiedError
 from gpuenv.install import build_record, environment_files, transaction, wheels
@@ -185,6 +186,20 @@ def test_a_failed_download_keeps_the_old_environment(
     assert content(env) == before and left_beside(env) == []
 
 
+@pytest.mark.parametrize(("version", "offers"), [("1.0", False), ("1.0+cpu", True)])
+def test_the_index_of_a_build_cannot_be_reached(
+    version: str, offers: bool, tmp_path: Path, first: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    name = f"alpha-{version}-py3-none-any.whl"
+    url = f"https://127.0.0.1:9/{name}"
+    build = first.pins[0].wheel.replace(version=version, filename=name, url=url)
+    with pytest.raises(InstallError) as error:
+        wheels.sync(make_lock(build), str(tmp_path / "env"), installer="uv")
+    assert url in error.value.message and "--find-links DIR" in error.value.hint
+    assert ("--default-index-only" in error.value.hint) is offers
+
+
 def test_an_environment_that_does_not_work_is_not_used(
     tmp_path: Path, first: Lock, second: Lock
 ) -> None:
@@ -203,6 +218,31 @@ def test_an_environment_that_does_not_work_is_not_used(
         wheels.sync(second, str(env), installer="uv", prove=prove)
     assert content(env) == before
     assert not any(python.startswith(str(env)) for python in proved)
+
+
+def test_a_failed_install_keeps_the_old_lock(tmp_path: Path, first: Lock, second: Lock) -> None:
+    env, lock, written = str(tmp_path / "env"), tmp_path / "pylock.toml", list[tuple[str, ...]]()
+
+    def install(new: Lock, *, works: bool) -> None:
+        paths = {"path": str(lock), "written": lambda paths: written.append(tuple(paths))}
+        api.install(new, env, host=new.host, installer="uv", prove=lambda _: works, **paths)
+
+    install(first, works=True)
+    before = lock.read_bytes()
+    with pytest.raises(NotVerifiedError):
+        install(second, works=False)
+    assert lock.read_bytes() == before and written == [(str(lock),)]
+    install(second, works=True)
+    assert lock.read_bytes() != before and versions(tmp_path / "env")["alpha"] == "2.0"
+
+
+def test_a_lock_that_cannot_be_written_is_seen_before_the_installation(
+    tmp_path: Path, first: Lock
+) -> None:
+    env = tmp_path / "env"
+    with pytest.raises(InputError, match="does not exist"):
+        api.install(first, str(env), host=first.host, path=str(tmp_path / "no" / "pylock.toml"))
+    assert not env.exists()
 
 
 def test_the_evidence_names_the_target(

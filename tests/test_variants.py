@@ -18,13 +18,13 @@ from fatbin_maker import binary
 from gpuenv import api
 from gpuenv.api.data import compatibility_data
 from gpuenv.cli import main
-from gpuenv.compat.evaluate import is_doubt
 from gpuenv.errors import (
     InputError,
     NoSolutionError,
     OfflineError,
     PackageIndexError,
     UnusableFileError,
+    is_doubt,
 )
 from gpuenv.index import variants
 from gpuenv.index.cache import Cache

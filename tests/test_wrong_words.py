@@ -73,3 +73,11 @@ def test_an_unknown_build_is_told_with_the_builds_of_its_release(
     assert main(["solve", requirement, "--gpu", "H100", *HOST.split()]) == 3
     text = " ".join(capsys.readouterr().err.split())
     assert [part for part in LOCAL[requirement] if part not in text] == []
+
+
+def test_a_misspelled_package_without_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["solve", "numpi", "--gpu", "none", *TARGET.split()]) == 4
+    assert "--offline is on; did you mean numpy? Otherwise" in capsys.readouterr().err

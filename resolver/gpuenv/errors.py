@@ -24,6 +24,11 @@ class Reason(Value):
     source: str = ""
 
 
+def is_doubt(reason: Reason) -> bool:
+    """Return whether a reason is a doubt or a warning rather than a failure."""
+    return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
+
+
 class Change(Value):
     """A change of the request or of the host that makes a solution possible, and what it gives."""
 

@@ -393,10 +393,10 @@ def with_local_files(lock: Lock, folders: Sequence[str], *, no_index: bool = Fal
     Raises:
         InputError: with `no_index`, a file is in none of the folders.
     """
-    from ..install import downloads
-
     if not folders and not no_index:
         return lock
+    from ..install import downloads
+
     if lock.wheels is not None:
         beside = downloads.with_local_files(lock.wheels, folders, no_index=no_index)
         return lock.replace(wheels=beside)
@@ -458,7 +458,10 @@ def install(
     prove: Prove | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Write a new lock to a file, and install it.
+    """Install a new lock, and write it to a file when the environment works.
+
+    The lock file is written just before the environment of wheels takes its place. If the
+    installation or the verification fails, the old lock file stays.
 
     Args:
         lock: the lock.
@@ -470,7 +473,7 @@ def install(
         installer: as in `sync`.
         exact: as in `sync`.
         wait: as in `sync`.
-        written: is called with the paths of the lock files, before the installation.
+        written: is called with the paths of the lock files when they are written.
         approve: as in `sync`.
         prove: as in `sync`.
         progress: is called with a line for each step.
@@ -479,14 +482,22 @@ def install(
         As `sync`.
 
     Raises:
-        InputError: the target cannot be used; not even the lock was written.
-        HostMismatchError, InstallError, NotVerifiedError, TargetBusyError: as `sync`; the lock was
-            written.
+        InputError: the target or the lock file cannot be used; nothing was written.
+        HostMismatchError, InstallError, NotVerifiedError, TargetBusyError: as `sync`.
     """
-    check_target(lock, target, python=python, installer=installer)
-    paths = write_lock(lock, path, form)
-    if written is not None:
-        written(paths)
+    from ..lock import pylock
+
+    texts = lock_texts(lock, path, form)
+    pylock.check_places(texts)
+
+    def prove_and_write(python: str) -> bool:
+        if prove is not None and not prove(python):
+            return False
+        pylock.write_texts(texts)
+        if written is not None:
+            written(tuple(texts))
+        return True
+
     return sync(
         lock,
         target,
@@ -496,7 +507,7 @@ def install(
         exact=exact,
         wait=wait,
         approve=approve,
-        prove=prove,
+        prove=prove_and_write,
         progress=progress,
     )
 

@@ -144,7 +144,7 @@ class LockReport(Value):
     @property
     def works(self) -> bool:
         """Return whether all reasons are doubts: facts that are not known, or notes."""
-        from ..compat.evaluate import is_doubt
+        from ..errors import is_doubt
 
         return all(is_doubt(reason) for reason in self.reasons)
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import code_reasons, is_doubt
-from ..errors import Reason
+from ..compat.evaluate import code_reasons
+from ..errors import Reason, is_doubt
 from ..model import Code, Host, Value, show_pair
 from .device_code import code_of
 from .environment import CodeFile

@@ -24,8 +24,8 @@ from .request_args import add_solve_flags, read_output, read_solve_request
 
 HELP = "Solve, sync and verify in one step"
 DESCRIPTION = (
-    "Choose an environment as `gpuenv solve` does, write its lock, install it as `gpuenv "
-    "sync` does, and verify it."
+    "Choose an environment as `gpuenv solve` does, install it as `gpuenv sync` does, verify "
+    "it, and write its lock."
 )
 EXAMPLES = (
     ("gpuenv install torch --target .venv", "Make an environment for this host"),
@@ -40,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Solve, write the lock, install it and verify the environment. Return 1 if a check fails."""
+    """Solve, install, verify and write the lock. Return 1 if a check fails."""
     form, path = read_output(arguments)
     if form == "requirements" or path is None:
         message = "--format requirements and -o - are for gpuenv solve: an installation has a lock"
@@ -52,9 +52,14 @@ def run(arguments: Namespace) -> int:
     if arguments.require_attestations:
         lock = api.attested(lock, options)
 
-    def print_plan(paths: Sequence[str]) -> None:
+    python = new_python(arguments, lock)
+    api.check_target(lock, arguments.target, python=python, installer=arguments.installer)
+    if not arguments.json:
+        print_report(plans.solution_lines(plan, (), verbose=arguments.verbose > 0))
+
+    def print_paths(paths: Sequence[str]) -> None:
         if not arguments.json:
-            print_report(plans.solution_lines(plan, paths, verbose=arguments.verbose > 0))
+            print_report([f"wrote {' and '.join(paths)}"])
 
     exit_on_signals()
     try:
@@ -64,11 +69,11 @@ def run(arguments: Namespace) -> int:
             host=plan.host,
             path=path,
             form=form,
-            python=new_python(arguments, lock),
+            python=python,
             installer=arguments.installer,
             exact=arguments.exact,
             wait=arguments.wait,
-            written=print_plan,
+            written=print_paths,
             approve=partial(approve_changes, arguments),
             prove=prove_installation(arguments, lock, plan.host),
             progress=progress_printer(arguments),

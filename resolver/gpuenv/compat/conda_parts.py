@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import Build, CudaVersion, Host, Library
 from ..requirements import conda_versions
 from . import conda_records, evaluate, extensions
@@ -170,7 +170,7 @@ def row_reasons(row: Row, host: Host, data: CompatibilityData) -> tuple[Reason, 
     if row.cuda is not None:
         # A driver newer than the data is a doubt about the data, not about the build.
         dropped = evaluate.host_reasons(host, data)
-        reasons += [reason for reason in dropped if not evaluate.is_doubt(reason)]
+        reasons += [reason for reason in dropped if not is_doubt(reason)]
     for against in facts.values():
         reasons += against
     return tuple(reasons)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import (
     Build,
     Code,
@@ -292,11 +292,6 @@ def code_reasons(subject: str, code: Code, host: Host) -> tuple[Reason, ...]:
     return rules.device_reasons(subject, code, host.gpus, host.driver_cuda)
 
 
-def is_doubt(reason: Reason) -> bool:
-    """Return whether a reason is a doubt or a warning rather than a failure."""
-    return reason.code.endswith("-unknown") or reason.code in ("known-avoid", "gpu-unused")
-
-
 # ---- what a plan needs of a host ---------------------------------------------------------------
 
 
@@ -361,7 +356,7 @@ def environment_reasons(
 ) -> tuple[Reason, ...]:
     """Return everything that speaks against an environment on a host; each reason once.
 
-    Codes: see `environment_findings`. `is_doubt` tells doubts from failures.
+    Codes: see `environment_findings`. `errors.is_doubt` tells doubts from failures.
     """
     reasons: dict[tuple[str, str, str, str], Reason] = {}
     for finding in environment_findings(parts, host, data):

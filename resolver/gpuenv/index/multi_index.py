@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..errors import InputError, PackageIndexError
+from ..errors import InputError, OfflineError, PackageIndexError
 from ..model import Requirement, Wheel
 from ..requirements.target import TargetEnvironment
 from .protocol import DIRECT_URL, Index, Releases, Source
@@ -301,9 +301,20 @@ class MultiIndex(Index):
         snapshot = self._snapshot_with(name)
         if snapshot is not None:
             return SNAPSHOT, snapshot
-        if self._default is not None and self._default.has(name):
+        if self._default is not None and self._default_has(name):
             return self._default.label, self._default
         return NOT_FOUND, None
+
+    def _default_has(self, name: str) -> bool:
+        """Return whether the default index has a package. Its failure offers similar names."""
+        try:
+            return self._default is not None and self._default.has(name)
+        except OfflineError as error:
+            similar = () if self._snapshot is None else self._snapshot.similar(name)
+            if similar:
+                hint = f"did you mean {' or '.join(similar)}? Otherwise {error.hint}"
+                raise OfflineError(error.message, hint=hint) from None
+            raise
 
     def _bind_locally(self, name: str) -> tuple[str, Index] | None:
         """Return the binding of a name that no request can change; None for other names."""

@@ -112,6 +112,11 @@ class Index(ABC):
         del name
         return ()
 
+    def similar(self, name: str) -> Sequence[str]:
+        """Return names of packages that are close to a name. Default: none is known."""
+        del name
+        return ()
+
     def requires_python(self, wheel: Wheel) -> str | None:
         """Return Requires-Python from the metadata of a file, which its page may lack.
 

@@ -143,6 +143,13 @@ class Snapshot(Index):
         """Implement Index.has. The snapshot need not have every release of a package."""
         return any(f"{label}/{name}" in self._listed for label in _LABELS)
 
+    def similar(self, name: str) -> list[str]:
+        """Implement Index.similar."""
+        from difflib import get_close_matches  # slow, and only mistakes need it
+
+        names = {path.partition("/")[2] for path in self._listed}
+        return get_close_matches(name, sorted(names), n=2, cutoff=0.8)
+
     def left_out(self, name: str) -> list[str]:
         """Implement Index.left_out: releases between those kept that could serve some target."""
         versions: list[str] = []

@@ -2,7 +2,6 @@
 
 wheels.py           locks of wheels: what changes, and how the new environment is built
 installers.py       the commands of uv and of pip
-end_with_parent.py  starts an installer so that it ends with gpuenv
 downloads.py        the files of locks in a folder, for hosts without a network
 bundle.py           one file with the wheels, the lock, gpuenv and what it requires
 bundle_main.py      the program of a bundle

@@ -12,23 +12,25 @@ FILE = "gpuenv.json"
 
 
 class BuiltPackage(Value):
-    """A package of a lock. `fingerprint` is that of its files right after the installation."""
+    """A package of a lock. `record` is the sha256 of its RECORD after the installation."""
 
     version: str
     sha256: str | None
-    fingerprint: str
+    record: str
 
 
 class Build(Value):
     """What `gpuenv sync` has installed.
 
     `token` names the transaction. `path` is that of the environment: its scripts have it. `made`
-    is false for an environment that existed before gpuenv changed it.
+    is false for an environment that existed before gpuenv changed it. `time` is when the record was
+    written, in nanoseconds by the clock of the file system: after all files of the packages.
     """
 
     token: str = ""
     path: str = ""
     made: bool = True
+    time: int = 0
     packages: dict[str, BuiltPackage]
 
 
@@ -37,12 +39,14 @@ def read_build(prefix: str) -> Build | None:
     try:
         with open(os.path.join(prefix, FILE), encoding="utf-8") as file:
             fields = json.load(file)
+            time = os.fstat(file.fileno()).st_mtime_ns
         rows = fields.get("packages", {})
         packages = {str(name): BuiltPackage.of(*row) for name, row in rows.items()}
         return Build(
             token=str(fields.get("token", "")),
             path=str(fields.get("path", "")),
             made=bool(fields.get("made", True)),
+            time=time,
             packages=packages,
         )
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
@@ -52,7 +56,7 @@ def read_build(prefix: str) -> Build | None:
 def write_build(prefix: str, build: Build, lock: Lock) -> None:
     """Write the record of an environment."""
     packages = {
-        name: [package.version, package.sha256, package.fingerprint]
+        name: [package.version, package.sha256, package.record]
         for name, package in build.packages.items()
     }
     fields = {

@@ -15,8 +15,7 @@ from typing import Any
 from ..compat import conda_parts
 from ..compat.conda_records import Carriers
 from ..compat.data import CompatibilityData
-from ..compat.evaluate import is_doubt
-from ..errors import InputError, InstallError, Reason
+from ..errors import InputError, InstallError, Reason, is_doubt
 from ..index.urls import file_url_to_path
 from ..model import EnvironmentChanges, Host, Lock, Pin, Wheel
 from ..prefix import find_interpreter, is_conda

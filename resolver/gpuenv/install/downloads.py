@@ -12,14 +12,17 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..errors import InputError, InstallError, PackageIndexError
-from ..index.http import OK, PARTIAL, Transport
 from ..index.urls import file_url_to_path, path_to_file_url, redact_url, split_credentials
 from ..model import Lock, Pin, Wheel
 from .bundle import bundled_urls, copy_file, file_name, refuse_sdists, write_bundle
 from .target_lock import hold
+
+if TYPE_CHECKING:
+    from ..index.http import Transport
 
 Progress = Callable[[str], None]
 
@@ -48,6 +51,8 @@ def download(
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    from ..index.http import Transport  # slow, and a sync of cached files does not need it
+
     missing = 0
     with hold(os.path.join(folder, ".gpuenv"), folder, wait, report), Transport() as transport:
         for pin in lock.pins:
@@ -118,6 +123,8 @@ def _is_there(path: str, wheel: Wheel) -> bool:
 
 
 def _fetch(wheel: Wheel, path: str, transport: Transport) -> None:
+    from ..index.http import OK, PARTIAL
+
     folder, name = os.path.split(path)
     partial = os.path.join(folder, f".{name}.{(wheel.sha256 or '')[:16]}.part")
     release = f"{wheel.name} {wheel.version}"

@@ -14,6 +14,7 @@ import re
 import shutil
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 
 from ..model import Value
 from ..requirements.versions import normalize_name
@@ -21,16 +22,21 @@ from ..requirements.versions import normalize_name
 SITES = ("lib/python3*/site-packages", "Lib/site-packages")
 _PROGRAMS = ("bin", "Scripts")
 _INFO = re.compile(r"([^-]+)-(.+)\.dist-info|([^-]+)(?:-([^-]+))?(?:-py[0-9.]+)?\.egg-info")
+_MOST_DIGITS = 20  # of the size of a file
+_OUTER_FILE = re.compile(rb"\n(\.\./[^,\n]*),[^\n]*")  # in a RECORD
 _CACHED = re.compile(r"(.*/)?__pycache__/([^/]+?)\.[^/]*\.pyc")
 
 
 class Package(Value):
-    """An installed distribution. `info` is its folder of metadata; `files` () has no RECORD."""
+    """An installed distribution. `info` is its folder of metadata.
+
+    `files` has the files of its RECORD with their sizes, None where the RECORD does not say it.
+    """
 
     name: str
     version: str
     info: str
-    files: tuple[str, ...] = ()
+    files: Mapping[str, int | None]
 
 
 # ---- owners -------------------------------------------------------------------------------------
@@ -38,22 +44,22 @@ class Package(Value):
 
 def read_packages(prefix: str) -> list[Package]:
     """Return the distributions in an environment, by name. One may be there several times."""
-    packages = []
+    packages = [
+        Package(name=name, version=version, info=info, files=_recorded_files(prefix, info))
+        for name, version, info in _distributions(prefix)
+    ]
+    return sorted(packages, key=lambda package: (package.name, package.info))
+
+
+def _distributions(prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, version, folder of metadata) of the distributions in an environment."""
     for site in _sites(prefix):
         for entry in os.listdir(os.path.join(prefix, site)):
             match = _INFO.fullmatch(entry)
             if match is None or entry.startswith("~"):  # pip's name of what it removes
                 continue
             name, version = match[1] or match[3], match[2] or match[4] or ""
-            info = f"{site}/{entry}"
-            package = Package(
-                name=normalize_name(name),
-                version=version,
-                info=info,
-                files=tuple(_recorded_files(prefix, site, info)),
-            )
-            packages.append(package)
-    return sorted(packages, key=lambda package: (package.name, package.info))
+            yield normalize_name(name), version, f"{site}/{entry}"
 
 
 def _sites(prefix: str) -> list[str]:
@@ -64,16 +70,23 @@ def _sites(prefix: str) -> list[str]:
     return found
 
 
-def _recorded_files(prefix: str, site: str, info: str) -> Iterator[str]:
+def _recorded_files(prefix: str, info: str) -> dict[str, int | None]:
+    site, files = os.path.dirname(info), {}
     try:
         with open(os.path.join(prefix, info, "RECORD"), encoding="utf-8", newline="") as file:
-            names = [row[0] for row in csv.reader(file) if row]
+            for row in csv.reader(file):
+                path = _path_of(site, row[0]) if row else "/"
+                if not path.startswith(("../", "/")):
+                    files[path] = _size_in(row)
     except (OSError, ValueError, csv.Error):
-        return
-    for name in names:
-        path = _path_of(site, name)
-        if not path.startswith(("../", "/")):
-            yield path
+        return {}
+    return files
+
+
+def _size_in(row: list[str]) -> int | None:
+    """Return the size in a row of a RECORD; None if it has none that can be read."""
+    text = row[2] if len(row) > 2 else ""
+    return int(text) if text.isdecimal() and len(text) < _MOST_DIGITS else None
 
 
 def _path_of(site: str, name: str) -> str:
@@ -83,21 +96,40 @@ def _path_of(site: str, name: str) -> str:
     return os.path.normpath(os.path.join(site, name)).replace(os.sep, "/")
 
 
-def fingerprint(prefix: str, package: Package) -> str:
-    """Return a digest of the sizes and the times of a package's files; "" if one is missing.
+def record_digest(prefix: str, info: str) -> str:
+    """Return the sha256 of a RECORD; "" without one."""
+    try:
+        with open(os.path.join(prefix, info, "RECORD"), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
 
-    A file that is linked or renamed keeps both, and a file that is written gets a new time.
+
+def record_digests(prefix: str) -> dict[str, str]:
+    """Return {name: sha256 of its RECORD} of the distributions in an environment."""
+    return {name: record_digest(prefix, info) for name, _, info in _distributions(prefix)}
+
+
+def is_unchanged(prefix: str, package: Package, since: int) -> bool:
+    """Return whether no file of a package was written after a time, and each has its size.
+
+    A file that is linked or renamed keeps its time, and a file that is written gets a new one.
+
+    Args:
+        prefix: The environment.
+        package: The package.
+        since: The time in nanoseconds, by the clock of the file system.
     """
-    lines = []
-    for path in sorted(package.files):
+    for path, size in package.files.items():
         if path.endswith(".pyc"):
             continue
         try:
             status = os.lstat(f"{prefix}/{path}")
         except OSError:
-            return ""
-        lines.append(f"{path} {status.st_size} {status.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
+            return False
+        if status.st_mtime_ns > since or (size is not None and status.st_size != size):
+            return False
+    return bool(package.files)
 
 
 def without_shared_files(
@@ -261,20 +293,18 @@ def _correct_records(prefix: str, changed: Mapping[str, bytes]) -> None:
                 data = file.read()
             if b"../" not in data:  # it names no script
                 continue
-            text = b"".join(_corrected(line, site, changed) for line in data.splitlines(True))
+            correct = partial(_corrected, site=site, changed=changed)
+            text = _OUTER_FILE.sub(correct, b"\n" + data)[1:]
             if text != data:
                 _replace_file(record, text)
 
 
-def _corrected(line: bytes, site: str, changed: Mapping[str, bytes]) -> bytes:
+def _corrected(line: re.Match[bytes], site: str, changed: Mapping[str, bytes]) -> bytes:
     """Return a line of a RECORD with the hash and the size that its file has now."""
-    if not line.startswith(b"../"):
-        return line
-    name = line.split(b",")[0]
-    data = changed.get(_path_of(site, os.fsdecode(name)))
+    data = changed.get(_path_of(site, os.fsdecode(line[1])))
     if data is None:
-        return line
-    return b"%s,%s,%d\n" % (name, _recorded_hash(data).encode(), len(data))
+        return line[0]
+    return b"\n%s,%s,%d" % (line[1], _recorded_hash(data).encode(), len(data))
 
 
 def _recorded_hash(data: bytes) -> str:

@@ -11,19 +11,21 @@ An installer is killed when gpuenv ends, however it ends.
 
 from __future__ import annotations
 
+import ctypes
 import html
 import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..errors import InputError, InstallError
 from ..lock import pylock
-from ..model import Lock, Pin, Value
+from ..model import Lock, Pin, Value, Wheel
 from .bundle import unpack_bundled
 from .variant_files import with_ordinary_names
 
@@ -35,7 +37,7 @@ _LOCAL_FILES = "name a folder that has the file: --find-links DIR"
 # Settings of pip that would send the files elsewhere.
 _DROPPED_VARIABLES = ("PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_REQUIRE_VIRTUALENV")
 _MESSAGE_LENGTH = 400
-_END_WITH_PARENT = os.path.join(os.path.dirname(__file__), "end_with_parent.py")
+_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 class Installer(Protocol):
@@ -222,11 +224,14 @@ def run(
     environment = {key: value for key, value in variables if key not in _DROPPED_VARIABLES}
     if temporary is not None:
         environment["TMPDIR"] = temporary
-    if sys.platform == "linux":
-        launcher = [sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid())]
-        command = [*launcher, *command]
     with subprocess.Popen(
-        command, stdout=stdout, stderr=stderr, text=True, errors="replace", env=environment
+        command,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        env=environment,
+        preexec_fn=_end_with_parent(),  # noqa: PLW1509  it calls C functions only
     ) as child:
         try:
             output = child.communicate()[0] or "its output is above"
@@ -237,22 +242,50 @@ def run(
         wrong_hash = _wrong_hash(output, lock)
         if wrong_hash is not None:
             raise InstallError(wrong_hash)
-        detail = _failed_file(output, lock) + _error_line(output)
-        message = f"{action} failed ({os.path.basename(tool)}, status {child.returncode}): {detail}"
-        raise InstallError(message, hint=_LOCAL_FILES if _NO_CONNECTION.search(detail) else "")
+        file, detail = _failed_file(output, lock), _error_line(output)
+        place = "" if file is None else f"{file.name} {file.version} from {file.url}: "
+        status = f"{os.path.basename(tool)}, status {child.returncode}"
+        message = f"{action} failed ({status}): {place}{detail}"
+        raise InstallError(message, hint=_connection_hint(file, detail))
 
 
-def _failed_file(output: str, lock: Lock | None) -> str:
-    """Return the package and the URL that an installer's output names last, else ""."""
-    last_place, text = -1, ""
+def _end_with_parent() -> Callable[[], None] | None:
+    """Return what a child calls before it becomes the installer, None if nothing.
+
+    The kernel then kills the installer when gpuenv ends. The setting survives exec(2).
+    """
+    if sys.platform != "linux":
+        return None
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def set_signal() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the setting
+            os._exit(1)
+
+    return set_signal
+
+
+def _connection_hint(file: Wheel | None, detail: str) -> str:
+    """Return what helps if a file cannot be downloaded, otherwise ""."""
+    if not _NO_CONNECTION.search(detail):
+        return ""
+    if file is not None and "+" in file.version:  # never on the default index
+        return f"{_LOCAL_FILES}, or solve with --default-index-only to leave this index out"
+    return _LOCAL_FILES
+
+
+def _failed_file(output: str, lock: Lock | None) -> Wheel | None:
+    """Return the file that an installer's output names last; None if it names none."""
+    last_place, file = -1, None
     for pin in () if lock is None else lock.pins:
         wheel = pin.wheel
         names = (wheel.url, wheel.filename, f"`{wheel.name}=={wheel.version}`")
         # pip names every file that it downloads: the last one is the one that failed.
         place = max(map(output.rfind, names))
         if place > last_place:
-            last_place, text = place, f"{wheel.name} {wheel.version} from {wheel.url}: "
-    return text
+            last_place, file = place, wheel
+    return file
 
 
 def _wrong_hash(output: str, lock: Lock | None) -> str | None:

@@ -50,6 +50,7 @@ def hold(folder: str, target: str, wait: float, report: Callable[[str], None]) -
     _acquire(folder, token, target, wait, report)
     path = os.path.join(folder, LOCK)
     try:
+        _remove_claims(folder)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -106,6 +107,17 @@ def _claim(folder: str, token: str, target: str) -> bool:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(claim)
+
+
+def _remove_claims(folder: str) -> None:
+    """Remove the claims that killed processes have left. The caller holds the lock.
+
+    A running process whose claim is removed cannot link it, and tries again.
+    """
+    for name in os.listdir(folder):
+        if name.startswith(_CLAIM):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(folder, name))
 
 
 def _read_holder(path: str) -> _Holder:

@@ -26,12 +26,13 @@ from ..prefix import INSTALLATION_TOOLS, find_interpreter, interpreter_of, is_ve
 from ..requirements.target import version_key
 from . import installers
 from .build_record import FILE, Build, BuiltPackage, read_build, write_build
-from .downloads import download, with_local_files
 from .environment_files import (
     Package,
-    fingerprint,
+    is_unchanged,
     link_environment,
     read_packages,
+    record_digest,
+    record_digests,
     rewrite_paths,
     without_shared_files,
 )
@@ -139,6 +140,8 @@ def add(
     tool = installers.find_installer(installer)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
         if remove and lock.pins:
+            from .downloads import download, with_local_files  # slow, and rarely needed
+
             # Nothing is removed before all files are here.
             files = os.path.join(folder, "files")
             download(lock, files, wait=WAIT, progress=report)
@@ -294,14 +297,13 @@ def _kept_names(
     exact: bool,
 ) -> set[str]:
     """Return the names of the installed packages that the new environment takes as they are."""
-    built: dict[str, BuiltPackage] = {}
+    as_locked = []
     # The scripts of an environment that was moved start the interpreter at the old place.
     if build is not None and _old_path(target, build) == target:
-        built = build.packages
+        as_locked = _as_locked(target, packages, pins, build)
     others = {package.name for package in packages} - pins.keys()
     if exact:
         others &= INSTALLATION_TOOLS
-    as_locked = _as_locked(target, packages, pins, built)
     names = {package.name for package in as_locked} | others
     dropped = [package for package in packages if package.name not in names]
     return {package.name for package in without_shared_files(as_locked, dropped)} | others
@@ -311,17 +313,18 @@ def _as_locked(
     target: str,
     packages: Collection[Package],
     pins: dict[str, Pin],
-    built: dict[str, BuiltPackage],
+    build: Build,
 ) -> list[Package]:
     """Return the installed packages of a lock that nothing has changed since `sync` built them."""
     names = [package.name for package in packages]
     as_locked = []
     for package in packages:
-        pin, known = pins.get(package.name), built.get(package.name)
+        pin, known = pins.get(package.name), build.packages.get(package.name)
         if pin is None or known is None or names.count(package.name) > 1:
             continue
         is_same_file = (known.version, known.sha256) == (pin.wheel.version, pin.wheel.sha256)
-        if is_same_file and known.fingerprint == fingerprint(target, package) != "":
+        is_same_record = known.record == record_digest(target, package.info)
+        if is_same_file and is_same_record and is_unchanged(target, package, build.time):
             as_locked.append(package)
     return as_locked
 
@@ -403,15 +406,14 @@ def _fill(
 
 def _built_packages(lock: Lock, stage: str, tool: Installer) -> dict[str, BuiltPackage]:
     """Return what the record says of each package. InstallError if one is not there."""
-    installed = {package.name: package for package in read_packages(stage)}
+    records = record_digests(stage)
     built = {}
     for pin in lock.pins:
         wheel = pin.wheel
-        package = installed.get(wheel.name)
-        digest = "" if package is None else fingerprint(stage, package)
-        if not digest:
+        record = records.get(wheel.name)
+        if not record:
             raise InstallError(f"{tool.name} has not installed {wheel.name} {wheel.version}")
         built[wheel.name] = BuiltPackage(
-            version=wheel.version, sha256=wheel.sha256, fingerprint=digest
+            version=wheel.version, sha256=wheel.sha256, record=record
         )
     return built

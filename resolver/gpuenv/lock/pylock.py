@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..atomic_write import write_all
@@ -234,18 +234,26 @@ def write(path: str, text: str) -> None:
 
 def write_texts(texts: Mapping[str, str]) -> None:
     """Write several files or none. InputError if one cannot be written."""
-    for path in texts:
+    check_places(texts)
+    try:
+        write_all({path: text.encode() for path, text in texts.items()})
+    except OSError as error:
+        message = f"{', '.join(texts)}: cannot be written: {error.strerror}"
+        raise InputError(message, hint="give another -o") from None
+
+
+def check_places(paths: Iterable[str]) -> None:
+    """Raise InputError if there can be no file at one of the paths."""
+    for path in paths:
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder):
             hint = "make the folder, or give another -o"
             raise InputError(f"{path}: the folder {folder} does not exist", hint=hint)
         if os.path.isdir(path):
             raise InputError(f"{path}: is a folder", hint="give a file name to -o")
-    try:
-        write_all({path: text.encode() for path, text in texts.items()})
-    except OSError as error:
-        message = f"{', '.join(texts)}: cannot be written: {error.strerror}"
-        raise InputError(message, hint="give another -o") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            message = f"{path}: the folder {folder} cannot be written"
+            raise InputError(message, hint="give another -o")
 
 
 # ---- reading ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
-from ..compat.data import SCHEMA
 from ..errors import GpuEnvError, HostMismatchError, NoSolutionError, Reason
 from ..model import (
     EnvironmentChanges,
@@ -387,6 +386,8 @@ def package_lines(package: tuple[str, int] | None) -> list[str]:
     if package is None:
         return []
     version, schema = package
+    from ..compat.data import SCHEMA  # slow, and only this table needs it
+
     if schema > SCHEMA:
         text = f"needs a newer gpuenv (schema {schema}, this one reads {SCHEMA}): upgrade gpuenv"
     else:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..compat.evaluate import is_doubt
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import Choice, Lock, Plan, show_pair
 
 __all__ = [

@@ -19,7 +19,7 @@ from ..compat import evaluate
 from ..compat.architectures import TEGRA, driver_branch
 from ..compat.catalog import short_name
 from ..compat.data import CompatibilityData
-from ..errors import NoSolutionError, Reason
+from ..errors import NoSolutionError, Reason, is_doubt
 from ..index.protocol import Index
 from ..model import (
     Build,
@@ -376,7 +376,7 @@ class _Numbers:
         """Return the number of a reason. `texts` replace its own fields."""
         fields = (texts.get(name, getattr(reason, name)) for name in _TEXTS)
         numbers = [number(self.texts, field) for field in fields]
-        doubt = evaluate.is_doubt(reason)
+        doubt = is_doubt(reason)
         row: tuple[str | int, ...] = (reason.code, int(doubt), *numbers)
         known = number(self.reasons, row)
         if not doubt:
@@ -530,7 +530,7 @@ class _Judge:
 
         def judge_and_solve(host: Host) -> Verdict:
             tier, reasons = judge(host)
-            if all(map(evaluate.is_doubt, reasons)):
+            if all(map(is_doubt, reasons)):
                 reasons = [*reasons, *self._solver_reasons(row, host)]
             return tier, reasons
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, permutations
 
-from ..compat.evaluate import is_doubt
-from ..errors import GpuEnvError, PackageIndexError, Reason
+from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
 from .candidates import CandidateStore
 from .graph import (
     AgreementId,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..compat.evaluate import is_doubt, needs_of_gpus
+from ..compat.evaluate import needs_of_gpus
 from ..compat.user_rows import SOURCE
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import (
     Build,
     Choice,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..compat import evaluate
-from ..compat.evaluate import Facts, is_doubt
+from ..compat.evaluate import Facts
 from ..compat.extensions import FRAMEWORK, abi_text, release_of
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import Build, Host, Wheel, show_pair
 from ..requirements.target import parse_requirement
 from .candidates import CandidateStore

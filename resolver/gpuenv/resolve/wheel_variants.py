@@ -17,7 +17,7 @@ from ..compat.variants import (
     provider_sm_values,
     suitable_values,
 )
-from ..errors import OfflineError, Reason, UnusableFileError
+from ..errors import OfflineError, Reason, UnusableFileError, is_doubt
 from ..index import variants
 from ..index.protocol import Index
 from ..index.variants import ReleaseVariants
@@ -172,7 +172,7 @@ class VariantChooser:
             claims = claims.replace(code=variant.code or claims.code)
         reasons = evaluate.variant_reasons(subject, variant, listed, self._host, self._data)
         contradicted = evaluate.claim_reasons(subject, variant)
-        if not all(map(evaluate.is_doubt, reasons)):
+        if not all(map(is_doubt, reasons)):
             reasons = (*reasons, *contradicted)
         return JudgedVariant(
             variant=variant,
@@ -331,7 +331,7 @@ def _group(judged: JudgedVariant) -> int:
     """Return the place of a variant among the groups of `sort`."""
     if not judged.reasons:
         return 0
-    return 2 if all(map(evaluate.is_doubt, judged.reasons)) else 3
+    return 2 if all(map(is_doubt, judged.reasons)) else 3
 
 
 def _first_difference(

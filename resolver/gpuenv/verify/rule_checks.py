@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..compat.evaluate import is_doubt
-from ..errors import Reason
+from ..errors import Reason, is_doubt
 from ..model import Check, Host, Lock
 from ..probes.answers import SurveyAnswer
 

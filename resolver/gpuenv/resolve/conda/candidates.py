@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record, Row
 from ...compat.data import CompatibilityData
-from ...compat.evaluate import is_doubt
-from ...errors import Reason
+from ...errors import Reason, is_doubt
 from ...model import CudaVersion, Host, Value
 from ...requirements import conda_versions
 

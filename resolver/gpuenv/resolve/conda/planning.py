@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ...compat import conda_parts, conda_records, evaluate
 from ...compat.conda_records import Carriers, Record
 from ...compat.data import CompatibilityData
-from ...compat.evaluate import is_doubt, needs_of_gpus
-from ...errors import Change, Explanation, InputError, NoSolutionError, Reason
+from ...compat.evaluate import needs_of_gpus
+from ...errors import Change, Explanation, InputError, NoSolutionError, Reason, is_doubt
 from ...model import (
     Choice,
     Host,
