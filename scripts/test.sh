@@ -3,8 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -m venv .venv
-# The tests import a part of what is installed: it is compiled when it is imported.
-.venv/bin/python -m pip install --quiet --no-compile '.[test,lint]'
+# uv needs a third of pip's time. It does not read pip's configuration, so pip is the second choice.
+# Neither compiles: the tests import a part of what is installed.
+pip=(.venv/bin/python -m pip install --quiet --no-compile)
+"${pip[@]}" "$(grep -o 'uv==[0-9.]*' pyproject.toml)"
+.venv/bin/uv pip install --quiet --python .venv/bin/python '.[test,lint]' || "${pip[@]}" '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.
 .venv/bin/mypy -p gpuenv &
 types=$!
@@ -14,6 +17,8 @@ if [ $# -eq 0 ]; then
     export GPUENV_TEST_SAMPLE="${GPUENV_TEST_SAMPLE-1}"
 fi
 .venv/bin/ruff check resolver scripts tests || status=$?
+# Each worker collects all tests. The first collection compiles them, which is most of its time.
+.venv/bin/python -m pytest --collect-only -qq "$@" > .venv/collected.txt || true
 # Many tests wait for a child process, so two workers for each core keep the cores busy. worksteal
 # gives each worker neighboring tests, which share the fixtures of their module.
 .venv/bin/python -m pytest -n "$((2 * $(nproc)))" --dist worksteal "$@" || status=$?

@@ -1,5 +1,6 @@
 """What tests of several files share."""
 
+import compileall
 import fcntl
 import gc
 import os
@@ -17,6 +18,7 @@ import processes
 from gpuenv.errors import InstallError
 from gpuenv.index.cache import Cache
 from gpuenv.index.http import Transport
+from gpuenv.verify.runner import PROBES
 from index_server import IndexServer
 
 # Without bytecode, each of the many processes that the tests start compiles gpuenv again, which
@@ -50,6 +52,12 @@ LONG_TESTS = (
     "test_resolution_tools.py::test_pip_resolves_the_same",
     "test_resolution_tools.py::test_uv_resolves_the_same",
 )
+
+
+def pytest_configure() -> None:
+    """Compile the probes, as pip does for users. They run with -B, which keeps no bytecode."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        compileall.compile_dir(PROBES, quiet=1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

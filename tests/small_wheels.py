@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import importlib.metadata
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -64,6 +65,14 @@ def make_lock(*wheels: Wheel) -> Lock:
 def write_lock(path: Path, lock: Lock) -> Path:
     path.write_text(pylock.dumps(lock))
     return path
+
+
+def installed(target: Path) -> dict[str, str]:
+    """The version of each distribution in an environment of the Python that runs the tests."""
+    site = target / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
+    importlib.metadata.MetadataPathFinder().invalidate_caches()
+    distributions = importlib.metadata.distributions(path=[str(site)])
+    return {one.name: one.version for one in distributions}
 
 
 def content(folder: Path) -> dict[str, bytes | str]:

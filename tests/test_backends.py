@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from gpuenv.errors import InputError, InstallError
 from gpuenv.install import build_record, wheels
 from gpuenv.lock import pylock
 from gpuenv.model import Host, Lock, Needs, Pin, Python, Wheel
-from gpuenv.prefix import interpreter_of
+from small_wheels import installed
 
 VERSION = (sys.version_info[0], sys.version_info[1])
 
@@ -55,14 +54,6 @@ def make_lock(*wheels_: Wheel, python: tuple[int, int] = VERSION) -> Lock:
         frameworks=(),
         digest="d" * 64,
     )
-
-
-def installed(target: Path) -> dict[str, str]:
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run(
-        [interpreter_of(str(target)), "-I", "-c", code], capture_output=True, check=True
-    )
-    return dict(json.loads(done.stdout))
 
 
 @pytest.fixture(params=["uv", "pip"])

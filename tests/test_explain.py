@@ -37,10 +37,15 @@ def explained(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, dict[str, Any], list[str]]:
     """Exit status, document and lines."""
-    status = main(["explain", *args, "--json"])
-    document = json.loads(capsys.readouterr().out)
+    status, document = as_json(args, capsys)
     assert main(["explain", *args]) == status
     return status, document, capsys.readouterr().out.splitlines()
+
+
+def as_json(args: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    """Exit status and document."""
+    status = main(["explain", *args, "--json"])
+    return status, json.loads(capsys.readouterr().out)
 
 
 def kinds(document: dict[str, Any]) -> set[str]:
@@ -70,7 +75,7 @@ def test_requests(case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> N
     for expected, gives in zip(case.get("changes", ()), given, strict=True):
         # Made as the case says it, not as the code that offers it does.
         changed = {**case, **expected["then"]}
-        status, document, _ = explained([*changed["ask"], *flags(changed), "--offline"], capsys)
+        status, document = as_json([*changed["ask"], *flags(changed), "--offline"], capsys)
         assert status == 0
         chosen = [
             f"{one['framework']} {one['version']} ({one['variant']})"

@@ -14,7 +14,7 @@ from gpuenv.install import inplace_install, wheels
 from gpuenv.model import Host, Python
 from gpuenv.requirements.target import TargetEnvironment
 from index_server import IndexServer
-from small_wheels import content, make_lock, make_wheel
+from small_wheels import content, installed, make_lock, make_wheel
 from test_cli import run
 from test_verification import site_of
 
@@ -46,11 +46,7 @@ def put(folder: Path, installed: dict[str, list[Any]]) -> None:
 
 
 def present(folder: Path) -> dict[str, str]:
-    code = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    done = subprocess.run(
-        [folder / "env" / "bin" / "python", "-I", "-c", code], capture_output=True, check=True
-    )
-    return dict(json.loads(done.stdout))
+    return installed(folder / "env")
 
 
 def pip(folder: Path, *arguments: str, active: bool = True) -> subprocess.CompletedProcess[str]:
