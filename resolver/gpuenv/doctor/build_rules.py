@@ -266,7 +266,7 @@ def _capability(name: str) -> tuple[int, int] | None:
     return capability
 
 
-# ---- releases that use no GPU ---------------------------------------------------------------------
+# ---- releases that use no GPU --------------------------------------------------------------------
 
 
 def releases_without_gpu(case: Case) -> Iterator[Finding]:

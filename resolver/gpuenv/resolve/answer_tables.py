@@ -238,7 +238,7 @@ class AnswerTables:
         if not isinstance(plan, Plan):
             return ()
         packages = {f"{pin.wheel.name} {pin.wheel.version}" for pin in plan.pins}
-        doubts = filter(evaluate.is_doubt, plan.warnings)
+        doubts = filter(is_doubt, plan.warnings)
         return tuple(self._numbers.reason(doubt) for doubt in doubts if doubt.subject in packages)
 
     def _no_wheel(self, framework: Framework, row: _Row) -> Reason:
