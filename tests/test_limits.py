@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import requests
 
+from gpuenv.cli.output import print_errors
 from gpuenv.errors import PackageIndexError
 from gpuenv.index import http
 from gpuenv.index.http import Transport
@@ -203,7 +204,9 @@ def test_outputs_that_take_nothing(case: dict[str, Any], tmp_path: Path) -> None
     assert "Traceback" not in done.stderr and "internal error" not in done.stderr
 
 
-def test_control_characters_are_visible() -> None:
+def test_control_characters_are_visible(capsys: pytest.CaptureFixture[str]) -> None:
+    print_errors(["a\x1b[2J"])
+    assert capsys.readouterr().err == "a\\x1b[2J\n"
     line = Line("a\x1b[2J\u202eb\r", "bad", marked=1)
     assert visible(line) == "a\\x1b[2J\\u202eb\\r"
     assert isinstance(visible(line), Line)

@@ -136,6 +136,32 @@ def test_what_changed_on_disk_is_installed_again(tmp_path: Path, first: Lock) ->
     assert without_record(content(env)) == without_record(good)
 
 
+def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
+    """Each of the size, the time and the RECORD is enough."""
+    env = tmp_path / "env"
+    wheels.sync(first, str(env), installer="uv")
+    module, record = env / SITE / "beta.py", env / SITE / "beta-1.0.dist-info" / "RECORD"
+    data, rows, early = module.read_bytes(), record.read_bytes(), 10**9
+    changes = [
+        (module, data[::-1], None),
+        (module, data + b"# longer", early),
+        (record, rows.replace(b"beta.py,sha256=", b"beta.py,sha256=0"), early),
+        (module, None, None),
+    ]
+    for path, new, nanoseconds in changes:
+        status, old = path.stat(), path.read_bytes()
+        path.unlink()  # it can be a link to the cache of uv
+        if new is not None:
+            path.write_bytes(new)
+        if nanoseconds is not None:
+            os.utime(path, ns=(nanoseconds, nanoseconds))
+        again = wheels.changes(first, str(env)).again
+        assert [change.name for change in again] == ["beta"], new
+        path.write_bytes(old)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert wheels.changes(first, str(env)).again == ()
+
+
 def without_record(found: dict[str, bytes | str]) -> dict[str, bytes | str]:
     """Without the file that names the transaction, and bytecode, which has times in it."""
     others = {path: data for path, data in found.items() if not path.endswith(".pyc")}

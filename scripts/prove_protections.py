@@ -1,0 +1,121 @@
+"""Take each protection of installs out of the code, and check that its test fails then.
+
+    python scripts/prove_protections.py [--only TEXT] [--record FILE]
+
+tests/data/protections.toml has the protections. Each test must pass with the present code, and fail
+in a copy of the checkout in which one protection is missing. A test that takes longer than LIMIT or
+more than MEMORY fails, too. A test that is skipped here, for the lack of a library, proves nothing:
+the record counts it apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+from records import write_record
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "tests" / "data" / "protections.toml"
+PACKAGE = Path("resolver", "gpuenv")
+LIMIT = 120  # seconds of a test
+MEMORY = 4 << 30  # bytes of address space
+PASSED, FAILED = 0, 1  # statuses of pytest
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache")
+
+
+def run_test(checkout: Path, test: str) -> str:
+    """Return "passed", "failed", "skipped", or what else became of a test."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+    variables = {
+        "PYTHONPATH": str(checkout / "resolver"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GPUENV_CACHE_DIR": str(checkout / "cache"),
+        "GPUENV_TEST_SAMPLE": "0",
+    }
+    with subprocess.Popen(
+        command,
+        cwd=checkout,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=limit_memory,  # noqa: PLW1509  this program has one thread
+    ) as child:
+        try:
+            output = child.communicate(timeout=LIMIT)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, 9)
+            return "failed"
+    if child.returncode == PASSED:
+        return "passed" if " passed" in output else "skipped"
+    if child.returncode == FAILED:
+        return "failed"
+    return f"status {child.returncode}: {output[-300:]}"
+
+
+def limit_memory() -> None:
+    """Limit the address space of a test: some protections are limits of memory."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def without(checkout: Path, protection: dict[str, str]) -> str:
+    """Return what becomes of the test of a protection without it."""
+    path = checkout / PACKAGE / protection["file"]
+    text = path.read_text()
+    path.write_text(text.replace(protection["old"], protection["new"]))
+    try:
+        return run_test(checkout, protection["test"])
+    finally:
+        path.write_text(text)
+
+
+def main() -> int:
+    """Take the protections out. Return 1 if a test does not notice it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="Part of a subject or of a name")
+    parser.add_argument("--record", metavar="FILE", type=Path)
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    rows, present = [], dict[str, str]()
+    with tempfile.TemporaryDirectory() as folder:
+        checkout = Path(folder) / "checkout"
+        shutil.copytree(ROOT, checkout, ignore=LEFT_OUT, symlinks=True)
+        for protection in tomllib.loads(DATA.read_text())["protection"]:
+            if arguments.only not in f"{protection['subject']}: {protection['name']}":
+                continue
+            test = protection["test"]
+            if test not in present:
+                present[test] = run_test(checkout, test)
+            outcome = present[test]
+            if outcome == "passed":
+                outcome = without(checkout, protection)
+                outcome = {"failed": "noticed", "passed": "not noticed"}.get(outcome, outcome)
+            rows.append({key: protection[key] for key in ("subject", "name", "test")})
+            rows[-1]["outcome"] = outcome
+            print(f"{outcome}: {protection['subject']}: {protection['name']}", flush=True)
+    record = {
+        "date": time.strftime("%Y-%m-%d"),
+        "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+        f"{platform.python_implementation()} {platform.python_version()}",
+        "seconds": round(time.monotonic() - begin),
+        "outcomes": Counter(row["outcome"] for row in rows),
+        "protections": rows,
+    }
+    write_record(record, arguments.record)
+    return int(any(row["outcome"] not in ("noticed", "skipped") for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
