@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 
@@ -80,6 +79,8 @@ def _acquire(
         if not reported:
             report(f"waiting: {_busy_text(holder, target)}")
             reported = True
+        import random  # slow, and few runs wait
+
         # At random, so that a hundred waiting processes do not ask at the same moments.
         share = random.uniform(0.5, 1.0)  # noqa: S311  no secret
         time.sleep(min(pause, max(0.0, end - time.monotonic())) * share)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 
 from ..errors import InputError, InstallError, NotVerifiedError
@@ -136,6 +135,8 @@ def add(
 
     Nothing else in the environment of the interpreter changes. Raises as `sync` does.
     """
+    import tempfile  # slow, and a sync does not need it
+
     report = progress or _ignore
     tool = installers.find_installer(installer)
     with tempfile.TemporaryDirectory(prefix="gpuenv-") as folder:
