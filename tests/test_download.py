@@ -74,9 +74,9 @@ def test_a_file_that_is_missing(
 ) -> None:
     lock = write_lock(tmp_path / "pylock.toml", remote(tmp_path, server, "alpha"))
     command = ["sync", str(lock), "--target", str(tmp_path / "env"), "--no-index", *CPU]
-    assert main(command) == 2
+    assert main([*command, "--extra-index-url", server.url]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "alpha 1.0" in line and f"{server.base}/files/alpha-1.0" in line
+    assert "alpha 1.0 is in no --find-links folder" in line and f"{server.base}/files/alpha-1.0" in line
     assert server.asked == [] and not (tmp_path / "env").exists()
 
 
