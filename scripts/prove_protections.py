@@ -1,16 +1,17 @@
 """Take each protection of installs out of the code, and check that its test fails then.
 
-    python scripts/prove_protections.py [--only TEXT] [--record FILE]
+    python scripts/prove_protections.py [--again FILE] [--record FILE]
 
 tests/data/protections.toml has the protections. Each test must pass with the present code, and fail
 in a copy of the checkout in which one protection is missing. A test that takes longer than LIMIT or
 more than MEMORY fails, too. A test that is skipped here, for the lack of a library, proves nothing:
-the record counts it apart.
+the record counts it apart. `--again FILE` runs only what no test has noticed in a record.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import resource
@@ -84,26 +85,30 @@ def without(checkout: Path, protection: dict[str, str]) -> str:
 def main() -> int:
     """Take the protections out. Return 1 if a test does not notice it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="Part of a subject or of a name")
+    parser.add_argument("--again", metavar="FILE", type=Path)
     parser.add_argument("--record", metavar="FILE", type=Path)
     arguments = parser.parse_args()
-    begin = time.monotonic()
+    begin, known = time.monotonic(), list[dict[str, str]]()
+    if arguments.again:
+        known = json.loads(arguments.again.read_text())["protections"]
     rows, present = [], dict[str, str]()
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder) / "checkout"
         shutil.copytree(ROOT, checkout, ignore=LEFT_OUT, symlinks=True)
         for protection in tomllib.loads(DATA.read_text())["protection"]:
-            if arguments.only not in f"{protection['subject']}: {protection['name']}":
+            row = {key: protection[key] for key in ("subject", "name", "test")}
+            rows.append(row)
+            if {**row, "outcome": "noticed"} in known:
+                row["outcome"] = "noticed"
                 continue
-            test = protection["test"]
+            test = row["test"]
             if test not in present:
                 present[test] = run_test(checkout, test)
             outcome = present[test]
             if outcome == "passed":
                 outcome = without(checkout, protection)
                 outcome = {"failed": "noticed", "passed": "not noticed"}.get(outcome, outcome)
-            rows.append({key: protection[key] for key in ("subject", "name", "test")})
-            rows[-1]["outcome"] = outcome
+            row["outcome"] = outcome
             print(f"{outcome}: {protection['subject']}: {protection['name']}", flush=True)
     record = {
         "date": time.strftime("%Y-%m-%d"),
