@@ -72,7 +72,7 @@ def read_log(
 
 def _explained(facts: Iterable[Fact]) -> int:
     """Return how many facts messages state."""
-    return sum(fact.subject != "unexplained" for fact in facts)
+    return sum(fact.kind != "suggests" and fact.subject != "unexplained" for fact in facts)
 
 
 def _head(chunks: Iterator[bytes]) -> Iterator[bytes]:
