@@ -18,11 +18,13 @@ from .prefilter import Places, literal_search
 
 _MAX_APART = 120  # bytes between a failure word and its subject
 _CONTEXT = 240  # bytes of a line that are shown before and after a failure word
+_NEIGHBORS = 480  # bytes around a failure in which words suggest its cause
 _MAX_TEXT = 300  # characters of the fact's text
 _MAX_WINDOWS = 1 << 14  # windows that are remembered, by their hashes
 _MAX_FAILURES = 32  # failures of a log whose words are read
 _FRAME = b'file "'  # how a frame of a Python traceback begins
 _INDENT = b"    "  # of its line of source code
+_FRAMES = re.compile(rb'file "[^\n]*(?:\n[^\n]{0,60}    [^\n]*)?')
 
 
 class _Search:
@@ -80,19 +82,15 @@ class FailureReader:
             done = end - _MAX_APART if end == place + _CONTEXT else end
             if self._is_new(lowered[start:end]) and _shows_failure(lowered[start:end]):
                 line = first_line + block.count(b"\n", 0, place)
-                self._note(block[start:end], line)
+                self._note(_failure(block[start:end], line), _neighbors(lowered, start, end))
                 if self._failures == _MAX_FAILURES:
                     return
 
-    def _note(self, window: bytes, line: int) -> None:
-        """Note a failure if it is the first one, and the causes that its words suggest."""
-        failure = _failure(window, line)
+    def _note(self, failure: Fact, words: bytes) -> None:
+        """Note a failure if it is the first one, and the causes that the words around suggest."""
         if not self._failures:
             self.facts.append(failure)
         self._failures += 1
-        words = _harmless().sub(b" ", window.lower())
-        if _FRAME in words:
-            return  # a traceback names whatever the program uses
         for number, (cause, pattern) in list(self._suggestions.items()):
             match = pattern.search(words)
             if match is not None:
@@ -168,6 +166,14 @@ def _window(text: bytes, place: int) -> tuple[int, int]:
         if _INDENT in text[end:code]:
             end = code
     return start or first, end
+
+
+def _neighbors(text: bytes, start: int, end: int) -> bytes:
+    """Return the failure and the lines around it as one line, without harmless text and frames."""
+    first = text.rfind(b"\n", 0, max(0, start - _NEIGHBORS)) + 1
+    last = text.find(b"\n", end + _NEIGHBORS)
+    part = text[first : last if last >= 0 else len(text)]
+    return b" ".join(_harmless().sub(b" ", _FRAMES.sub(b" ", part)).split())
 
 
 def _line_end(text: bytes, place: int, last: int) -> int:

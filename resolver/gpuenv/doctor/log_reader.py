@@ -67,12 +67,23 @@ def read_log(
     if len(head) > MAX_PASTED:
         return _read(chain([head], chunks), with_failure=with_failure)
     readings = [_read([text], with_failure=with_failure) for text in restored(head)]
-    return max(readings, key=_explained)  # the first of those with the most facts
+    if not _failures(readings[0]):  # lines of different records may show one if they are joined
+        return max(readings, key=_explained)  # the first of those with the most facts
+    return max(readings, key=lambda facts: (_explained(facts), len(_failures(facts))))
 
 
 def _explained(facts: Iterable[Fact]) -> int:
     """Return how many facts messages state."""
-    return sum(fact.subject != "unexplained" for fact in facts)
+    return sum(not _is_of_words(fact) for fact in facts)
+
+
+def _failures(facts: Iterable[Fact]) -> list[Fact]:
+    """Return the failure that words show, and the causes that they suggest."""
+    return [fact for fact in facts if _is_of_words(fact)]
+
+
+def _is_of_words(fact: Fact) -> bool:
+    return fact.kind == "suggests" or fact.subject == "unexplained"
 
 
 def _head(chunks: Iterator[bytes]) -> Iterator[bytes]:

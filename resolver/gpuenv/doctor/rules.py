@@ -391,12 +391,14 @@ def _host_has_unknown_error(case: Case) -> bool:
 def container_devices(case: Case) -> Iterator[Finding]:
     """Find a container that was started without the GPU."""
     container = case.first("container", value="yes")
-    if container is None:
-        return
+    words = tuple(case.about("suggests", "container_gpu_not_injected"))
     for kind in ("hints", "maybe"):
         for fact in case.about(kind, "driver_not_found"):
-            yield likely("container_gpu_not_injected", fact, container)
-    if container.from_log:
+            if container:
+                yield likely("container_gpu_not_injected", fact, container)
+            elif len(words) > 1:
+                yield likely("container_gpu_not_injected", fact, *words)
+    if container and container.from_log:
         for fact in case.symptoms("cuda-unavailable"):
             yield possible("container_gpu_not_injected", fact, container)
     started = _first(case.symptoms("started-without-gpu"))
