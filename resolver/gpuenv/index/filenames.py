@@ -17,10 +17,10 @@ from ..requirements.versions import contains, normalize_name
 _LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_SUFFIXES = (".tar.gz", ".zip")
 
-# Versions in the normal form of PEP 440, without an epoch and with a local part of one word.
+# Versions in the usual spelling: without an epoch and with a local part of one word.
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = (
-    rf"{_NUMBER}(?:\.{_NUMBER})*(?:(?:a|b|rc){_NUMBER})?"
+    rf"[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc){_NUMBER})?"
     rf"(?:\.post{_NUMBER})?(?:\.dev{_NUMBER})?(?:\+[a-z][a-z0-9]*)?"
 )
 _NAME = r"[A-Za-z0-9]+(?:[{}][A-Za-z0-9]+)*"
@@ -31,6 +31,8 @@ _TAGS = (
 _RELEASE = re.compile(rf"({_NAME.format('._')})-({_VERSION})")
 _END_OF_WHEEL = re.compile(rf"(?:[0-9][A-Za-z0-9_]*-)?{_TAGS}\.whl")
 _SDIST = re.compile(rf"({_NAME.format('._-')})-({_VERSION})\.(?:tar\.gz|zip)")
+
+_ZEROS = re.compile(r"(?<![a-z0-9])0+(?=[0-9])")  # as in 2024.07.04, which is 2024.7.4
 
 # Old metadata has ">=1.0.*", which PEP 440 forbids. It was always read as ">=1.0".
 _STARRED = re.compile(r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*")
@@ -73,7 +75,7 @@ def _is_end_of_wheel(end: str) -> bool:
 
 
 def _to_release(match: re.Match[str] | None) -> tuple[str, str] | None:
-    return (normalize_name(match[1]), match[2]) if match is not None else None
+    return (normalize_name(match[1]), _ZEROS.sub("", match[2])) if match is not None else None
 
 
 def _identify_with_packaging(filename: str) -> tuple[str, str] | None:
