@@ -34,6 +34,7 @@ NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
 SUFFIXES = st.sampled_from(
     ["", "", "", "", "a1", "b2", "rc1", ".post1", ".dev3", "a1.dev2", "-1", ".a1", "alpha", "x"]
+    + ["dev", ".dev"]
 )
 LOCALS = st.sampled_from(["", "", "", "+cu126", "+cu130", "+cpu", "+1", "+cu126.2", "+CU126", "+"])
 VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map(
@@ -59,6 +60,11 @@ NAMES = st.text("aB0-_.", min_size=1, max_size=6)
 @example("<3.0", "3.0.post1.dev2", True)
 @example("~=2.2", "2.2rc1", True)
 @example("<2.0a.0,>=1.33", "2.0a0", True)
+@example(">=1.31.5,<3.0.0dev", "3.0.0.dev0", True)
+@example("<3.0.0dev", "2.9rc1", True)
+@example(">=3.5,", "3.12", True)
+@example("~=1.4.2.dev0", "1.4.2.dev0", True)
+@example(" , ", "1.0", True)
 def test_contains(specifier: str, version: str, pre: bool) -> None:
     try:
         expected = SpecifierSet(specifier).contains(Version(version), prereleases=pre)

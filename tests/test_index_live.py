@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,11 +24,13 @@ from gpuenv.errors import (
     PackageIndexError,
     UnusableFileError,
 )
+from gpuenv.index import http_session
 from gpuenv.index.cache import Cache
 from gpuenv.index.core_metadata import parse_dependencies, parse_fields
 from gpuenv.index.factory import open_index, open_indexes
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
+from gpuenv.index.keyed_memo import KeyedMemo
 from gpuenv.index.live import SimpleIndex, parse_cutoff
 from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
@@ -403,6 +406,29 @@ def test_an_index_that_sends_nothing_is_asked_once(server: IndexServer, cache: C
     ):
         index_of(server, transport, cache).wheels("demo")
     assert len(server.asked) == 1
+
+
+def test_a_host_is_looked_up_once(
+    server: IndexServer, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many threads that ask a name server at once can lose its answers."""
+    lookups: list[object] = []
+    look_up = socket.getaddrinfo
+
+    def note(host: Any, *arguments: Any) -> Any:
+        lookups.append(host)
+        return look_up(host, *arguments)
+
+    monkeypatch.setattr(socket, "getaddrinfo", note)
+    monkeypatch.setattr(http_session, "_addresses", KeyedMemo())
+    names = [f"demo{number}" for number in range(8)]
+    for name in names:
+        server.add(name, "1.0")
+    url = server.url.replace("127.0.0.1", "localhost")
+    with Transport() as transport, ThreadPoolExecutor(len(names)) as pool:
+        index = index_of(server, transport, cache, url=url)
+        assert all(pool.map(index.has, names))
+        assert lookups.count("localhost") == 1
 
 
 def test_a_dead_index(transport: Transport, cache: Cache) -> None:

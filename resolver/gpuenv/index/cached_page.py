@@ -22,7 +22,7 @@ from .simple_api import (
 )
 from .urls import redact_url
 
-_COMPACT_JSON = JSONEncoder(separators=(",", ":"))
+_COMPACT_JSON = JSONEncoder(separators=(",", ":"), check_circular=False)
 
 # Tags, Requires-Python, and whether it is yanked.
 _Group = tuple[str, str | None, bool]

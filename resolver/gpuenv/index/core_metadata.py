@@ -263,10 +263,8 @@ def parse_python_requirement(fields: Message) -> str | None:
 
 
 def _parse_dependency(text: str, filename: str) -> Requirement:
-    # packaging does not know the markers about the variant of a wheel (PEP 825).
-    text, variant_marker = split_variant_marker(text)
     try:
-        parsed = _parse_requirement(text)
+        return _to_requirement(text)
     except (ValueError, RecursionError):
         raise UnusableFileError(
             Reason(
@@ -277,6 +275,18 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
                 source="PEP 508",
             )
         ) from None
+
+
+@lru_cache(maxsize=4096)  # the releases of a package have most requirements in common
+def _to_requirement(text: str) -> Requirement:
+    # packaging does not know the markers about the variant of a wheel (PEP 825).
+    text, variant_marker = split_variant_marker(text)
+    if len(text) > LONGEST_REQUIREMENT:
+        raise ValueError(f"it has more than {LONGEST_REQUIREMENT} characters")
+    try:
+        parsed = ParsedRequirement(text)
+    except InvalidRequirement:
+        parsed = ParsedRequirement(repair_specifiers(text))
     return Requirement(
         name=normalize_name(parsed.name),
         extras=tuple(sorted(map(normalize_name, parsed.extras))),
@@ -284,13 +294,3 @@ def _parse_dependency(text: str, filename: str) -> Requirement:
         marker=variant_marker or (str(parsed.marker) if parsed.marker else None),
         url=parsed.url,
     )
-
-
-@lru_cache(maxsize=4096)  # the releases of a package have most requirements in common
-def _parse_requirement(text: str) -> ParsedRequirement:
-    if len(text) > LONGEST_REQUIREMENT:
-        raise ValueError(f"it has more than {LONGEST_REQUIREMENT} characters")
-    try:
-        return ParsedRequirement(text)
-    except InvalidRequirement:
-        return ParsedRequirement(repair_specifiers(text))

@@ -8,7 +8,7 @@ of 124 packages. tests/test_index_pages.py compares the two.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from ..errors import InputError
 from ..requirements.target import split_label
@@ -17,10 +17,10 @@ from ..requirements.versions import contains, normalize_name
 _LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_SUFFIXES = (".tar.gz", ".zip")
 
-# Versions in the normal form of PEP 440, without an epoch and with a local part of one word.
+# Versions in the usual spelling: without an epoch and with a local part of one word.
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = (
-    rf"{_NUMBER}(?:\.{_NUMBER})*(?:(?:a|b|rc){_NUMBER})?"
+    rf"[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc){_NUMBER})?"
     rf"(?:\.post{_NUMBER})?(?:\.dev{_NUMBER})?(?:\+[a-z][a-z0-9]*)?"
 )
 _NAME = r"[A-Za-z0-9]+(?:[{}][A-Za-z0-9]+)*"
@@ -28,8 +28,11 @@ _TAGS = (
     r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z][A-Za-z0-9]*)*"
     r"(?:-[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*){2}"
 )
-_WHEEL = re.compile(rf"({_NAME.format('._')})-({_VERSION})(?:-[0-9][A-Za-z0-9_]*)?-{_TAGS}\.whl")
+_RELEASE = re.compile(rf"({_NAME.format('._')})-({_VERSION})")
+_END_OF_WHEEL = re.compile(rf"(?:[0-9][A-Za-z0-9_]*-)?{_TAGS}\.whl")
 _SDIST = re.compile(rf"({_NAME.format('._-')})-({_VERSION})\.(?:tar\.gz|zip)")
+
+_ZEROS = re.compile(r"(?<![a-z0-9])0+(?=[0-9])")  # as in 2024.07.04, which is 2024.7.4
 
 # Old metadata has ">=1.0.*", which PEP 440 forbids. It was always read as ">=1.0".
 _STARRED = re.compile(r"((?:>=|<=|~=|>|<)\s*[0-9][0-9.]*?)\.\*")
@@ -42,13 +45,37 @@ def identify(filename: str) -> tuple[str, str] | None:
     """
     if len(filename) > _LONGEST_NAME:
         return None
-    match = _WHEEL.fullmatch(filename) or _SDIST.fullmatch(filename)
-    if match is not None:
-        return normalize_name(match[1]), match[2]
+    release = _identify_usual(filename)
+    if release is not None:
+        return release
     ordinary, label = split_label(filename)
     if label:  # packaging knows no variant wheels
         return identify(ordinary)
     return _identify_with_packaging(filename)
+
+
+def _identify_usual(filename: str) -> tuple[str, str] | None:
+    """Return the name and version of a file in the usual spelling, None for any other file name."""
+    if not filename.endswith(".whl"):
+        return _to_release(_SDIST.fullmatch(filename))
+    # The files of a release begin alike, and those of all releases have few ends.
+    name, _, rest = filename.partition("-")
+    version, _, end = rest.partition("-")
+    return _wheel_release(f"{name}-{version}") if _is_end_of_wheel(end) else None
+
+
+@lru_cache
+def _wheel_release(start: str) -> tuple[str, str] | None:
+    return _to_release(_RELEASE.fullmatch(start))
+
+
+@lru_cache(1024)
+def _is_end_of_wheel(end: str) -> bool:
+    return _END_OF_WHEEL.fullmatch(end) is not None
+
+
+def _to_release(match: re.Match[str] | None) -> tuple[str, str] | None:
+    return (normalize_name(match[1]), _ZEROS.sub("", match[2])) if match is not None else None
 
 
 def _identify_with_packaging(filename: str) -> tuple[str, str] | None:

@@ -23,6 +23,8 @@ from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.util.ssl_ import create_urllib3_context
 
+from .keyed_memo import KeyedMemo
+
 if TYPE_CHECKING:  # these types exist in the stubs only
     from collections.abc import MutableMapping
 
@@ -238,17 +240,54 @@ class _TimedResponse(HTTPResponse):
         self.fp = io.BufferedReader(_TimedReader(self.fp.detach(), sock))
 
 
-class _TimedConnection(HTTPConnection):
+# ---- connections ---------------------------------------------------------------------------------
+
+
+class _Address:
+    """The address of a host that a connection was made to; None before."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.text: str | None = None
+
+
+_addresses: KeyedMemo[str, _Address] = KeyedMemo()
+
+
+class _Connection(HTTPConnection):
+    """A connection that asks a name server only if no connection to its host was made before.
+
+    If 32 threads ask at once, answers of some name servers are lost. The system's resolver asks
+    again after 5 s.
+    """
+
     response_class = _TimedResponse
 
+    def _new_conn(self) -> socket.socket:
+        host = self._dns_host
+        address = _addresses.get(host, _Address)
+        with address.lock:
+            if address.text is None:
+                connection = super()._new_conn()
+                address.text = connection.getpeername()[0]
+                return connection
+        self._dns_host = address.text
+        try:
+            return super()._new_conn()
+        except urllib3.exceptions.HTTPError:
+            address.text = None
+            raise
+        finally:
+            self._dns_host = host
 
-class _TimedTLSConnection(HTTPSConnection):
-    response_class = _TimedResponse
+
+class _TLSConnection(_Connection, HTTPSConnection):
+    pass
 
 
-_TIMED_CONNECTIONS: dict[type[object], type[HTTPConnection]] = {
-    HTTPConnection: _TimedConnection,
-    HTTPSConnection: _TimedTLSConnection,
+_CONNECTIONS: dict[type[object], type[HTTPConnection]] = {
+    HTTPConnection: _Connection,
+    HTTPSConnection: _TLSConnection,
 }
 
 
@@ -294,8 +333,7 @@ class _SharedContextAdapter(HTTPAdapter):
         """Return a pool whose connections obey `set_time_limit`."""
         pool = super().get_connection_with_tls_context(request, verify, proxies, cert)
         if isinstance(pool, urllib3.HTTPConnectionPool):
-            timed = _TIMED_CONNECTIONS.get(pool.ConnectionCls)
-            pool.ConnectionCls = timed or pool.ConnectionCls
+            pool.ConnectionCls = _CONNECTIONS.get(pool.ConnectionCls, pool.ConnectionCls)
         return pool
 
     def cert_verify(

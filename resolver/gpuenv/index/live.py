@@ -72,7 +72,8 @@ class SimpleIndex(Source):
         self._fetcher = PageFetcher(transport, cache, offline=offline, refresh=refresh)
         self._metadata = MetadataReader(transport, cache, offline=offline)
         self._pages: KeyedMemo[str, CachedPage | None] = KeyedMemo()
-        self._fitting: dict[tuple[str, TargetEnvironment], tuple[Wheel, ...]] = {}
+        self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
+        self._sdists: dict[str, tuple[Wheel, ...]] = {}
         self._releases: dict[tuple[str, TargetEnvironment], Releases | None] = {}
 
     def has(self, name: str) -> bool:
@@ -87,12 +88,11 @@ class SimpleIndex(Source):
         page = self._page(name)
         if page is None:
             return ()
-        if environment is None:
-            return self._to_wheels(page.wheels(name))
         key = name, environment
-        if key not in self._fitting:
-            self._fitting[key] = self._to_wheels(page.wheels(name, environment.fits))
-        return self._fitting[key]
+        if key not in self._wheels:
+            accepts = None if environment is None else environment.fits
+            self._wheels[key] = self._to_wheels(page.wheels(name, accepts))
+        return self._wheels[key]
 
     def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
         """Implement Index.releases: None if the upload time or the variants of files count."""
@@ -117,7 +117,10 @@ class SimpleIndex(Source):
         page = self._page(name)
         if page is None:
             return ()
-        return self._to_wheels([entry for entry in page.sdists() if entry.name == name])
+        if name not in self._sdists:
+            sdists = [entry for entry in page.sdists() if entry.name == name]
+            self._sdists[name] = self._to_wheels(sdists)
+        return self._sdists[name]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies; a file with the wrong hash is a PackageIndexError."""

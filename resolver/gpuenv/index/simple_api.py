@@ -28,7 +28,8 @@ ACCEPT = (
 _HTML_TYPES = ("text/html", "application/vnd.pypi.simple.v1+html")
 _FILE_SUFFIXES = (".whl", *SDIST_SUFFIXES, ".egg", ".exe", ".tar.bz2")  # what counts as a file
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"  # characters that pip and uv leave as they are
-_PLAIN_URL = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/._+~%-]*")
+_WEB_URL = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/")
+_PLAIN_URL = re.compile(_WEB_URL.pattern + r"[A-Za-z0-9/._+~%-]*")
 _HEX_DIGITS = frozenset("0123456789abcdef")
 _SHA256_LENGTH = 64
 
@@ -145,7 +146,8 @@ def to_entry_of(name: str, version: str, row: FileRow, page_url: str) -> FileEnt
 
 def has_allowed_url(row: FileRow, page_url: str) -> bool:
     """Return whether the page may have the link of a file."""
-    return _bare_url(row.url, page_url) is not None
+    is_web_url = _WEB_URL.match(row.url) is not None  # nearly all are
+    return is_web_url or _bare_url(row.url, page_url) is not None
 
 
 def to_link(row: FileRow, page_url: str) -> tuple[str, str | None] | None:
@@ -324,7 +326,10 @@ def _bare_url(url: str, page_url: str) -> str | None:
     """
     if _PLAIN_URL.fullmatch(url):
         return url  # nearly all are so, and the rest takes as long as all other parsing
-    parts = urlsplit(_absolute_url(page_url, url))
+    try:
+        parts = urlsplit(_absolute_url(page_url, url))
+    except ValueError:  # it is no URL
+        return None
     local = parts.scheme == "file" and page_url.startswith("file:")
     if parts.scheme not in ("http", "https") and not local:
         return None

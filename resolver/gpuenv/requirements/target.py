@@ -14,6 +14,7 @@ tests/test_environment.py compares both with packaging.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ..errors import DataError, InputError
@@ -260,9 +261,14 @@ class Answers:
 
 def wheel_tags(filename: str) -> str:
     """Return the tags of a wheel, as "cp312-cp312-linux_x86_64"; "" for any other file."""
-    if not filename.endswith(".whl"):
-        return ""
-    ordinary = split_label(filename)[0]
+    _, *end = filename.split("-", 2)
+    return _tags_of_end(end[-1]) if filename.endswith(".whl") and end else ""
+
+
+@lru_cache(1024)  # the wheels of all releases of a package have few ends
+def _tags_of_end(end: str) -> str:
+    """Return the tags of a wheel by what follows the version in its file name."""
+    ordinary = split_label(f"name-1-{end}")[0]
     return "-".join(ordinary.removesuffix(".whl").rsplit("-", 3)[1:])
 
 

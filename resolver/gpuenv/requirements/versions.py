@@ -129,7 +129,9 @@ def _plain_version(text: str) -> _PlainVersion | None:
     public, plus, local = text.partition("+")
     if plus and not (local.isascii() and local.isalnum() and local.islower()):
         return None
-    public, has_dev, dev = public.partition(".dev")
+    public, has_dev, dev = public.partition("dev")
+    if has_dev:  # google's packages require "<3.0.0dev"
+        public, dev = public.removesuffix("."), dev or "0"
     public, has_post, post = public.partition(".post")
     if not (_is_number(dev, has_dev) and _is_number(post, has_post)):
         return None
@@ -267,7 +269,7 @@ def _plain_clauses(specifier: str) -> tuple[_PlainClause, ...] | None:
     if not specifier:
         return ()
     clauses = []
-    for text in specifier.split(","):
+    for text in filter(str.strip, specifier.split(",")):
         clause = _plain_clause(text.strip())
         if clause is None:
             return None

@@ -42,7 +42,7 @@ from .widening import Widening
 
 # When a candidate at one of these places is tried, as so many better ones were not chosen, the
 # dependencies of those up to the other place are requested at once.
-_BATCHES = {4: 16, 16: 64, 64: 256, 256: 1024}
+_BATCHES = {1: 4, 4: 16, 16: 64, 64: 256, 256: 1024}
 _OFTEN = 5  # conflicts after which a name is decided before others, as in pip
 
 # How narrow the requirements on a node are, the narrowest first. Sums compare as the criteria of
