@@ -160,8 +160,10 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
     lines = [
         "# How the time of a solve grows",
         "",
-        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only the resolver is measured:",
-        f"no start of Python, no files, no network. The figures are the median and the minimum of {runs} solves.",
+        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only "
+        "the resolver is measured:",
+        f"no start of Python, no files, no network. The figures are the median and the minimum of "
+        f"{runs} solves.",
         "",
         f"Measured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
         f"CPython {platform.python_version()}, gpuenv {gpuenv.__version__}.",

@@ -39,9 +39,10 @@ def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) 
 def entry(image: Mapping[str, Any]) -> bytes:
     """An entry and its payload, of an image or of several.
 
-    {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra" bytes (hexadecimal)
-    after its header; or {"several": [images]}, whose "count" and "total" may be said wrongly. The size of the payload
-    is 40 bytes where none is given; a payload looks like a fat binary, to be passed over.
+    {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra"
+    bytes (hexadecimal) after its header; or {"several": [images]}, whose "count" and "total" may be
+    said wrongly. The size of the payload is 40 bytes where none is given; a payload looks like a
+    fat binary, to be passed over.
     """
     if "several" not in image:
         size = image.get("size", 40)
@@ -79,8 +80,8 @@ def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
 def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
     """What stands in a section, one part after another.
 
-    {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n}, {"hex": ...}, or
-    {"text": ...}, which ends in a zero.
+    {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n},
+    {"hex": ...}, or {"text": ...}, which ends in a zero.
     """
     data = b""
     for part in parts:

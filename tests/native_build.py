@@ -22,7 +22,8 @@ def build(
 ) -> Path:
     """The path of `soname`, compiled from tests/native/`source_name`; alone in a folder for LD_LIBRARY_PATH.
 
-    Built once for each content of the source and options below `out_dir`, whoever else builds it at the same time.
+    Built once for each content of the source and options below `out_dir`, whoever else builds it at
+    the same time.
     """
     source = NATIVE / source_name
     options = [*(f"-D{name}" for name in defines), *flags]

@@ -101,7 +101,7 @@ def times(folder: Path) -> dict[Path, tuple[int, int]]:
     }
 
 
-# ---- making environments --------------------------------------------------------------------------------------------
+# ---- making environments -------------------------------------------------------------------------
 
 
 def link(source: Path, target: Path) -> None:

@@ -1,8 +1,8 @@
 """What the scans, the tables and the snapshot say, read anew: nothing of gpuenv is imported here.
 
-The tests hold plans against these facts, so they are read as plainly as can be: the raw counts of fat binaries in
-matrix_data/scans, the TOML files that people write, and the snapshot's files as the JSON that they are. All is of Linux
-on x86_64.
+The tests hold plans against these facts, so they are read as plainly as can be: the raw counts of
+fat binaries in matrix_data/scans, the TOML files that people write, and the snapshot's files as the
+JSON that they are. All is of Linux on x86_64.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_damage_gives_an_answer_or_one_error(
         pass
 
 
-# ---- the judgement --------------------------------------------------------------------------------------------------
+# ---- the judgement -------------------------------------------------------------------------------
 
 
 def cudnn(
@@ -209,7 +209,8 @@ def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -
     taken = site.check(env={"LD_LIBRARY_PATH": str(other.parent)})
     assert taken.status == "fail"
     assert taken.evidence == (
-        "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the loader takes "
+        "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the "
+        "loader takes "
         f"{other} (nvidia-cusolver requires nvidia-cublas, not installed)"
     )
     assert (
@@ -255,7 +256,8 @@ def test_two_cuda_majors_for_one_framework(site: Site) -> None:
     found = site.check("torch")
     assert found.status == "fail"
     assert found.evidence == (
-        "mixed: torch reaches libcublas.so.12 and libcublas.so.13 (of nvidia-cublas and nvidia-cublas-cu12)"
+        "mixed: torch reaches libcublas.so.12 and libcublas.so.13 (of nvidia-cublas and "
+        "nvidia-cublas-cu12)"
     )
 
 

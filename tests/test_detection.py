@@ -221,7 +221,7 @@ def test_platform_of_this_process(tmp_path: Path) -> None:
     assert host.virtualization is None
 
 
-# ---- the laws of CUDA_VISIBLE_DEVICES --------------------------------------------------------------------------
+# ---- the laws of CUDA_VISIBLE_DEVICES ------------------------------------------------------------
 
 ENTRIES = st.sampled_from(
     ["0", "1", "2", "3", "-1", "", " 1", "1x", "GPU-", "GPU-a", "GPU-b0", "MIG-", "MIG-a", "no"]
@@ -261,7 +261,7 @@ def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
     assert by_index[:2] == by_uuid[:2]
 
 
-# ---- interpreters ----------------------------------------------------------------------------------------------
+# ---- interpreters --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_environment_without_interpreter(tmp_path: Path, variable: str) -> None:
     assert f"{variable}={tmp_path / 'gone'} has no interpreter" in dict(host.sources)["python"]
 
 
-# ---- hosts made of flags ---------------------------------------------------------------------------------------
+# ---- hosts made of flags -------------------------------------------------------------------------
 
 CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0), "GH200": (9, 0)}
 PLATFORMS = {"GH200": "linux-aarch64", "sm_121": "linux-aarch64"}
@@ -413,7 +413,7 @@ print('"' + " ".join(loaded) + '"')
     assert run(code, None, {}) == ""
 
 
-# ---- hosts as files --------------------------------------------------------------------------------------------
+# ---- hosts as files ------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))

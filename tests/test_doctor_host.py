@@ -1,6 +1,7 @@
 """Stand-ins in C for the driver, and planted faults: each fault without and with the host as evidence.
 
-Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor LOG` does.
+Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor
+LOG` does.
 """
 
 import json
@@ -171,7 +172,7 @@ def test_there_are_enough_pairs() -> None:
     assert len({pair["name"] for pair in PAIRS}) == len(PAIRS) >= 20
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
 DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]

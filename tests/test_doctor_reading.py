@@ -56,7 +56,7 @@ def places(needle: bytes, line: bytes) -> Iterator[int]:
         at = line.find(needle, at + 1)
 
 
-# ---- the plain reader -----------------------------------------------------------------------------------------------
+# ---- the plain reader ----------------------------------------------------------------------------
 
 
 class Plain:
@@ -132,20 +132,24 @@ def cut(raw: bytes, size: int) -> Iterator[bytes]:
     return (raw[at : at + size] for at in range(0, len(raw), size))
 
 
-# ---- logs -----------------------------------------------------------------------------------------------------------
+# ---- logs ----------------------------------------------------------------------------------------
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())[
     "case"
 ]
 EXAMPLES = sorted({line for case in CASES for line in case["log"].split("\n") if line.strip()})
 SEVERAL = (
-    "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: 9000\n"
+    "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: "
+    "9000\n"
     "Installed version: 80907\nThe local installation must be newer",
     "torch.cuda.is_available()\r\nFalse",
 )
 NOISE = (
-    "", " ", "\t", "an ordinary line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe", "caf\u00e9",
-    "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step 5", "CUDA cuDNN NCCL driver", "/usr/lib/x.so.9", "(" * 50, "'",
+    "", " ", "\t", "an ordinary "
+                   "line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe", "caf\u00e9",
+    "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step "
+                                       "5", "CUDA cuDNN NCCL "
+                                            "driver", "/usr/lib/x.so.9", "(" * 50, "'",
     "A" * 300, "9.1.0", "\0", "deadbeef", "ab" * 700, "error: ", "GPU 0 of 8 ", "MiB ",
 )  # fmt: skip
 PIECES = st.one_of(
@@ -204,7 +208,8 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
     """In a needle, in a message of several lines, in CRLF, in a colour code and in a character."""
     chance = random.Random(seed)
     parts = [
-        "caf\u00e9 \x1b[1;31mError: \x1b[0mCUDA driver version is insuffi\\u001b[1mcient for CUDA runtime",
+        "caf\u00e9 \x1b[1;31mError: \x1b[0mCUDA driver version is insuffi\\u001b[1mcient for CUDA "
+        "runtime",
         *SEVERAL,
         *chance.sample(EXAMPLES, 4),
     ]
@@ -334,14 +339,15 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
     for number in range(30_000):
         name = "".join(chance.choices("abcdefghijklmnop", k=9))
         lines.append(
-            f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by 0x{number:x}"
+            f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by "
+            f"0x{number:x}"
         )
     lines[20_000] = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
     found = {(fact.kind, fact.value): fact.where for fact in read_log(["\n".join(lines)])}
     assert found["xid", "79"] == "log line 20001"
 
 
-# ---- memory ---------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 MEASURED = """
 import random, re, sys

@@ -52,7 +52,7 @@ def host(gpus: list[str]) -> Host:
     )
 
 
-# ---- the line -----------------------------------------------------------------------------------------------------
+# ---- the line ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", DATA["lines"], ids=[case["name"] for case in DATA["lines"]])
@@ -82,7 +82,7 @@ def test_whatever_was_seen_is_one_printable_line(found: list[tuple[str, str]], m
         assert line.endswith(f"(and {failed - 1} more)")
 
 
-# ---- real processes -----------------------------------------------------------------------------------------------
+# ---- real processes ------------------------------------------------------------------------------
 
 
 def test_what_is_well_and_what_is_unknown(folder: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_plain_verification_that_is_terminated_leaves_nothing(folder: Path, ca
     assert wait_until(lambda: running_with(marker) == [])
 
 
-# ---- the examples -------------------------------------------------------------------------------------------------
+# ---- the examples --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Conditions of a host that a verification must tell apart, played by stand-ins in C for NVML, CUDA and cuDNN.
 
-Each case is one process that detects the host and verifies an environment on it, as `gpuenv verify` does.
+Each case is one process that detects the host and verifies an environment on it, as `gpuenv verify`
+does.
 """
 
 import json
@@ -286,7 +287,7 @@ def test_no_probe_is_started_when_the_time_is_over(tmp_path: Path) -> None:
     assert "not started" in checks[0].evidence
 
 
-# ---- cuDNN's log ------------------------------------------------------------------------------------------------
+# ---- cuDNN's log ---------------------------------------------------------------------------------
 
 # Real texts, of releases that ran on a machine without a GPU.
 LOG_NINE = """
@@ -346,7 +347,8 @@ e!         Error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; Reason: ptrDesc->final
 def test_reasons_of_nine_without_what_callers_hand_on() -> None:
     assert reasons(LOG_NINE) == (
         "cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount(&count) != cudaSuccess",
-        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM_NULL_POINTER: Received null pointer on operation set at: "
+        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM_NULL_POINTER: Received null pointer on "
+        "operation set at: "
         "nullptr == opset_ptr",
     )
 

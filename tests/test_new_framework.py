@@ -83,7 +83,8 @@ def wheel(
         f"{info}/METADATA": "\n".join(
             [*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]
         ),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: "
+                         "py3-none-any\n",
     }
     lines = []
     for path, text in files.items():

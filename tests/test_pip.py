@@ -112,7 +112,7 @@ def test_frameworks_by_the_rules(case: dict[str, Any], folder: Path) -> None:
     assert [one["name"] for one in document["removed"]] == case.get("removed", [])
 
 
-# ---- real installs ------------------------------------------------------------------------------------------------
+# ---- real installs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])

@@ -127,7 +127,7 @@ def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: P
     assert {one.status for one in left} <= {"pass"}, said
 
 
-# ---- the reference ----------------------------------------------------------------------------------------------
+# ---- the reference -------------------------------------------------------------------------------
 
 
 def load(path: Path) -> Any:
@@ -202,7 +202,7 @@ def test_names_are_those_of_the_sections_with_texts(native: Path, tmp_path: Path
     assert cudnn.read_names(str(tmp_path), 9) == by_section
 
 
-# ---- real frameworks, on the CPU --------------------------------------------------------------------------------
+# ---- real frameworks, on the CPU -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,8 @@ def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path: Pat
     (tmp_path / "_common.py").write_text("MARK = 'ours'\n")
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
     (tmp_path / "show.py").write_text(
-        "import json, sys\nfrom . import _common\nprint(json.dumps([_common.MARK, sys.argv[1], __name__, sys.path]))\n"
+        "import json, sys\nfrom . import _common\nprint(json.dumps([_common.MARK, sys.argv[1], "
+        "__name__, sys.path]))\n"
     )
     command = [sys.executable, "-B", "-I", LAUNCHER, str(tmp_path / "show.py"), "{}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -85,7 +85,7 @@ def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
     assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [NIGHTLY]
 
 
-# ---- read without a flag: the data names the index, here a stand-in for it ------------------------
+# ---- read without a flag: the data names the index, here a stand-in for it -----------------------
 
 ROOT = Path(__file__).parent.parent
 OWN = "https://download.pytorch.org/whl/"

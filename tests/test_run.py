@@ -119,7 +119,7 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
     }
 
 
-# ---- real processes -----------------------------------------------------------------------------------------------
+# ---- real processes ------------------------------------------------------------------------------
 
 
 def test_the_loader_takes_the_environments_libraries(

@@ -281,7 +281,8 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from gpuenv.model import Host, Python\n"
         "from gpuenv.verify.environment import verify\n"
-        "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), timeout=500)\n"
+        "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), "
+        "timeout=500)\n"
     )
     paths = os.pathsep.join(sys.path)
     env = {**CLEAN, "MARKER": marker, "PYTHONPATH": paths}
@@ -449,7 +450,7 @@ def test_packages_of_the_system_that_an_environment_sees_are_its_own(
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
-# ---- frameworks -------------------------------------------------------------------------------------------------
+# ---- frameworks ----------------------------------------------------------------------------------
 
 FAKES = Path(__file__).parent / "fakes"
 FAKE_TORCH = (FAKES / "torch.py").read_text()
