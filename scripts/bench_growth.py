@@ -137,7 +137,7 @@ SERIES = [
 def measure(
     packages: Packages, asked: list[str], host: Host, runs: int
 ) -> tuple[float, float, int]:
-    """Return the median and the minimum of the seconds of a solve, and how many packages it chose."""
+    """Return the median and the minimum of the seconds of a solve, and its number of packages."""
     matrix = api.compatibility_data()
     times: list[float] = []
     pins = 0

@@ -57,7 +57,10 @@ DEAD = {
 
 
 class Command(NamedTuple):
-    """A process to measure. `before` makes its caches what they have to be; `status` is what it must end with."""
+    """A process to measure.
+
+    `before` prepares its caches; `status` is the exit status that it must have.
+    """
 
     words: list[str]
     environment: dict[str, str]
@@ -351,7 +354,8 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """Return the commands and limits for an impossible request."""
     asked = ["torch==2.15.0", "tensorflow[and-cuda]", "numpy<1"]
     ours = Command(
-        bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]), bench.of_ours("cold", offline=False),
+        bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]),
+        bench.of_ours("cold", offline=False),
         bench.fresh("cold"), status=3,
     )  # fmt: skip
     uv = Command(

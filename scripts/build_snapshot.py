@@ -1,4 +1,4 @@
-"""Build the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
+"""Build the index snapshot, the dated copy of what the indexes say about the frameworks.
 
     python scripts/build_snapshot.py --cache DIR [--date YYYY-MM-DD]
     python scripts/build_snapshot.py --pytorch-only

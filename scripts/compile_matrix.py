@@ -1,4 +1,4 @@
-"""Derive matrix_data/tables.json from the TOML files of matrix_data: compile_matrix.py [--check] [FOLDER].
+"""Derive matrix_data/tables.json from its TOML files: compile_matrix.py [--check] [FOLDER].
 
 tables.json is all that gpuenv reads at start-up; the builds and libraries stay in their own JSON
 files. With --check nothing is written, and the exit status is 1 if tables.json is not what the TOML

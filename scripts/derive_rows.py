@@ -1,4 +1,4 @@
-"""Derive the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
+"""Derive the rows of device code from the scans: derive_rows.py [--check] [FOLDER].
 
 matrix_data/scans/*.json are what was read from each wheel; libraries/<distribution>.json and the
 builds of frameworks/<name>.json hold what a solve needs of it. A scan takes the place of a

@@ -1,4 +1,4 @@
-"""Scan every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
+"""Scan every release that a [[scan]] row asks for and that matrix_data/scans/ lacks.
 
     python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
 

@@ -1,4 +1,4 @@
-"""Read the facts of the binaries of a wheel: device code, needed libraries, owned paths (a maintainers' tool).
+"""Read the facts of a wheel's binaries: device code, needed libraries, owned paths.
 
     python scripts/scan_wheel.py SOURCE ... [--cache DIR] [--output FILE]
 
@@ -56,7 +56,8 @@ INSTALLED_DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
 LIBRARY = re.compile(r"[^/]\.(so(\.\d[\w.]*)?|dll|pyd)$")
 # Where frameworks say what they were built with.
 TEXTS = (
-    "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py", "cupy/.data/_wheel.json",
+    "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py",
+    "cupy/.data/_wheel.json",
     "*/version.py",
 )  # fmt: skip
 LARGEST_TEXT = 64 * 1024

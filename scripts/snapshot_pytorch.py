@@ -1,4 +1,4 @@
-"""The builds of the PyTorch index for the snapshot, from collected facts (a part of build_snapshot.py).
+"""Write the builds of the PyTorch index for the snapshot, from collected facts.
 
 The PyTorch index could not be read when this snapshot was made. What stands here comes from lock
 files that were made against it (matrix_data/pytorch_index.json, which collect_builds.py writes):
@@ -36,7 +36,7 @@ def is_library(name: str) -> bool:
 
 
 class Facts:
-    """pytorch_index.json of the data, and the builds of the default index in frameworks/torch.json."""
+    """The facts of pytorch_index.json, and the builds in frameworks/torch.json."""
 
     def __init__(self, folder: str) -> None:
         """Read the two files of the data in a folder."""

@@ -1,4 +1,4 @@
-"""What the index snapshot holds: its roots, and which releases of every package (a part of build_snapshot.py).
+"""Choose what the index snapshot holds: its roots, and the releases of every package.
 
 The roots come from matrix_data: a new framework needs its TOML file and no edit here. Of a
 framework's distributions and of the libraries that rules R2 and R3 choose among every release is

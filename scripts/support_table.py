@@ -1,4 +1,4 @@
-"""Write docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
+"""Write docs/support.md: the newest release of each framework per GPU and driver branch.
 
     python scripts/support_table.py [--check]
 

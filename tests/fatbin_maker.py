@@ -1,4 +1,7 @@
-"""Fat binaries written byte by byte (the layout is told in gpuenv/binaries/fat_binaries.py) and libraries that carry them."""
+"""Write fat binaries byte by byte, and libraries that carry them.
+
+gpuenv/binaries/fat_binaries.py describes the layout.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ NAME = b"some/file_name.cu"
 
 
 def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) -> bytes:
-    """The header of an entry, or of one of several that are compressed as one: `inner` is its payload's offset."""
+    """The header of one entry, or of several that are compressed together.
+
+    `inner` is the offset of its payload.
+    """
     kind, target = next((key, image[key]) for key in KINDS if key in image)
     number = target.rstrip("af")
     major, minor = (int(part) for part in image.get("language", "1.8").split("."))

@@ -1,4 +1,4 @@
-"""What `gpuenv solve` is asked for, in files and by URL, over a live index on loopback: real processes and installs."""
+"""Requests in files and by URL over a live index on loopback: real processes and installs."""
 
 import hashlib
 import json
@@ -347,7 +347,10 @@ def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder: Path) -> None:
 
 
 def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
-    """The default index, an extra one, a folder and a URL; each also has a newer release of what another supplies."""
+    """Four indexes: the default, an extra one, a folder and a URL.
+
+    Each also has a newer release of a package that another one supplies.
+    """
     (folder / "links").mkdir()
     with IndexServer() as default, IndexServer() as extra, IndexServer() as elsewhere:
         default.add("public", "1.0", ["theirs", "linked", "direct"])
@@ -378,7 +381,7 @@ def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
 
 
 def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:
-    """torch's own index has numpy, sympy and more, too: they come from the default one whatever it has."""
+    """torch's own index has numpy, sympy and more, but they come from the default index."""
     command = [
         "solve",
         "--framework",

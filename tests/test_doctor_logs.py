@@ -1,4 +1,4 @@
-"""Logs without a GPU fault get no verdict, whatever they say; the reader survives anything, in bounded memory."""
+"""Logs without a GPU fault get no verdict; the reader survives any input in bounded memory."""
 
 # ruff: noqa: S311  lines of logs are as long as they are; nothing secret is drawn
 import random

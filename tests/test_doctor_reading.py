@@ -1,4 +1,7 @@
-"""The reader of logs gives what a plain one gives that looks for every needle in every line, wherever logs are cut."""
+"""The log reader finds what a plain reader finds, wherever the log is cut.
+
+The plain reader searches every needle in every line.
+"""
 
 # ruff: noqa: S311  nothing secret is drawn
 import random
@@ -60,7 +63,10 @@ def places(needle: bytes, line: bytes) -> Iterator[int]:
 
 
 class Plain:
-    """Every needle in every line, every pattern at every needle; of lines that differ in digits only the first four."""
+    """Search every needle in every line, and every pattern at every needle.
+
+    Of lines that differ only in digits the first four count.
+    """
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, str], tuple[str, str]] = {}
@@ -146,7 +152,8 @@ SEVERAL = (
 )
 NOISE = (
     "", " ", "\t", "an ordinary "
-                   "line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe", "caf\u00e9",
+                   "line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe",
+                   "caf\u00e9",
     "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step "
                                        "5", "CUDA cuDNN NCCL "
                                             "driver", "/usr/lib/x.so.9", "(" * 50, "'",
@@ -223,7 +230,7 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("end", ["\n", " "])
 def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a line is longer than a block, and its pieces overlap; and where needles hold digits."""
+    """Lines that are longer than a block have pieces that overlap; needles may hold digits."""
     log = (
         end.join(
             [*(f"{needle.decode()} and cuda" for needle in NUMBERED), made(5, 60, end).decode()]
@@ -293,7 +300,7 @@ def test_what_brings_nothing_new_is_read_a_few_times_in_a_block(
     ],
 )
 def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> None:
-    """Lines that differ in their digits only are read four times, but for the numbers of needles."""
+    """Lines that differ only in digits are read four times, except for numbers in needles."""
     often = re.sub(r"error \d+|\[WinError \d+\]|\(\d+\)|WSL\d|Error \d+", other, line)
     assert often != line
     (expected,) = said(read_log([line]))

@@ -1,4 +1,4 @@
-"""What is installed, against what was recorded and against the host: real environments of made-up distributions."""
+"""What is installed beside what was recorded and beside the host, in real environments."""
 
 import base64
 import hashlib

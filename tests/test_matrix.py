@@ -1,4 +1,4 @@
-"""The compatibility data: what holds for every row, how names are understood, and what damage looks like."""
+"""The compatibility data: laws of every row, names, and damage."""
 
 from __future__ import annotations
 
@@ -277,10 +277,12 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
         ("NVIDIA GeForce RTX 4090 Laptop "
          "GPU", (8, 9)), ("H100 80GB HBM3", (9, 0)), ("H100 PCIe", (9, 0)),
         ("NVIDIA H100 "
-         "NVL", (9, 0)), ("A100-SXM4-80GB", (8, 0)), ("A100 80 GB", (8, 0)), ("NVIDIA H200", (9, 0)),
+         "NVL", (9, 0)), ("A100-SXM4-80GB", (8, 0)), ("A100 80 GB", (8, 0)), ("NVIDIA H200",
+         (9, 0)),
         ("NVIDIA GH200 "
          "480GB", (9, 0)), ("NVIDIA GH200 144G HBM3e", (9, 0)), ("Tesla V100-SXM2-16GB", (7, 0)),
-        ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)), ("NVIDIA GB200", (10, 0)),
+        ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)),
+        ("NVIDIA GB200", (10, 0)),
         ("NVIDIA H100 80GB HBM3 MIG "
          "1g.10gb", (9, 0)), ("Quadro RTX 6000", (7, 5)), ("P6000", (6, 1)),
         ("NVIDIA RTX 6000 Ada "
@@ -309,8 +311,10 @@ def test_close_names_are_names() -> None:
 @pytest.mark.parametrize(
     ("release", "cuda"),
     [
-        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)), ("595.71.05", (13, 2)),
-        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None), ("800.10", None),
+        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)),
+        ("595.71.05", (13, 2)),
+        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None),
+        ("800.10", None),
     ],
 )  # fmt: skip
 def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
@@ -403,7 +407,8 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         encoding="ascii",
     )
     build = {
-        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default", "platform": "linux-x86_64",
+        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default",
+        "platform": "linux-x86_64",
         "cuda": "13.0", "cudnn": "9.28.0.42", "sass": ["90"], "ptx": ["90"], "made_by": "13.0",
         "evidence": "documented", "source": "made up",
     }  # fmt: skip

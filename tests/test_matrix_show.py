@@ -1,4 +1,4 @@
-"""`gpuenv matrix list` and `show`: each case of data/matrix_show.json is a release and what is known of it."""
+"""`gpuenv matrix list` and `show`: each case of data/matrix_show.json is one release."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A framework that does not exist: one data file and one probe, added to a copy of gpuenv, take it all the way."""
+"""A made-up framework: one data file and one probe, added to a copy of gpuenv, are enough."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What a terminal shows: lines that fit it, colors with a meaning, progress; and what a pipe gets."""
+"""Output on a terminal: lines that fit, colors with a meaning, progress. Output in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpuenv pip install`: what is there stays and keeps working; real installs by uv and by pip over a loopback index."""
+"""`gpuenv pip install` keeps what works; real installs by uv and pip over a loopback index."""
 
 import json
 import subprocess

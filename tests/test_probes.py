@@ -1,4 +1,4 @@
-"""The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults for what needs a GPU."""
+"""The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults."""
 
 import importlib.machinery
 import json

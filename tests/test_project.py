@@ -1,4 +1,4 @@
-"""[tool.gpuenv] in a repository: init, lock, --check, the choice of a lock by sync, locks of other tools, the hooks."""
+"""[tool.gpuenv] in a repository: init, lock, --check, sync, locks of other tools, hooks."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def named(kind: str) -> Any:
 def call(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Call:
-    """The command line in this process: fast enough for many cases. Real processes are test_cli's."""
+    """Run the command line in this process, which is fast. test_cli has real processes."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
     def command(folder: Path, *args: str) -> Done:
@@ -343,7 +343,8 @@ def test_fresh_locks(repo: Path, call: Call) -> None:
     done = call(repo, "lock", "--check")
     assert (done.status, done.err) == (0, "")
     assert [line.split()[:3] for line in done.out.splitlines()] == [
-        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"], ["pylock.ci.toml", "is", "fresh"],
+        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"],
+        ["pylock.ci.toml", "is", "fresh"],
     ]  # fmt: skip
     document = json.loads(call(repo, "lock", "--check", "--json").out)
     assert document["ok"] is True and document["files"] == []
@@ -522,7 +523,7 @@ def test_check_starts_light(repo: Path) -> None:
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Locks that pip and uv themselves write of releases whose names and versions the data knows."""
+    """Locks that pip and uv write of releases whose names and versions the data knows."""
     folder = tmp_path_factory.mktemp("foreign")
     with IndexServer(metadata="hashed") as server:
         server.add("torch", "2.15.0", ["nvidia-cudnn-cu13==9.26.0.51", "nvidia-cublas>=13"])
@@ -906,7 +907,7 @@ def git(folder: Path, *args: str) -> None:
 
 
 def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
-    """The hooks of the checkout; only their language is changed, as making an environment would need the network."""
+    """The hooks of the checkout with another language: an environment would need the network."""
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()

@@ -1,4 +1,4 @@
-"""The scanner of wheels (scripts/scan_wheel.py, scripts/device_code.py) on made libraries, wheels and file stores."""
+"""The scanner of wheels (scan_wheel.py, device_code.py) on made-up libraries and file stores."""
 
 import base64
 import hashlib

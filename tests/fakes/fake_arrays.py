@@ -1,4 +1,4 @@
-"""Arrays in plain Python for the stand-ins of frameworks, with a convolution of its own and planted faults.
+"""Arrays in plain Python for the stand-ins of frameworks, with a convolution and planted faults.
 
 Variables: FAKE_DEVICES is how many GPUs there are. On a GPU FAKE_ERROR is the relative error of a
 result (nan, too), FAKE_LOST the index of a device whose convolutions raise, FAKE_TEXT what they
