@@ -5,8 +5,8 @@
 Logs are generated in memory, a block at a time, and this time is not counted. Times are CPU times,
 so that other work on the machine matters little. The same run also measures copying the same blocks
 (splitting them into lines and joining these, the least that a reader of lines can do) and, if
-given, the log_reader.py of another release. For each, the output shows the rate, and how many times faster
-the reader is. The last column is the process's peak memory in MiB.
+given, the log_reader.py of another release. For each, the output shows the rate, and how many times
+faster the reader is. The last column is the process's peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -39,16 +39,19 @@ MIXED = (
     '10.0.0.{n} - - [10/Oct/2026:13:55:36] "GET /docs/cudnn/archive?error={m} HTTP/1.1" 404 2326',
     "Out of memory: Killed process {n} (java) total-vm:{m}kB, anon-rss:{m}kB",
     "Collecting nvidia-cudnn-cu12==9.{n}.2.21",
-    "ERROR: Could not find a version that satisfies the requirement flask=={n} (from versions: 1.0)",
+    "ERROR: Could not find a version that satisfies the requirement flask=={n} (from versions: "
+    "1.0)",
     "NCCL INFO Channel {n}/24 : 0 1 2 3",
     "CUDA available: True, cuDNN version 9{n}, 8 GPUs",
     "Using device: cuda (NVIDIA GeForce RTX 4090, compute capability 8.9)",
     "I external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:465] Loaded cuDNN version 9{n}",
     "W bfc_allocator.cc:314] Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.{n}GiB",
     "| NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     |",
-    "[{n}.4] nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+    "[{n}.4] nvidia: module verification failed: signature and/or required key missing - tainting "
+    "kernel",
     "[I:onnxruntime] Node placements: CUDAExecutionProvider: {n} nodes",
-    "docker: Pulling from nvidia/cuda, Status: Downloaded newer image for nvidia/cuda:12.4.1-runtime",
+    "docker: Pulling from nvidia/cuda, Status: Downloaded newer image for "
+    "nvidia/cuda:12.4.1-runtime",
 )
 
 
@@ -59,9 +62,11 @@ def _lines(*forms: str) -> Callable[[random.Random], str]:
 
 
 NCCL = (
-    "comm 0x{p} rank {n} nranks 64 cudaDev {n} nvmlDev {n} busId {h}000 commId 0x{q} - Init COMPLETE",
+    "comm 0x{p} rank {n} nranks 64 cudaDev {n} nvmlDev {n} busId {h}000 commId 0x{q} - Init "
+    "COMPLETE",
     "Channel {n}/0 : {n}[{n}] -> {n}[{n}] [send] via NET/IB/{n}/GDRDMA comm 0x{p} nRanks 64",
-    "AllReduce: opCount {h} sendbuff 0x{p} recvbuff 0x{p} count {m} datatype 7 op 0 root 0 comm 0x{p} [nranks=64] "
+    "AllReduce: opCount {h} sendbuff 0x{p} recvbuff 0x{p} count {m} datatype 7 op 0 root 0 comm "
+    "0x{p} [nranks=64] "
     "stream 0x{p}",
     "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.{n}.{n}<0>",
     "Setting affinity for GPU {n} to {h},ffff0000,{h}ffffff",
@@ -72,34 +77,48 @@ NCCL = (
 )
 CUDNN = (
     "I! CuDNN (v92800 42) function cudnnBackendSetAttribute() called:",
-    "i!     descriptor: type=cudnnBackendDescriptor_t; val=CUDNN_BACKEND_TENSOR_DESCRIPTOR (0x{p});",
-    "i!     attributeName: type=cudnnBackendAttributeName_t; val=CUDNN_ATTR_TENSOR_DATA_TYPE (900);",
+    "i!     descriptor: type=cudnnBackendDescriptor_t; val=CUDNN_BACKEND_TENSOR_DESCRIPTOR "
+    "(0x{p});",
+    "i!     attributeName: type=cudnnBackendAttributeName_t; val=CUDNN_ATTR_TENSOR_DATA_TYPE "
+    "(900);",
     "i!     arrayOfElements: location=host; addr=0x{p};",
     "i! Time: 2026-03-04T12:{n}:{n}.{m} (0d+0h+{n}m+{n}s since start)",
     "i! Process={m}; Thread={m}; GPU=0; Handle=0x{p}; StreamId=0x{p} (defaultStream).",
     "i!     workSpace: location=dev; addr=0x{p};",
     "i!     status: type=cudnnStatus_t; val=CUDNN_STATUS_SUCCESS (0); ptr=0x{p}",
-    "w!     Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: heuristic {w} of engine 0x{p} is not supported",
+    "w!     Warning: CUDNN_STATUS_NOT_SUPPORTED; Reason: heuristic {w} of engine 0x{p} is not "
+    "supported",
 )
 STARTS = (
-    "INFO 03-04 12:{n}:{n} [gpu_model_runner.py:{n}] Starting to load model org/{w} with CUDA graphs on cuda:{n} "
+    "INFO 03-04 12:{n}:{n} [gpu_model_runner.py:{n}] Starting to load model org/{w} with CUDA "
+    "graphs on cuda:{n} "
     "at 0x{p}",
-    "(VllmWorker rank={n} pid={m}) INFO 03-04 12:{n}:{n} [custom_all_reduce.py:{n}] {w} NVIDIA driver cuDNN CUDA NCCL "
+    "(VllmWorker rank={n} pid={m}) INFO 03-04 12:{n}:{n} [custom_all_reduce.py:{n}] {w} NVIDIA "
+    "driver cuDNN CUDA NCCL "
     "version 2.27.{n} device handle 0x{p}",
-    "(EngineCore_DP{n} pid={m}) WARNING [cuda.py:{n}] CUDA memory of {w} allocated: {m} MiB, cudnn.benchmark {w}",
-    "2026-03-04 12:{n}:{n}.{m}: I external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:{n}] Loaded cuDNN version "
+    "(EngineCore_DP{n} pid={m}) WARNING [cuda.py:{n}] CUDA memory of {w} allocated: {m} MiB, "
+    "cudnn.benchmark {w}",
+    "2026-03-04 12:{n}:{n}.{m}: I external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:{n}] "
+    "Loaded cuDNN version "
     "9{n} for {w} handle 0x{p}",
-    "2026-03-04 12:{n}:{n}.{m}: I tensorflow/core/common_runtime/gpu/gpu_device.cc:2019] Created device /job:{w}/task:"
-    "{n}/device:GPU:{n} with {m} MB memory:  -> device: {n}, name: NVIDIA H100 80GB HBM3, pci bus id: 0000:{h}:00.0, "
+    "2026-03-04 12:{n}:{n}.{m}: I tensorflow/core/common_runtime/gpu/gpu_device.cc:2019] Created "
+    "device /job:{w}/task:"
+    "{n}/device:GPU:{n} with {m} MB memory:  -> device: {n}, name: NVIDIA H100 80GB HBM3, pci bus "
+    "id: 0000:{h}:00.0, "
     "compute capability: 9.0",
-    "[W{m} ProcessGroupNCCL.cpp:{n}] Warning: {w} using GPU {n} to perform barrier; device driver runtime for rank {n}",
+    "[W{m} ProcessGroupNCCL.cpp:{n}] Warning: {w} using GPU {n} to perform barrier; device driver "
+    "runtime for rank {n}",
 )
 XLA = (
     "  %fusion.{m} = (f32[{n},{m}], bf16[{n}]) fusion(%{w}.{n}, %param_{n}.{m}), kind=kLoop, "
-    'calls=%fused_computation.{m}, metadata=(op_name="jit({w})/jit(main)/dot_general" source_file="{w}.py")',
-    '  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), custom_call_target="__cudnn$convForward"',
-    "I0304 12:{n}:{n}.{m} {m} cuda_executor.cc:{n}] {w}: Allocated {m} bytes on GPU device at 0x{p}; CUDA driver",
-    "I0304 12:{n}:{n}.{m} {m} gpu_compiler.cc:{n}] module {w}: ptxas compiled for sm_90 with CUDA version 12.{n}",
+    'calls=%fused_computation.{m}, metadata=(op_name="jit({w})/jit(main)/dot_general" '
+    'source_file="{w}.py")',
+    '  %cudnn-conv.{m} = (f32[{n},{m}], u8[{m}]) custom-call(%{w}.{n}), '
+    'custom_call_target="__cudnn$convForward"',
+    "I0304 12:{n}:{n}.{m} {m} cuda_executor.cc:{n}] {w}: Allocated {m} bytes on GPU device at "
+    "0x{p}; CUDA driver",
+    "I0304 12:{n}:{n}.{m} {m} gpu_compiler.cc:{n}] module {w}: ptxas compiled for sm_90 with CUDA "
+    "version 12.{n}",
 )
 
 

@@ -137,7 +137,7 @@ SERIES = [
 def measure(
     packages: Packages, asked: list[str], host: Host, runs: int
 ) -> tuple[float, float, int]:
-    """Return the median and the minimum of the seconds of a solve, and how many packages it chose."""
+    """Return the median and the minimum of the seconds of a solve, and its number of packages."""
     matrix = api.compatibility_data()
     times: list[float] = []
     pins = 0
@@ -160,8 +160,10 @@ def text(found: list[tuple[Series, list[Point]]], runs: int) -> str:
     lines = [
         "# How the time of a solve grows",
         "",
-        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only the resolver is measured:",
-        f"no start of Python, no files, no network. The figures are the median and the minimum of {runs} solves.",
+        "Written by `scripts/bench_growth.py`. The packages are generated in memory, so that only "
+        "the resolver is measured:",
+        f"no start of Python, no files, no network. The figures are the median and the minimum of "
+        f"{runs} solves.",
         "",
         f"Measured on {time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores ({platform.machine()}), "
         f"CPython {platform.python_version()}, gpuenv {gpuenv.__version__}.",

@@ -3,8 +3,9 @@
     python scripts/bench_solve.py [--runs 9] [--sets a,c,d,e,f] [--json]
     python scripts/bench_solve.py --where
 
-The commands of a set run in turn, one after the other, so that a drift of the machine meets all alike. Prints medians,
-the range, ratios, peak memory, and for every limit whether it is met. The sets:
+The commands of a set run in turn, one after the other, so that a drift of the machine meets all
+alike. Prints medians, the range, ratios, peak memory, and for every limit whether it is met. The
+sets:
 
 a  torch, from gpuenv's snapshot, with an empty cache
 c  torch and tensorflow
@@ -12,8 +13,9 @@ d  all five frameworks, for a driver of CUDA 12
 e  torch and 40 common packages, which are on the live index
 f  a set without a solution: time to the refusal
 
-All ask the index that gpuenv finds as the default one, and pip and uv are told no other. uv is given its interpreter,
-or it spends half a second looking for one. `--where` says where the time of set a goes (see bench_where.py).
+All ask the index that gpuenv finds as the default one, and pip and uv are told no other. uv is
+given its interpreter, or it spends half a second looking for one. `--where` says where the time of
+set a goes (see bench_where.py).
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ DEAD = {
 
 
 class Command(NamedTuple):
-    """A process to measure. `before` makes its caches what they have to be; `status` is what it must end with."""
+    """A process to measure.
+
+    `before` prepares its caches; `status` is the exit status that it must have.
+    """
 
     words: list[str]
     environment: dict[str, str]
@@ -189,7 +194,8 @@ class Bench:
             if child.returncode != command.status:
                 log.seek(0)
                 sys.exit(
-                    f"{' '.join(command.words)} ended with {child.returncode}:\n{log.read().decode()}"
+                    f"{' '.join(command.words)} ended with {child.returncode}:\n"
+                    f"{log.read().decode()}"
                 )
         return wall, usage.ru_maxrss / 1024
 
@@ -348,7 +354,8 @@ def set_f(bench: Bench) -> tuple[dict[str, Command], list[Limit]]:
     """Return the commands and limits for an impossible request."""
     asked = ["torch==2.15.0", "tensorflow[and-cuda]", "numpy<1"]
     ours = Command(
-        bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]), bench.of_ours("cold", offline=False),
+        bench.ours(["torch==2.15.0", "tensorflow"], ["numpy<1"]),
+        bench.of_ours("cold", offline=False),
         bench.fresh("cold"), status=3,
     )  # fmt: skip
     uv = Command(
@@ -402,7 +409,8 @@ def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str
         )
     for one in verdicts:
         print(
-            f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: {'pass' if one['met'] else 'over'}"
+            f"  {one['what']}: {one['value']:.2f}, limit {one['limit']:g}: "
+            f"{'pass' if one['met'] else 'over'}"
         )
 
 

@@ -1,7 +1,7 @@
 """Where the time of `gpuenv solve --framework torch` goes, for `bench_solve.py --where`.
 
-The script measures whole processes: an interpreter that does nothing, one without site-packages, one that
-imports what a solve imports, and the solve. It measures the phases in a child process.
+The script measures whole processes: an interpreter that does nothing, one without site-packages,
+one that imports what a solve imports, and the solve. It measures the phases in a child process.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""Build the index snapshot: the dated copy of what the indexes say about the frameworks (a maintainers' tool).
+"""Build the index snapshot, the dated copy of what the indexes say about the frameworks.
 
     python scripts/build_snapshot.py --cache DIR [--date YYYY-MM-DD]
     python scripts/build_snapshot.py --pytorch-only
     python scripts/build_snapshot.py --compile-only
 
-It asks the default index that pip is configured with for the pages of the frameworks that matrix_data names, walks the
-closure of everything that their wheels can need on a supported interpreter and platform, reads each wheel's METADATA
-and size by range requests, and writes one JSON file for each package under matrix_data/snapshot/default. Which
-releases are kept is snapshot_scope.py's business. File locations are kept relative to the index's file store. The
-builds of the PyTorch index are written too (snapshot_pytorch.py); with --pytorch-only nothing else changes. At last the compiled answers are made
-(snapshot_compile.py). What was read is kept in the cache folder by the wheel's sha256, so an interrupted run goes on
-where it ended; the same input gives the same bytes.
+It asks the default index that pip is configured with for the pages of the frameworks that
+matrix_data names, walks the closure of everything that their wheels can need on a supported
+interpreter and platform, reads each wheel's METADATA and size by range requests, and writes one
+JSON file for each package under matrix_data/snapshot/default. Which releases are kept is
+snapshot_scope.py's business. File locations are kept relative to the index's file store. The builds
+of the PyTorch index are written too (snapshot_pytorch.py); with --pytorch-only nothing else
+changes. At last the compiled answers are made (snapshot_compile.py). What was read is kept in the
+cache folder by the wheel's sha256, so an interrupted run goes on where it ended; the same input
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from snapshot_scope import Needs, Scope, choose, parsed, scope  # noqa: E402
 DATA = os.path.join(os.path.dirname(HERE), "matrix_data")
 SNAPSHOT = os.path.join(DATA, "snapshot")
 
-# ---- finding releases -------------------------------------------------------------------------------------------
+# ---- finding releases ----------------------------------------------------------------------------
 
 
 def normalized(text: str) -> str | None:
@@ -69,7 +71,8 @@ def possible(marker: str, extras: tuple[str, ...]) -> bool:
 def group(wheel: dict[str, Any], roots: Container[str]) -> tuple[str, str, str]:
     """Return the group of a wheel: its version's wheels for one platform, which share METADATA.
 
-    The frameworks' own are read file by file, because torch's has differed between wheels of one version.
+    The frameworks' own are read file by file, because torch's has differed between wheels of one
+    version.
     """
     name, platform = (
         canonicalize_name(wheel["filename"].split("-")[0]),
@@ -191,7 +194,7 @@ class Walk:
                         self.want(requirement)
 
 
-# ---- writing ----------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 
 def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
@@ -199,8 +202,8 @@ def dump_package(head: dict[str, Any], wheels: list[dict[str, Any]]) -> str:
 
     The reader (gpuenv.index.snapshot) relies on these lines.
 
-    `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size". Those of equal tags are
-    written together.
+    `wheels` are ascending; a wheel has the fields of `read_anchor`, "requires" and "size". Those of
+    equal tags are written together.
     """
     versions = list(dict.fromkeys(wheel["version"] for wheel in wheels))
     pythons = sorted({wheel["requires_python"] for wheel in wheels if wheel["requires_python"]})

@@ -1,7 +1,8 @@
-"""Derive matrix_data/tables.json from the TOML files of matrix_data: compile_matrix.py [--check] [FOLDER].
+"""Derive matrix_data/tables.json from its TOML files: compile_matrix.py [--check] [FOLDER].
 
-tables.json is all that gpuenv reads at start-up; the builds and libraries stay in their own JSON files. With --check
-nothing is written, and the exit status is 1 if tables.json is not what the TOML files say.
+tables.json is all that gpuenv reads at start-up; the builds and libraries stay in their own JSON
+files. With --check nothing is written, and the exit status is 1 if tables.json is not what the TOML
+files say.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def _branches(data: dict[str, Any]) -> list[list[Any]]:
         year, _, month = row.get("end_of_life", "2020-01").partition("-")
         if row.get("kind", KINDS[0]) not in KINDS or not (year.isdigit() and month in MONTHS):
             raise DataError(
-                f"{where}: kind is none of {', '.join(KINDS)}, or end_of_life is no month such as 2026-06"
+                f"{where}: kind is none of {', '.join(KINDS)}, or end_of_life is no month such as "
+                f"2026-06"
             )
         branches.append([row["branch"], row["cuda"]])
     _ascending((branch for branch, _ in branches), "drivers.toml: the branches")
@@ -142,7 +144,8 @@ def _check_forward_compat(data: dict[str, Any], branches: dict[int, tuple[int, i
         strange += [one for one in row["classes"] if one not in CLASSES]
         if strange or not row["branches"] or not row["classes"]:
             raise DataError(
-                f"{where}: {strange or 'an empty list'} is no older branch and no class of gpus.toml"
+                f"{where}: {strange or 'an empty list'} is no older branch and no class of "
+                f"gpus.toml"
             )
     _ascending(
         (parse_pair(row["cuda"]) for row in rows), "drivers.toml: the rows of forward_compat"
@@ -176,7 +179,8 @@ def _ptx_toolkits(data: dict[str, Any]) -> dict[str, str]:
             row["cuda"]
         ):
             raise DataError(
-                f"toolkits.toml: a compiler writes PTX {row['version']}, its row is wrong or needless"
+                f"toolkits.toml: a compiler writes PTX {row['version']}, its row is wrong or "
+                f"needless"
             )
     ordered = sorted(rows.items())
     _ascending((cuda for _, cuda in ordered), "toolkits.toml: the toolkits of newer PTX languages")
@@ -265,7 +269,8 @@ def _bad_pairs(libraries: dict[str, Any]) -> list[list[Any]]:
             raise DataError(f"{where} is there twice, or has a distribution on both sides")
         if _severity(row) != "broken":
             raise DataError(
-                f"{where}: a pair must be broken, the solver has no way to avoid one only where it can"
+                f"{where}: a pair must be broken, the solver has no way to avoid one only where it "
+                f"can"
             )
         pairs[row["name"]] = [
             row["name"],

@@ -1,11 +1,12 @@
-"""Derive the rows of conda packages from repodata (a maintainers' tool): derive_conda.py [--check] FILE ...
+"""Derive the rows of conda packages from repodata: derive_conda.py [--check] FILE ...
 
-Each FILE is a channel's repodata.json or a list of records with their "url" and "channel". What a record says is
-written to matrix_data/scans/conda/<package>.json: a row for each build of a framework's carrier, of cuDNN, and of the
-packages whose version is the CUDA of an environment. Architectures are those of matrix_data/conda/carriers.json, else
-null: unknown. No gpuenv that is installed reads these rows: the tests hold the rules and carriers.json against them,
-so that a change of either is seen on every build that was ever read. Rows of earlier files stay. With --check nothing
-is written, and the exit status is 1 if a row would change.
+Each FILE is a channel's repodata.json or a list of records with their "url" and "channel". What a
+record says is written to matrix_data/scans/conda/<package>.json: a row for each build of a
+framework's carrier, of cuDNN, and of the packages whose version is the CUDA of an environment.
+Architectures are those of matrix_data/conda/carriers.json, else null: unknown. No gpuenv that is
+installed reads these rows: the tests hold the rules and carriers.json against them, so that a
+change of either is seen on every build that was ever read. Rows of earlier files stay. With --check
+nothing is written, and the exit status is 1 if a row would change.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Derive the rows of device code from the scans (a maintainers' tool): derive_rows.py [--check] [FOLDER].
+"""Derive the rows of device code from the scans: derive_rows.py [--check] [FOLDER].
 
-matrix_data/scans/*.json are what was read from each wheel; libraries/<distribution>.json and the builds of
-frameworks/<name>.json hold what a solve needs of it. A scan takes the place of a documented row of the same release
-and platform; other documented rows stay. With --check nothing is written, and the exit status is 1 if a row is stale.
+matrix_data/scans/*.json are what was read from each wheel; libraries/<distribution>.json and the
+builds of frameworks/<name>.json hold what a solve needs of it. A scan takes the place of a
+documented row of the same release and platform; other documented rows stay. With --check nothing is
+written, and the exit status is 1 if a row is stale.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a shared library says about itself: the device code that it carries, and the libraries that it needs.
+"""Read the device code that a shared library carries, and the libraries that it needs.
 
-`read_library` takes the library as a stream, because the largest are two gigabytes of a wheel that nobody wants to
-unpack: gpuenv.binaries.fat_binaries reads the images while the stream goes by, everything else goes to a temporary
-file for pyelftools.
+`read_library` takes the library as a stream, because the largest are two gigabytes of a wheel that
+nobody wants to unpack: gpuenv.binaries.fat_binaries reads the images while the stream goes by,
+everything else goes to a temporary file for pyelftools.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 A run generates a log from pieces of real messages and lines: cut, repeated, joined with noise,
 color codes and arbitrary bytes. Most are short; one in a thousand is long and adversarial. The log
-is read once, in one piece or in chunks, as a short log or as a long one. Every ten seconds the number of
-runs, the rate and the slowest run are printed. A crash prints the number of its run.
+is read once, in one piece or in chunks, as a short log or as a long one. Every ten seconds the
+number of runs, the rate and the slowest run are printed. A crash prints the number of its run.
 """
 
 from __future__ import annotations
@@ -24,28 +24,44 @@ from gpuenv.doctor.verdicts import diagnose
 from gpuenv.verify.cudnn_log import calls, reasons
 
 CUDNN = (
-    "E! CuDNN (v92800 42) function cudnnCreate() called:", "e!     Error: CUDNN_STATUS_INTERNAL_ERROR; Reason: ",
-    "w!     Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to AUTO.", "ptrDesc->finalize()",
-    "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9}", "!a.b::c->d()", "_status_x", "I! ",
-    "\nError: CUDNN_STATUS_BAD_PARAM; Reason: a.b.c()\nError: CUDNN_STATUS_BAD_PARAM; Reason: ", "Please make sure ",
-    "i! Time: 2026-03-04T05:06:07.890 (0d+0h+0m+1s since start)", "i!     handle: type=cudnnHandle_t; streamId=0x7f;",
-    "I! CuDNN (v91900 56) function cudnnBackendExecuteInternal() called:\ni! ", "function cudnnDestroy() called:",
-    "i!     handle: type=cudnnHandle_t; val=NULL_PTR;", "Process=1; Thread=2; GPU=0; Handle=0x1a; StreamId=0x2.\n",
-    "Process=1; Thread=3; GPU=0; Handle=0x1a; StreamId=(nil) (defaultStream).\n", "; Handle=0x", "() called:",
+    "E! CuDNN (v92800 42) function cudnnCreate() "
+    "called:", "e!     Error: CUDNN_STATUS_INTERNAL_ERROR; Reason: ",
+    "w!     Warning: CUDNN_STATUS_SUCCESS; Reason: cuDNN Library configuration is set to "
+    "AUTO.", "ptrDesc->finalize()",
+    "Unable to load any of {libcudnn_ops.so.9.1.0, "
+    "libcudnn_ops.so.9}", "!a.b::c->d()", "_status_x", "I! ",
+    "\nError: CUDNN_STATUS_BAD_PARAM; Reason: a.b.c()\nError: CUDNN_STATUS_BAD_PARAM; "
+    "Reason: ", "Please make sure ",
+    "i! Time: 2026-03-04T05:06:07.890 (0d+0h+0m+1s since "
+    "start)", "i!     handle: type=cudnnHandle_t; streamId=0x7f;",
+    "I! CuDNN (v91900 56) function cudnnBackendExecuteInternal() called:\n"
+    "i! ", "function cudnnDestroy() called:",
+    "i!     handle: type=cudnnHandle_t; "
+    "val=NULL_PTR;", "Process=1; Thread=2; GPU=0; Handle=0x1a; StreamId=0x2.\n",
+    "Process=1; Thread=3; GPU=0; Handle=0x1a; StreamId=(nil) "
+    "(defaultStream).\n", "; Handle=0x", "() called:",
     "Process=4; Thread=4; GPU=0; Handle=0x1a; StreamId=0x2.\n",
     "Process=1; Thread=2; GPU=NULL; Handle=NULL; StreamId=NULL.\n",
 )  # fmt: skip
 LINES = (
-    "[rank3]: RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", "n1:123:456 [3] NCCL INFO Channel 00/24 : 0 1",
-    "| NVIDIA-SMI 580.65.06   Driver Version: 580.65.06      CUDA Version: 13.0     |", "8MiB /  81920MiB |      0%",
-    "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.", "NVIDIA H100 80GB HBM3, compute capability 9.0",
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB of "
-    "which 1.2 GiB is free", "libcudnn_ops.so.9: cannot open shared object file: No such file or directory",
-    "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0.", "Collecting nvidia-cudnn-cu12==9.1.0",
+    "[rank3]: RuntimeError: cuDNN error: "
+    "CUDNN_STATUS_INTERNAL_ERROR", "n1:123:456 [3] NCCL INFO Channel 00/24 : 0 1",
+    "| NVIDIA-SMI 580.65.06   Driver Version: 580.65.06      CUDA Version: 13.0     "
+    "|", "8MiB /  81920MiB |      0%",
+    "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the "
+    "bus.", "NVIDIA H100 80GB HBM3, compute capability 9.0",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+    "capacity of 79.1 GiB of "
+    "which 1.2 GiB is "
+    "free", "libcudnn_ops.so.9: cannot open shared object file: No such file or directory",
+    "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: "
+    "8.1.0.", "Collecting nvidia-cudnn-cu12==9.1.0",
 )  # fmt: skip
 NOISE = (
-    "\n", "\r\n", "\r", " ", "\t", "\x1b[1;31m", "\\u001b[0m", "^[[0m", "'", '"', "(", "((", ")", "{", ".so.9", "/",
-    "::", "9.1.0", "->", "undefined symbol: ", "0" * 30, "A" * 300, " " * 300, "lib" * 50, "a.b" * 60, "\0", "\ufffd",
+    "\n", "\r\n", "\r", " ", "\t", "\x1b[1;31m", "\\u001b[0m", "^[[0m", "'", '"', "(", "((", ")",
+    "{", ".so.9", "/",
+    "::", "9.1.0", "->", "undefined symbol: ", "0" * 30, "A" * 300, " " * 300, "lib" * 50,
+    "a.b" * 60, "\0", "\ufffd",
     "\u212a", "\u00e9", "\x1b", "0x7f3a", "_" * 90, "- " * 40,
 )  # fmt: skip
 LONG = 1000  # one run in LONG is long

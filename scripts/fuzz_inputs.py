@@ -39,11 +39,16 @@ KINDS = ("wheel", "page", "cache", "snapshot", "lock", "host", "pyproject", "ins
 STATUSES = (0, 1, 2, 3, 4)  # exit statuses of the contract; 1: a lock does not fit
 SLOW = 60.0  # seconds, on a busy machine
 PIECES = (
-    b"", b"\0", b"\xff\xfe", b"[", b"]", b"{", b"}", b'"', b"'", b"=", b",", b";", b":", b"\n", b"\r\n",
-    b" ", b"../", b"/etc/passwd", b"file:///", b"http://127.0.0.1:1/", b"${HOME}", b"$(id)", b"--index-url",
-    b"-r x", b"9" * 30, b"9" * 5000, b"-1", b"1e400", b"null", b"true", b"NaN", b"\xe2\x80\xae", b"\x1b[2J",
-    b"[" * 3000, b"a." * 300, b"()" * 50, b"%00", b"%2e%2e/", b"==", b">=1,<0", b"!=*", b"@", b"#sha256=",
-    b"0" * 64, b"f" * 64, b"<a href=x>", b"</", b"&#0;", b"yanked", b"url", b"sha256", b"3.99", b"sm_0",
+    b"", b"\0", b"\xff\xfe", b"[", b"]", b"{", b"}", b'"', b"'", b"=", b",", b";", b":", b"\n",
+    b"\r\n",
+    b" ", b"../", b"/etc/passwd", b"file:///", b"http://127.0.0.1:1/", b"${HOME}", b"$(id)",
+    b"--index-url",
+    b"-r x", b"9" * 30, b"9" * 5000, b"-1", b"1e400", b"null", b"true", b"NaN", b"\xe2\x80\xae",
+    b"\x1b[2J",
+    b"[" * 3000, b"a." * 300, b"()" * 50, b"%00", b"%2e%2e/", b"==", b">=1,<0", b"!=*", b"@",
+    b"#sha256=",
+    b"0" * 64, b"f" * 64, b"<a href=x>", b"</", b"&#0;", b"yanked", b"url", b"sha256", b"3.99",
+    b"sm_0",
 )  # fmt: skip
 
 

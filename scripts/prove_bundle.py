@@ -2,9 +2,9 @@
 
     python scripts/prove_bundle.py LOCK [--python EXE] [--gpu NAME --driver RELEASE] [--record FILE]
 
-The root has an interpreter, its standard library and the system's shared libraries: no pip, no uv, no
-shell, no network (`unshare --net`). The bundle is written twice, and the bytes must be equal. It is
-carried there, installed, verified without a device, installed again (nothing changes), and the
+The root has an interpreter, its standard library and the system's shared libraries: no pip, no uv,
+no shell, no network (`unshare --net`). The bundle is written twice, and the bytes must be equal. It
+is carried there, installed, verified without a device, installed again (nothing changes), and the
 packages of the lock are looked up by the new environment's interpreter. Linux only.
 
 Exit status: 0 if all of it works, 1 otherwise.

@@ -1,11 +1,13 @@
 """Verify an environment that gpuenv did not make, add faults to a copy, and record the results.
 
-    python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record docs/hosts/h200-frameworks.json
+    python scripts/prove_environment.py --environment EXE --date 2026-11-21 --record
+    docs/hosts/h200-frameworks.json
         [--shadow DIR] [--old-cudnn DIR]
 
-Every step is a process of the command line, timed as a whole; nothing is asked of a network, and no setting of a GPU is
-changed. The copy shares its files with the environment by hard links: a fault replaces a file, and never writes into
-one. `--shadow` is a folder with another cuDNN, `--old-cudnn` one with files of an older release. UUIDs are left out.
+Every step is a process of the command line, timed as a whole; nothing is asked of a network, and no
+setting of a GPU is changed. The copy shares its files with the environment by hard links: a fault
+replaces a file, and never writes into one. `--shadow` is a folder with another cuDNN, `--old-cudnn`
+one with files of an older release. UUIDs are left out.
 """
 
 from __future__ import annotations
@@ -207,7 +209,8 @@ def broken_children(prover: Prover) -> None:
             f"    time.sleep(999)\n{load}",
             (*torch, "--timeout", "12"),
         ),
-        ("a child that aborts", "torch.py", load, f"    import os\n\n    os.abort()\n{load}", torch),
+        ("a child that "
+         "aborts", "torch.py", load, f"    import os\n\n    os.abort()\n{load}", torch),
     ):
         source = tampered(prover.folder, name.replace(" ", "-"), script, old, new)
         prover.verify(name, *flags, source=source)

@@ -11,7 +11,8 @@ Every step is a process of the command line, timed as a whole. No step uses a ne
 holds the commands, their exit statuses, times and JSON documents, without the UUIDs of the GPUs.
 With --target, the environment already holds the releases of the lock: nothing is synced, and the
 solve reads the snapshot. With --lock, another machine made the lock and downloaded its wheels:
-nothing is solved, and sync reads only the folder of wheels. --absent records a file that the environment lacks.
+nothing is solved, and sync reads only the folder of wheels. --absent records a file that the
+environment lacks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Compare gpuenv's answers to made-up requirement sets with what is known about them.
 
-    python scripts/prove_resolution.py --count 10000 --seed 1 --jobs 1 [--record FILE] [--failures FILE]
+    python scripts/prove_resolution.py --count 10000 --seed 1 --jobs 1 [--record FILE] [--failures
+    FILE]
 
 tests/families.py generates the sets. A set is identified by the seed and its number. Every lock is
 checked against all requirements. A refusal is wrong if the set was built around a solution, or if a
-complete search (tests/complete_search.py) finds one. If all of these solutions have a pre-release, a
-yanked release or a URL that only the requirement of another release admits, the refusal is an
-exception instead: resolution.py says why. A set is unfinished if gpuenv gives up, or has no
-answer after LIMIT seconds of CPU time. The exit status is 1 if an answer is wrong or a set is unfinished.
+complete search (tests/complete_search.py) finds one. If all of these solutions have a pre-release,
+a yanked release or a URL that only the requirement of another release admits, the refusal is an
+exception instead: resolution.py says why. A set is unfinished if gpuenv gives up, or has no answer
+after LIMIT seconds of CPU time. The exit status is 1 if an answer is wrong or a set is unfinished.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     python scripts/prove_site.py [--record FILE]
 
 - build: scripts/build_site.py in a network namespace that has no network.
-- pages: each is opened from its file. axe-core, which npm fetches, finds nothing: on one page of each
-  kind light and dark at 390 and 1280 px, on the others dark at 390 or light at 1280 px in turn. No
-  page is wider than a window of 390 to 1600 px. The console has no error.
+- pages: each is opened from its file. axe-core, which npm fetches, finds nothing: on one page of
+  each kind light and dark at 390 and 1280 px, on the others dark at 390 or light at 1280 px in
+  turn. No page is wider than a window of 390 to 1600 px. The console has no error.
 - links: every link leads to a file of the site, and to an element if it has a fragment.
 - a reader: the search, a skip link by the keyboard, the back button, the choice of dark mode.
 - no page makes a request to the outside.

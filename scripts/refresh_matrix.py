@@ -1,16 +1,19 @@
 """Update the compatibility data from the index: scan new wheels, write the rows, print the changes.
 
-    python scripts/refresh_matrix.py --cache DIR [--jobs N] [--date YYYY-MM-DD] [--dry-run] [DISTRIBUTION ...]
+    python scripts/refresh_matrix.py --cache DIR [--jobs N] [--date YYYY-MM-DD] [--dry-run]
+    [DISTRIBUTION ...]
 
-1. Finds the releases that the [[scan]] rows ask for and that have no scan (scan_releases.py), and scans them.
-2. Derives the rows of libraries/ and frameworks/ from the scans (derive_rows.py) and compiles the tables
-   (compile_matrix.py).
-3. Prints each row that is new or changed, and what no longer holds: a documented row that a scan contradicts, a scan
-   whose wheel the index no longer has.
+1. Finds the releases that the [[scan]] rows ask for and that have no scan (scan_releases.py), and
+   scans them.
+2. Derives the rows of libraries/ and frameworks/ from the scans (derive_rows.py) and compiles the
+   tables (compile_matrix.py).
+3. Prints each row that is new or changed, and what no longer holds: a documented row that a scan
+   contradicts, a scan whose wheel the index no longer has.
 4. Checks the data against itself (`gpuenv matrix check`).
 
-Exit status: 0 done, 1 a contradiction, or a wheel that could not be read; what could be read is written all the same.
-With --dry-run nothing is scanned or written. The index snapshot is made anew by build_snapshot.py.
+Exit status: 0 done, 1 a contradiction, or a wheel that could not be read; what could be read is
+written all the same. With --dry-run nothing is scanned or written. The index snapshot is made anew
+by build_snapshot.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The default index as the maintainers' tools read it: its pages, and parts of remote wheels by range requests."""
+"""Read the default index: its pages, and parts of remote wheels by range requests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Page(html.parser.HTMLParser):
 
 
 class RangeFile(io.RawIOBase):
-    """A remote file that zipfile can read: seeks are free, reads are range requests of at least `TAIL` bytes."""
+    """A remote file that zipfile can read: a read requests a range of at least `TAIL` bytes."""
 
     def __init__(self, session: requests.Session, url: str) -> None:
         """Read the end of the file, which also gives its size."""

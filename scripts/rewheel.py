@@ -2,10 +2,10 @@
 
     python scripts/rewheel.py --dest wheels torch torchvision
 
-For hosts without a network that hold the frameworks already: the wheels go into a folder for `gpuenv solve
---find-links`. The distributions named and everything that they require are taken from the interpreter that runs this.
-Files are stored, not compressed: the wheels are read once. Scripts outside the library folder are left out (entry
-points make them again), and so is bytecode.
+For hosts without a network that hold the frameworks already: the wheels go into a folder for
+`gpuenv solve --find-links`. The distributions named and everything that they require are taken from
+the interpreter that runs this. Files are stored, not compressed: the wheels are read once. Scripts
+outside the library folder are left out (entry points make them again), and so is bytecode.
 """
 
 from __future__ import annotations

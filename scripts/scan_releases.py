@@ -1,10 +1,10 @@
-"""Scan every release that a [[scan]] row of matrix_data asks for and matrix_data/scans/ lacks (a maintainers' tool).
+"""Scan every release that a [[scan]] row asks for and that matrix_data/scans/ lacks.
 
     python scripts/scan_releases.py --cache DIR [--jobs N] [--dry-run] [DISTRIBUTION ...]
 
-Each record (scan_wheel.py) goes into matrix_data/scans/<distribution>.json as soon as it is made, so that an
-interrupted run goes on where it ended. The files have one row of libraries a line: a diff shows what changed.
-Exit status: 0 done, 1 a wheel could not be read.
+Each record (scan_wheel.py) goes into matrix_data/scans/<distribution>.json as soon as it is made,
+so that an interrupted run goes on where it ended. The files have one row of libraries a line: a
+diff shows what changed. Exit status: 0 done, 1 a wheel could not be read.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
-"""Read the facts of the binaries of a wheel: device code, needed libraries, owned paths (a maintainers' tool).
+"""Read the facts of a wheel's binaries: device code, needed libraries, owned paths.
 
     python scripts/scan_wheel.py SOURCE ... [--cache DIR] [--output FILE]
 
-A SOURCE is the path of a wheel, its URL with #sha256=... at the end, or its file name on the default index. Remote
-wheels are read by range: the directory at the end, then only the members that matter, each as a stream
-(device_code.py), so that memory stays small however large the wheel is. A file store that ignores ranges is read
-from beginning to end into a temporary file. What was read of each member is kept in the cache folder by its checksum
-and size: an interrupted run goes on where it ended, and a library that several wheels share is read once.
+A SOURCE is the path of a wheel, its URL with #sha256=... at the end, or its file name on the
+default index. Remote wheels are read by range: the directory at the end, then only the members that
+matter, each as a stream (device_code.py), so that memory stays small however large the wheel is. A
+file store that ignores ranges is read from beginning to end into a temporary file. What was read of
+each member is kept in the cache folder by its checksum and size: an interrupted run goes on where
+it ended, and a library that several wheels share is read once.
 
-The sha256 in the record is that of the file for a path; for a URL it is the one that the URL or the index tells,
-which nobody can check who reads parts only. What is read is checked against the checksums in the wheel's directory.
+The sha256 in the record is that of the file for a path; for a URL it is the one that the URL or the
+index tells, which nobody can check who reads parts only. What is read is checked against the
+checksums in the wheel's directory.
 
-The record: {"name", "version", "file", "sha256", "size", "requires_python", "requires", "texts", "owns",
-"libraries"}; `texts` are the small files in which builds say what they were built with; `owns` has the folders that
-the wheel installs into and the number of files in each, shared folders (nvidia/...) file by file; `libraries` is what
-device_code.read_library says, libraries that say the same under one row.
+The record: {"name", "version", "file", "sha256", "size", "requires_python", "requires", "texts",
+"owns", "libraries"}; `texts` are the small files in which builds say what they were built with;
+`owns` has the folders that the wheel installs into and the number of files in each, shared folders
+(nvidia/...) file by file; `libraries` is what device_code.read_library says, libraries that say the
+same under one row.
 
 Exit status: 0 done, 1 a wheel could not be read, 2 bad usage.
 """
@@ -53,7 +56,8 @@ INSTALLED_DATA = re.compile(r"^[^/]+\.data/(purelib|platlib)/")
 LIBRARY = re.compile(r"[^/]\.(so(\.\d[\w.]*)?|dll|pyd)$")
 # Where frameworks say what they were built with.
 TEXTS = (
-    "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py", "cupy/.data/_wheel.json",
+    "torch/version.py", "*/python/platform/build_info.py", "*/capi/build_and_package_info.py",
+    "cupy/.data/_wheel.json",
     "*/version.py",
 )  # fmt: skip
 LARGEST_TEXT = 64 * 1024
@@ -190,7 +194,8 @@ def scan(
         if is_library(one)
     ]
     progress.end(
-        f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, {time.monotonic() - started:.1f} s"
+        f"{len(libraries)} libraries, {progress.done / 1e6:,.0f} MB, "
+        f"{time.monotonic() - started:.1f} s"
     )
     return {
         "name": canonicalize_name(name),
@@ -273,8 +278,8 @@ def read_kept(path: str | None) -> dict[str, Any] | None:
 def owned(paths: Iterable[str]) -> dict[str, int]:
     """Return {folder (with a slash at the end) or file of a wheel: how many files it stands for}.
 
-    A folder of the wheel's own is one row. Folders that several distributions install into (nvidia/...) are told file
-    by file, headers folder by folder.
+    A folder of the wheel's own is one row. Folders that several distributions install into
+    (nvidia/...) are told file by file, headers folder by folder.
     """
     rows: Counter[str] = Counter()
     for path in (INSTALLED_DATA.sub("", path) for path in paths):
@@ -359,8 +364,8 @@ def on_index(session: requests.Session, name: str, file: str) -> tuple[str, str]
 def scan_source(source: str, cache: str | None) -> dict[str, Any]:
     """Return what `scan` returns, from the cache if it has a scan of the same file.
 
-    UsageError for what can be no source. DamagedFileError and OSError (requests' errors are some) do not name the
-    wheel: who asks for it knows it.
+    UsageError for what can be no source. DamagedFileError and OSError (requests' errors are some)
+    do not name the wheel: who asks for it knows it.
     """
     wheel, file, sha256 = open_source(source)
     with closing(wheel):

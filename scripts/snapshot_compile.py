@@ -1,4 +1,4 @@
-"""The compiled answers and index.json of the snapshot, from its package files (a part of build_snapshot.py)."""
+"""Write the compiled answers and index.json of the snapshot from its package files."""
 
 from __future__ import annotations
 

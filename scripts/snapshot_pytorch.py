@@ -1,13 +1,14 @@
-"""The builds of the PyTorch index for the snapshot, from collected facts (a part of build_snapshot.py).
+"""Write the builds of the PyTorch index for the snapshot, from collected facts.
 
-The PyTorch index could not be read when this snapshot was made. What stands here comes from lock files that were
-made against it (matrix_data/pytorch_index.json, which collect_builds.py writes): each version carries its source.
-Reading the index itself replaces this when it can be reached.
+The PyTorch index could not be read when this snapshot was made. What stands here comes from lock
+files that were made against it (matrix_data/pytorch_index.json, which collect_builds.py writes):
+each version carries its source. Reading the index itself replaces this when it can be reached.
 
-The dependencies of a build are the METADATA of the same version on the default index: unchanged where the default
-index has the same variant on that platform, else with the CUDA libraries and triton replaced by the variant's pins.
-Those pins come from lock files too, so a range (cuda-bindings) has become the release that was locked. A variant whose
-pins are not known is left out, because a guess is not an answer. Windows builds carry CUDA inside and need no pins.
+The dependencies of a build are the METADATA of the same version on the default index: unchanged
+where the default index has the same variant on that platform, else with the CUDA libraries and
+triton replaced by the variant's pins. Those pins come from lock files too, so a range
+(cuda-bindings) has become the release that was locked. A variant whose pins are not known is left
+out, because a guess is not an answer. Windows builds carry CUDA inside and need no pins.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def is_library(name: str) -> bool:
 
 
 class Facts:
-    """pytorch_index.json of the data, and the builds of the default index in frameworks/torch.json."""
+    """The facts of pytorch_index.json, and the builds in frameworks/torch.json."""
 
     def __init__(self, folder: str) -> None:
         """Read the two files of the data in a folder."""

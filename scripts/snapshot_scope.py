@@ -1,9 +1,10 @@
-"""What the index snapshot holds: its roots, and which releases of every package (a part of build_snapshot.py).
+"""Choose what the index snapshot holds: its roots, and the releases of every package.
 
-The roots come from matrix_data: a new framework needs its TOML file and no edit here. Of a framework's distributions
-and of the libraries that rules R2 and R3 choose among every release is held. Of any other package those are held that
-a solve may end with: whatever ranges the packages of one environment ask for, the newest release that all of them
-admit, and the newest older one that itself asks for less of another package.
+The roots come from matrix_data: a new framework needs its TOML file and no edit here. Of a
+framework's distributions and of the libraries that rules R2 and R3 choose among every release is
+held. Of any other package those are held that a solve may end with: whatever ranges the packages of
+one environment ask for, the newest release that all of them admit, and the newest older one that
+itself asks for less of another package.
 """
 
 from __future__ import annotations

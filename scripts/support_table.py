@@ -1,10 +1,11 @@
-"""Write docs/support.md: for each GPU and driver branch the newest release of each framework that works there.
+"""Write docs/support.md: the newest release of each framework per GPU and driver branch.
 
     python scripts/support_table.py [--check]
 
-A cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of that GPU, a
-release of that driver branch and CPython 3.12, or the newest older one that has a solution. With --check nothing is
-written, and the exit status is 1 if the table is not what the data gives.
+A cell is a solve (`gpuenv.solve`) from the embedded index snapshot, with no network, for a host of
+that GPU, a release of that driver branch and CPython 3.12, or the newest older one that has a
+solution. With --check nothing is written, and the exit status is 1 if the table is not what the
+data gives.
 """
 
 from __future__ import annotations

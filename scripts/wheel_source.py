@@ -1,4 +1,4 @@
-"""Wheels as streams, wherever they are: at a URL, read by ranges, or on disk (a part of scan_wheel.py)."""
+"""Read wheels as streams: at a URL by ranges, or on disk (a part of scan_wheel.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fat binaries written byte by byte (the layout is told in gpuenv/binaries/fat_binaries.py) and libraries that carry them."""
+"""Write fat binaries byte by byte, and libraries that carry them.
+
+gpuenv/binaries/fat_binaries.py describes the layout.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ NAME = b"some/file_name.cu"
 
 
 def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) -> bytes:
-    """The header of an entry, or of one of several that are compressed as one: `inner` is its payload's offset."""
+    """The header of one entry, or of several that are compressed together.
+
+    `inner` is the offset of its payload.
+    """
     kind, target = next((key, image[key]) for key in KINDS if key in image)
     number = target.rstrip("af")
     major, minor = (int(part) for part in image.get("language", "1.8").split("."))
@@ -39,9 +45,10 @@ def header(image: Mapping[str, Any], payload: int, *, inner: int | None = None) 
 def entry(image: Mapping[str, Any]) -> bytes:
     """An entry and its payload, of an image or of several.
 
-    {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra" bytes (hexadecimal)
-    after its header; or {"several": [images]}, whose "count" and "total" may be said wrongly. The size of the payload
-    is 40 bytes where none is given; a payload looks like a fat binary, to be passed over.
+    {"sass": target, "size"} or {"ptx": target, "language", "size"}, maybe "named" or with "extra"
+    bytes (hexadecimal) after its header; or {"several": [images]}, whose "count" and "total" may be
+    said wrongly. The size of the payload is 40 bytes where none is given; a payload looks like a
+    fat binary, to be passed over.
     """
     if "several" not in image:
         size = image.get("size", 40)
@@ -79,8 +86,8 @@ def binary(images: Sequence[Mapping[str, Any]], **header: int) -> bytes:
 def content(parts: Sequence[Mapping[str, Any]]) -> bytes:
     """What stands in a section, one part after another.
 
-    {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n}, {"hex": ...}, or
-    {"text": ...}, which ends in a zero.
+    {"binary": [images]} (aligned to 8 or to "align", other keys change its header), {"zeros": n},
+    {"hex": ...}, or {"text": ...}, which ends in a zero.
     """
     data = b""
     for part in parts:

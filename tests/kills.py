@@ -1,4 +1,4 @@
-"""Kill `gpuenv sync` at any point, and look at what is left and at what the next run makes of it."""
+"""Kill `gpuenv sync` at any point, and check what is left and what the next run makes of it."""
 
 from __future__ import annotations
 

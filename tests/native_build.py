@@ -1,4 +1,7 @@
-"""Compiles the C stand-ins for the driver's and other libraries that the tests load by the ordinary loader."""
+"""Compile the C stand-ins for the driver's and other libraries.
+
+The tests load them with the ordinary loader.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ def build(
     defines: Sequence[str] = (),
     flags: Sequence[str] = (),
 ) -> Path:
-    """The path of `soname`, compiled from tests/native/`source_name`; alone in a folder for LD_LIBRARY_PATH.
+    """Return the path of `soname`, compiled from tests/native/`source_name`, alone in a folder.
 
-    Built once for each content of the source and options below `out_dir`, whoever else builds it at the same time.
+    Built once for each content of the source and options below `out_dir`, whoever else builds it at
+    the same time.
     """
     source = NATIVE / source_name
     options = [*(f"-D{name}" for name in defines), *flags]

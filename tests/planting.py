@@ -78,7 +78,11 @@ def lock_of(name: str, version: str, wheel: Wheel | None = None) -> Lock:
 
 
 def download(folder: Path) -> None:
-    """Installs each release into an environment of its own below the folder; InstallError if there is no index."""
+    """Install each release into its own environment below the folder.
+
+    Raises:
+        InstallError: There is no index.
+    """
     found = default_index(Cache())
     snapshot = Snapshot(
         os.path.join(matrix.load().folder, "snapshot"), found.file_store, default_index=found.url
@@ -101,11 +105,11 @@ def times(folder: Path) -> dict[Path, tuple[int, int]]:
     }
 
 
-# ---- making environments --------------------------------------------------------------------------------------------
+# ---- making environments -------------------------------------------------------------------------
 
 
 def link(source: Path, target: Path) -> None:
-    """One more name of the file; what was there under the new name is another file's, and stays as it is."""
+    """Link the file under another name. A file that has this name now keeps its content."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:

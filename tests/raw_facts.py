@@ -1,8 +1,8 @@
 """What the scans, the tables and the snapshot say, read anew: nothing of gpuenv is imported here.
 
-The tests hold plans against these facts, so they are read as plainly as can be: the raw counts of fat binaries in
-matrix_data/scans, the TOML files that people write, and the snapshot's files as the JSON that they are. All is of Linux
-on x86_64.
+The tests hold plans against these facts, so they are read as plainly as can be: the raw counts of
+fat binaries in matrix_data/scans, the TOML files that people write, and the snapshot's files as the
+JSON that they are. All is of Linux on x86_64.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
 
 @cache
 def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
-    """R3: how the least of the libraries of a release serves a device: sass, ptx, unknown or None."""
+    """R3: how the weakest library of a release serves a device: sass, ptx, unknown or None."""
     if version in scans(name):
         found = [
             library_serves(one, engines, device, cuda) for one, engines in members(name, version)
@@ -244,7 +244,7 @@ def said(name: str, version: str, what: str) -> str | None:
 
 @cache
 def cuda_major(name: str, version: str) -> str | None:
-    """The CUDA major that a distribution is of: by its name, by its texts, or by NVIDIA's numbers."""
+    """The CUDA major of a distribution: by its name, its texts, or NVIDIA's version numbers."""
     found = re.search(r"-cu(?:da)?(\d\d)x?$|-cuda(\d\d)-", name)
     if found:
         return found[1] or found[2]
@@ -256,7 +256,10 @@ def cuda_major(name: str, version: str) -> str | None:
 
 @cache
 def built_cudnn(name: str, version: str) -> Pair | None:
-    """The cuDNN that a framework's wheel was built with: what METADATA pins or asks at least, else what a text says."""
+    """The cuDNN that a framework's wheel was built with.
+
+    It is what METADATA pins or requires at least; without that, what a text names.
+    """
     if name not in CARRIERS or version not in scans(name):
         return None
     for text in scans(name)[version]["requires"]:
@@ -312,7 +315,7 @@ def tags(python: Pair) -> dict[str, int]:
 
 @cache
 def snapshot(name: str, python: Pair) -> tuple[Release, ...]:
-    """The releases of a package of the default index that fit, newest first; () for one that is not there."""
+    """The releases of a package on the default index that fit, newest first; () if unknown."""
     path = DATA / "snapshot" / "default" / f"{name}.json"
     if not path.exists():
         return ()
@@ -342,7 +345,7 @@ def environment(python: Pair) -> dict[str, str]:
 
 @cache
 def asked_by(one: Release, extra: str, python: Pair) -> list[Requirement]:
-    """The requirements of a release that hold on the target, for one of its extras or ("") for itself."""
+    """The requirements of a release on the target, for an extra; "" is the release itself."""
     here = environment(python)
     return [
         need

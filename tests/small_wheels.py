@@ -1,4 +1,4 @@
-"""Tiny wheels with a module, a script and a correct RECORD; locks of them; environments as bytes."""
+"""Tiny wheels with a module, a script and a correct RECORD; their locks; content of folders."""
 
 import base64
 import hashlib

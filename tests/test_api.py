@@ -1,4 +1,4 @@
-"""The Python API: its names, signatures, types and errors, the examples of docs/api.md, notebooks."""
+"""The Python API: names, signatures, types and errors; the examples of docs/api.md; notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `gpuenv solve` is asked for, in files and by URL, over a live index on loopback: real processes and installs."""
+"""Requests in files and by URL over a live index on loopback: real processes and installs."""
 
 import hashlib
 import json
@@ -93,11 +93,13 @@ MISTAKES = {
     "no such file": ([], "-r nope.txt", "nope.txt: cannot be read"),
     "a bad line": (["beta", "be ta"], "-r r.txt", "r.txt:2: 'be ta' is not a requirement"),
     "a path": (["./beta"], "-r r.txt", "r.txt:1: './beta' is a path"),
-    "a repository": (["beta @ git+https://a.test/beta"], "-r r.txt", "r.txt:1: beta is at a version-control URL"),
+    "a repository": (["beta @ git+https://a.test/beta"], "-r r.txt", "r.txt:1: beta is at a "
+                                                                     "version-control URL"),
     "editable": (["-e ."], "-r r.txt", "r.txt:1: --editable is not taken"),
     "a constraint with an extra": (["alpha[x]<2"], "-c r.txt beta", "r.txt:1: alpha has extras"),
     "a path on the command line": ([], "./beta", "the command line: './beta' is a path"),
-    "a repository on the command line": ([], "git+https://a.test/x", "the command line: the requirement is at a"),
+    "a repository on the command "
+    "line": ([], "git+https://a.test/x", "the command line: the requirement is at a"),
     "only constraints": (["beta<2"], "-c r.txt", "nothing to solve"),
     "no project": ([], "--project nope", "nope/pyproject.toml: cannot be read"),
     "an extra of no project": ([], "--extra x", "pyproject.toml: cannot be read"),
@@ -117,7 +119,7 @@ def test_mistakes_are_one_line(folder: Path, lines: list[str], arguments: str, s
     assert contents(folder) == before
 
 
-# ---- projects -------------------------------------------------------------------------------------------------------
+# ---- projects ------------------------------------------------------------------------------------
 
 PROJECT = """
 [project]
@@ -161,7 +163,7 @@ def test_a_project_for_another_python(folder: Path) -> None:
     )
 
 
-# ---- hashes ---------------------------------------------------------------------------------------------------------
+# ---- hashes --------------------------------------------------------------------------------------
 
 
 def test_hashes(folder: Path) -> None:
@@ -189,7 +191,7 @@ def test_hashes(folder: Path) -> None:
         )
 
 
-# ---- source distributions -------------------------------------------------------------------------------------------
+# ---- source distributions ------------------------------------------------------------------------
 
 
 def test_a_source_distribution_is_not_taken_by_itself(folder: Path) -> None:
@@ -278,7 +280,7 @@ def test_a_release_with_bad_metadata_is_passed_over(
         assert "demo-2.0-py3-none-any.whl" in done.stderr
 
 
-# ---- files at URLs --------------------------------------------------------------------------------------------------
+# ---- files at URLs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])
@@ -341,11 +343,14 @@ def test_pip_installs_a_lock_with_a_wheel_by_its_url(folder: Path) -> None:
         assert {row["metadata"]["name"]: row["metadata"]["version"] for row in rows} == pins(folder)
 
 
-# ---- one index for each package -------------------------------------------------------------------------------------
+# ---- one index for each package ------------------------------------------------------------------
 
 
 def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
-    """The default index, an extra one, a folder and a URL; each also has a newer release of what another supplies."""
+    """Four indexes: the default, an extra one, a folder and a URL.
+
+    Each also has a newer release of a package that another one supplies.
+    """
     (folder / "links").mkdir()
     with IndexServer() as default, IndexServer() as extra, IndexServer() as elsewhere:
         default.add("public", "1.0", ["theirs", "linked", "direct"])
@@ -376,7 +381,7 @@ def test_what_supplied_each_wheel_is_in_the_lock(folder: Path) -> None:
 
 
 def test_a_framework_index_supplies_the_framework_only(folder: Path) -> None:
-    """torch's own index has numpy, sympy and more, too: they come from the default one whatever it has."""
+    """torch's own index has numpy, sympy and more, but they come from the default index."""
     command = [
         "solve",
         "--framework",

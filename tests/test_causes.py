@@ -118,15 +118,17 @@ def test_the_pages_are_fresh_and_stale_ones_are_told(
 
 
 def test_pages_name_who_makes_a_test() -> None:
-    """A test that a passed check of verify shows is said to be made by it, and none is that does not exist."""
+    """Each test that a passed check of verify shows names this check; named checks exist."""
     page = script()
     assert set(page.RUN_BY) <= set(TESTS)
     assert {cause.layer for cause in CAUSES} == set(page.LAYERS)
     needed = {test for cause in CAUSES for test in (*cause.fails, *cause.passes)}
     assert all(page.runners(test) for test in needed)
     names = [
-        ("loader", "variables"), ("cudnn", "libraries"), ("cudnn", "origin"), ("cudnn", "version"), ("build", ""),
-        ("glibc", ""), ("closure", ""), ("device", "GPU 0"), ("cudnn handle", "GPU 0"), ("cudnn convolution", "GPU 0"),
+        ("loader", "variables"), ("cudnn", "libraries"), ("cudnn", "origin"), ("cudnn", "version"),
+        ("build", ""),
+        ("glibc", ""), ("closure", ""), ("device", "GPU 0"), ("cudnn handle", "GPU 0"),
+        ("cudnn convolution", "GPU 0"),
     ]  # fmt: skip
     for name, subject in names:
         check = Check(name=name, subject=subject, status="pass", evidence="it is so")

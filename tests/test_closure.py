@@ -1,4 +1,4 @@
-"""What libraries say that they need, read by us and by readelf's like; and what is made of it. Compiled stand-ins."""
+"""What libraries need, by gpuenv's reader and one like readelf, and the findings from it."""
 
 import os
 import struct
@@ -42,7 +42,10 @@ class Site:
         needs: Sequence[Path] = (),
         flags: Sequence[str] = (),
     ) -> Path:
-        """A library of `owner` that holds texts and needs others, those of which `as_needed` has a file."""
+        """Write a library of `owner` with texts and needed libraries.
+
+        `as_needed` are those of which there is a file.
+        """
         texts = "\\0".join(names)
         made = build(
             "library_stub.c",
@@ -131,7 +134,7 @@ def test_rpath_and_runpath_are_told_apart(site: Site) -> None:
 def test_damage_gives_an_answer_or_one_error(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever stands in the headers, reading ends, in bounds, with what it found or with NotElfError."""
+    """Whatever the headers hold, reading ends within bounds, with a result or NotElfError."""
     folder = tmp_path_factory.mktemp("damage")
     whole = bytearray(build("library_stub.c", "libd.so.1", folder.parent / "native").read_bytes())
     sections = struct.unpack_from("<Q", whole, 40)[0]
@@ -147,7 +150,7 @@ def test_damage_gives_an_answer_or_one_error(
         pass
 
 
-# ---- the judgement --------------------------------------------------------------------------------------------------
+# ---- the judgement -------------------------------------------------------------------------------
 
 
 def cudnn(
@@ -167,7 +170,7 @@ def cudnn(
 
 
 def test_names_that_are_done_without(site: Site) -> None:
-    """The driver's, and those without a version that are of another family, or of one that has no such members."""
+    """Not judged: the driver's libraries, and those of another family without a version."""
     cudnn(site)
     site.add(
         "nvidia/cufile/lib/libcufile.so.0",
@@ -209,7 +212,8 @@ def test_a_library_that_is_needed_and_only_outside(site: Site, tmp_path: Path) -
     taken = site.check(env={"LD_LIBRARY_PATH": str(other.parent)})
     assert taken.status == "fail"
     assert taken.evidence == (
-        "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the loader takes "
+        "outside: libcublas.so.13, needed by libcusolver.so.12, is not in the environment; the "
+        "loader takes "
         f"{other} (nvidia-cusolver requires nvidia-cublas, not installed)"
     )
     assert (
@@ -226,7 +230,7 @@ def test_a_library_beside_the_recorded_ones_is_there(site: Site) -> None:
 
 
 def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
-    """It matters on the path; a plug-in that is only opened by name (InfiniBand's) may find its own missing."""
+    """A missing library matters on the path. A plug-in that is opened by name may lack its own."""
     absent = Site(tmp_path / "other").add("libodd.so.7", "system")
     cudnn(site, named=("ops", "cnn", "ext"))
     plugin = ["libcufile_rdma.so.1"]
@@ -241,7 +245,7 @@ def test_a_systems_library_that_is_nowhere(site: Site, tmp_path: Path) -> None:
 
 
 def frameworks(site: Site, *, both: bool) -> None:
-    """A framework whose module reaches cuBLAS of CUDA 12 by way of its own library, and of CUDA 13 if `both`."""
+    """A framework whose library needs cuBLAS of CUDA 12, and of CUDA 13 if `both`."""
     twelve = site.add("nvidia/cublas/lib/libcublas.so.12", "nvidia-cublas-cu12")
     thirteen = site.add("nvidia/cu13/lib/libcublas.so.13", "nvidia-cublas")
     own = site.add(
@@ -255,7 +259,8 @@ def test_two_cuda_majors_for_one_framework(site: Site) -> None:
     found = site.check("torch")
     assert found.status == "fail"
     assert found.evidence == (
-        "mixed: torch reaches libcublas.so.12 and libcublas.so.13 (of nvidia-cublas and nvidia-cublas-cu12)"
+        "mixed: torch reaches libcublas.so.12 and libcublas.so.13 (of nvidia-cublas and "
+        "nvidia-cublas-cu12)"
     )
 
 

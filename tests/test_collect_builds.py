@@ -1,4 +1,4 @@
-"""scripts/collect_builds.py: which files of the PyTorch index lock files name, and with which hash."""
+"""scripts/collect_builds.py: files of the PyTorch index in lock files, with their hashes."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Companions with device code (vllm, xformers, bitsandbytes): R1 and R2 for the releases that were scanned."""
+"""R1 and R2 for the scanned releases of companions: vllm, xformers, bitsandbytes."""
 
 from pathlib import Path
 

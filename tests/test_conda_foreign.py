@@ -314,7 +314,8 @@ def test_a_pixi_workspace_is_solved_explained_and_compared_with_its_lock(
 BAD_PROJECTS = {
     "pixi.toml": {
         '[workspace]\nchannels = [""]\n[dependencies]\na = { git = "x" }': "a: git is not read",
-        '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" }': "a: path is not read",
+        '[workspace]\nchannels = [""]\n[pypi-dependencies]\na = { path = "x" '
+        '}': "a: path is not read",
         "[dependencies]\na = 1": "is no pixi.toml: it has no workspace",
         "[workspace]": "is no pixi.toml: it has no channels",
         "dependencies = 1\n[workspace]\nchannels = []": "dependencies must be a table",

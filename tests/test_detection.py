@@ -1,4 +1,7 @@
-"""Detection: the made-up hosts of data/hosts, each seen by a real process through a compiled libnvidia-ml.so.1."""
+"""Detection: a real process sees each made-up host of data/hosts.
+
+The driver is a compiled libnvidia-ml.so.1.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ json.dump(to_plain(detect(root=root, env=env, python=python)), sys.stdout)
 
 
 class Stubs:
-    """The compiled stand-ins: NVML, an NVML of 2018, libcuda, and the audit module that hides the real ones."""
+    """The compiled stand-ins: NVML, NVML of 2018, libcuda, and the audit module.
+
+    The audit module hides the real libraries.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +65,8 @@ def run(code: str, arguments: object, env: dict[str, str]) -> Any:
     """What a fresh interpreter prints as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(arguments)],
-        env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env}, capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": str(RESOLVER), "PATH": "", **env}, capture_output=True, text=True,
+        timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -77,7 +84,7 @@ def make_root(case: dict[str, Any], root: Path) -> None:
 
 
 def make_nvidia_smi(case: dict[str, Any], folder: Path) -> None:
-    """A script that answers the two queries that are made of it, and refuses any other command line."""
+    """Write a script that answers the two queries of gpuenv and refuses any other command line."""
     folder.mkdir()
     if "smi" not in case:
         return
@@ -166,7 +173,7 @@ def test_what_the_driver_does_not_say_the_tables_know(stubs: Stubs, tmp_path: Pa
 
 
 def check_calls(log: Path, case: dict[str, Any]) -> None:
-    """NVML is shut down if and only if it was started, and the call that makes answers up is never made."""
+    """NVML is shut down only if it was started. The unreliable call is never made."""
     calls = log.read_text().split() if log.exists() else []
     refused = any(name == "nvmlInitWithFlags" for name, *_ in case.get("nvml", {}).get("fail", []))
     assert calls.count("nvmlInitWithFlags") == ("nvml" in case)
@@ -175,7 +182,7 @@ def check_calls(log: Path, case: dict[str, Any]) -> None:
 
 
 def test_driver_that_hangs(stubs: Stubs, tmp_path: Path) -> None:
-    """The devices and the release then come from /proc; nvidia-smi would hang as well and is not run."""
+    """The devices and the release come from /proc; nvidia-smi would hang too and is not run."""
     root = tmp_path / "root"
     smi = {"with": {"out": "0, NVIDIA X, GPU-1, 0:0, 1, 1, 999.99, 9.0"}}
     case = {
@@ -221,7 +228,7 @@ def test_platform_of_this_process(tmp_path: Path) -> None:
     assert host.virtualization is None
 
 
-# ---- the laws of CUDA_VISIBLE_DEVICES --------------------------------------------------------------------------
+# ---- the laws of CUDA_VISIBLE_DEVICES ------------------------------------------------------------
 
 ENTRIES = st.sampled_from(
     ["0", "1", "2", "3", "-1", "", " 1", "1x", "GPU-", "GPU-a", "GPU-b0", "MIG-", "MIG-a", "no"]
@@ -261,7 +268,7 @@ def test_index_and_uuid_mean_the_same(order: list[int], count: int) -> None:
     assert by_index[:2] == by_uuid[:2]
 
 
-# ---- interpreters ----------------------------------------------------------------------------------------------
+# ---- interpreters --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -346,7 +353,7 @@ def test_environment_without_interpreter(tmp_path: Path, variable: str) -> None:
     assert f"{variable}={tmp_path / 'gone'} has no interpreter" in dict(host.sources)["python"]
 
 
-# ---- hosts made of flags ---------------------------------------------------------------------------------------
+# ---- hosts made of flags -------------------------------------------------------------------------
 
 CAPABILITIES = {"H100": (9, 0), "Tesla V100": (7, 0), "GH200": (9, 0)}
 PLATFORMS = {"GH200": "linux-aarch64", "sm_121": "linux-aarch64"}
@@ -413,14 +420,16 @@ print('"' + " ".join(loaded) + '"')
     assert run(code, None, {}) == ""
 
 
-# ---- hosts as files --------------------------------------------------------------------------------------------
+# ---- hosts as files ------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
 SIZE = st.none() | st.integers(0, 2**50)
 GPU = st.builds(
-    Gpu, name=TEXT, compute_capability=st.none() | PAIR, index=SIZE, uuid=st.none() | TEXT, pci_bus_id=st.none() | TEXT,
-    memory_total=SIZE, memory_free=SIZE, compute_mode=st.none() | TEXT, ecc=st.none() | st.booleans(), mig=st.booleans()
+    Gpu, name=TEXT, compute_capability=st.none() | PAIR, index=SIZE, uuid=st.none() | TEXT,
+    pci_bus_id=st.none() | TEXT,
+    memory_total=SIZE, memory_free=SIZE, compute_mode=st.none() | TEXT,
+    ecc=st.none() | st.booleans(), mig=st.booleans()
 )  # fmt: skip
 HOST = st.builds(
     Host,
@@ -478,7 +487,7 @@ FULL = {"gpuenv_host": 1, "host": to_plain(BASE)}
 def test_damaged_file_gives_a_host_or_an_error(
     scratch: Path, path: tuple[Any, ...], value: Any
 ) -> None:
-    """One value of a good file replaced by any JSON: what is read is refused by name or can be written again."""
+    """A file with one value replaced by any JSON is refused by name, or can be written again."""
     data = {"": json.loads(json.dumps(FULL))}
     at: Any = data
     for key in ("", *path)[:-1]:

@@ -1,4 +1,4 @@
-"""The device code of files, wheels and environments: `matrix scan`, and what verify and doctor say of it."""
+"""The device code of files, wheels and environments, in `matrix scan`, verify and doctor."""
 
 import io
 import json
@@ -37,7 +37,7 @@ CUBINS = {
 
 
 def cubin(target: str) -> bytes:
-    """Return an ELF file with the header of a cubin and, if there is one, its section .nv.compat."""
+    """Return an ELF file with the header of a cubin, and its section .nv.compat if there is one."""
     abi, version, flags, compat = CUBINS[target]
     names = b"\0.shstrtab\0.nv.compat\0"
     sections = [

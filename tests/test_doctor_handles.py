@@ -74,7 +74,7 @@ def test_another_process_in_the_same_log_is_no_matter(name: str, other: str) -> 
 
 
 def test_a_log_that_begins_late_proves_nothing() -> None:
-    """Where the making of handles is not in the log, none is known to be destroyed, or to be another process's."""
+    """If the log does not show who made the handles, none counts as destroyed or as another's."""
     for name in ("destroyed", "forked"):
         late = LOGS[name].partition(b"function cudnnCreateTensorDescriptor() called:")[2]
         assert handles_of([late]) == {}

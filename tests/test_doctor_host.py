@@ -1,6 +1,7 @@
-"""Stand-ins in C for the driver, and planted faults: each fault without and with the host as evidence.
+"""Planted faults on stand-ins in C for the driver, with and without the host as evidence.
 
-Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor LOG` does.
+Each pair is one process that detects the host and examines an environment on it, as `gpuenv doctor
+LOG` does.
 """
 
 import json
@@ -171,7 +172,7 @@ def test_there_are_enough_pairs() -> None:
     assert len({pair["name"] for pair in PAIRS}) == len(PAIRS) >= 20
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 LOG = "epoch 1\nRuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED\n"
 DESCRIBED = ["--gpu", "H100", "--driver", "525.60.13"]
@@ -273,7 +274,7 @@ def test_every_cause_has_a_title_and_a_fix_that_are_sentences() -> None:
 
 
 def test_a_build_for_the_cpu_beside_one_for_cuda_is_no_cause() -> None:
-    """ONNX Runtime for the CPU in an environment with torch for CUDA: neither alone nor under another's log."""
+    """ONNX Runtime for the CPU beside torch for CUDA, alone and under another's log."""
     host = gpuenv.describe(
         gpus=["H200"], driver="580.159.04", python="3.12", platform="linux-x86_64"
     )

@@ -1,4 +1,4 @@
-"""Logs without a GPU fault get no verdict, whatever they say; the reader survives anything, in bounded memory."""
+"""Logs without a GPU fault get no verdict; the reader survives any input in bounded memory."""
 
 # ruff: noqa: S311  lines of logs are as long as they are; nothing secret is drawn
 import random
@@ -14,7 +14,7 @@ from gpuenv.doctor.log_reader import MAX_FACTS, read_log
 from gpuenv.doctor.stream import BLOCK
 from gpuenv.doctor.verdicts import diagnose
 
-# ---- logs with no GPU fault in them ---------------------------------------------------------------------------------
+# ---- logs with no GPU fault in them --------------------------------------------------------------
 
 STAMPS = (
     "",
@@ -41,10 +41,12 @@ KINDS = {
         "make[{n}]: *** [Makefile:{n}: all] Error 2",
     ),
     "web": (
-        '10.0.0.{n} - - [10/Oct/2026:13:55:36] "GET /docs/cudnn/archive?error={n} HTTP/1.1" 404 2326',
+        '10.0.0.{n} - - [10/Oct/2026:13:55:36] "GET /docs/cudnn/archive?error={n} HTTP/1.1" 404 '
+        '2326',
         '10.0.0.{n} - - "GET /questions/no-kernel-image HTTP/1.1" 200 {n}',
         '[error] {n}#{n}: *{n} open() "/srv/www/favicon.ico" failed (2: No such file or directory)',
-        "upstream timed out (110: Connection timed out) while reading response header from upstream",
+        "upstream timed out (110: Connection timed out) while reading response header from "
+        "upstream",
         "nginx: worker process {n} exited on signal 9",
         "Out of memory: Killed process {n} (java) total-vm:{n}kB, anon-rss:{n}kB",
         "could not connect to server: Connection refused",
@@ -57,7 +59,8 @@ KINDS = {
         "  Downloading nvidia_cublas_cu12-12.8.4.1-py3-none-manylinux_2_27_x86_64.whl (594.3 MB)",
         "Requirement already satisfied: torch in ./env/lib/python3.12/site-packages (2.{n}.0)",
         "Successfully installed torch-2.9.0 torchvision-0.24.0 nvidia-nccl-cu12-2.27.5",
-        "ERROR: Could not find a version that satisfies the requirement flask=={n} (from versions: 1.0)",
+        "ERROR: Could not find a version that satisfies the requirement flask=={n} (from versions: "
+        "1.0)",
         "ERROR: No matching distribution found for flask=={n}",
         "WARNING: Running pip as the 'root' user can result in broken permissions",
         "Collecting torch==2.9.0+cpu",
@@ -79,58 +82,79 @@ KINDS = {
         "val error 0.{n}; failed cases: {n}; unknown tokens: {n}",
     ),
     "tensorflow": (
-        "I tensorflow/core/util/port.cc:153] oneDNN custom operations are on. You may see slightly different results",
-        "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized to use available CPU",
-        "W tensorflow/compiler/tf2tensorrt/utils/py_utils.cc:38] TF-TRT Warning: Could not find TensorRT",
-        "E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:479] Unable to register cuFFT factory: Attempting to "
+        "I tensorflow/core/util/port.cc:153] oneDNN custom operations are on. You may see slightly "
+        "different results",
+        "I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized "
+        "to use available CPU",
+        "W tensorflow/compiler/tf2tensorrt/utils/py_utils.cc:38] TF-TRT Warning: Could not find "
+        "TensorRT",
+        "E external/local_xla/xla/stream_executor/cuda/cuda_fft.cc:479] Unable to register cuFFT "
+        "factory: Attempting to "
         "register factory for plugin cuFFT when one has already been registered",
-        "E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:10575] Unable to register cuDNN factory: Attempting to "
+        "E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:10575] Unable to register cuDNN "
+        "factory: Attempting to "
         "register factory for plugin cuDNN when one has already been registered",
         "I external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:465] Loaded cuDNN version 9{n}",
-        "I tensorflow/core/common_runtime/gpu/gpu_device.cc:2019] Created device /job:localhost/device:GPU:0 with {n} MB "
-        "memory:  -> device: 0, name: NVIDIA A100, pci bus id: 0000:00:04.0, compute capability: 8.0",
-        "W tensorflow/core/common_runtime/bfc_allocator.cc:314] Allocator (GPU_0_bfc) ran out of memory trying to "
+        "I tensorflow/core/common_runtime/gpu/gpu_device.cc:2019] Created device "
+        "/job:localhost/device:GPU:0 with {n} MB "
+        "memory:  -> device: 0, name: NVIDIA A100, pci bus id: 0000:00:04.0, compute capability: "
+        "8.0",
+        "W tensorflow/core/common_runtime/bfc_allocator.cc:314] Allocator (GPU_0_bfc) ran out of "
+        "memory trying to "
         "allocate 2.{n}GiB with freed_by_count=0. The caller indicates that this is not a failure",
-        "I successful NUMA node read from SysFS had negative value (-1), but there must be at least one NUMA node",
+        "I successful NUMA node read from SysFS had negative value (-1), but there must be at "
+        "least one NUMA node",
         "{n}/1875 [=====>....] - ETA: 12s - loss: 0.{n} - accuracy: 0.98",
     ),
     "jax": (
-        "INFO:jax._src.xla_bridge:Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: "
+        "INFO:jax._src.xla_bridge:Unable to initialize backend 'tpu': INTERNAL: Failed to open "
+        "libtpu.so: libtpu.so: "
         "cannot open shared object file: No such file or directory",
-        "INFO:jax._src.xla_bridge:Unable to initialize backend 'rocm': module 'jaxlib' has no attribute 'GpuAllocatorConfig'",
+        "INFO:jax._src.xla_bridge:Unable to initialize backend 'rocm': module 'jaxlib' has no "
+        "attribute 'GpuAllocatorConfig'",
         "step {n}: loss=0.{n}, grad_norm=1.{n}, 2.1 steps/s",
         "WARNING: all log messages before absl::InitializeLog() is called are written to STDERR",
-        "os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is multithreaded",
+        "os.fork() was called. os.fork() is incompatible with multithreaded code, and JAX is "
+        "multithreaded",
         "XLA_PYTHON_CLIENT_PREALLOCATE=false XLA_FLAGS=--xla_gpu_autotune_level=0",
     ),
     "smi": (
-        "| NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     |",
-        "|   {n}  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    0 |",
-        "| N/A   34C    P0             62W /  400W |   80{n}MiB /  81920MiB |      0%      Default |",
+        "| NVIDIA-SMI 580.65.06              Driver Version: 580.65.06      CUDA Version: 13.0     "
+        "|",
+        "|   {n}  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    "
+        "0 |",
+        "| N/A   34C    P0             62W /  400W |   80{n}MiB /  81920MiB |      0%      Default "
+        "|",
         "|    0   N/A  N/A     {n}      C   python                                     {n}MiB |",
-        "|  No running processes found                                                             |",
+        "|  No running processes found                                                             "
+        "|",
     ),
     "kernel": (
         "[{n}.0123] usb 1-1: device descriptor read/64, error -110",
         "[{n}.4] nvidia: loading out-of-tree module taints kernel.",
-        "[{n}.4] nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+        "[{n}.4] nvidia: module verification failed: signature and/or required key missing - "
+        "tainting kernel",
         "[{n}.5] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.65.06",
-        "[{n}.6] nvidia-modeset: Loading NVIDIA Kernel Mode Setting Driver for UNIX platforms  580.65.06",
+        "[{n}.6] nvidia-modeset: Loading NVIDIA Kernel Mode Setting Driver for UNIX platforms  "
+        "580.65.06",
         "[{n}.7] EXT4-fs error (device sda1): ext4_find_entry: reading directory lblock 0",
         "[{n}.8] PM: suspend exit",
         "[{n}.9] systemd[1]: Started NVIDIA Persistence Daemon.",
         "[{n}.9] EDAC MC0: {n} CE memory read error on CPU_SrcID#0",
     ),
     "others": (
-        "paddle: W gpu_resources.cc:119] Please NOTE: device: 0, GPU Compute Capability: 8.0, Driver API Version: 12.2",
+        "paddle: W gpu_resources.cc:119] Please NOTE: device: 0, GPU Compute Capability: 8.0, "
+        "Driver API Version: 12.2",
         "W gpu_resources.cc:149] device: 0, cuDNN Version: 8.9.",
         "[I:onnxruntime] Node placements: CUDAExecutionProvider: {n} nodes",
         "[LightGBM] [Info] This is the GPU trainer!! Number of data points {n}",
         "llama_model_load: ggml ctx size = {n} MiB; offloaded 33/33 layers to GPU",
-        "vllm: INFO Memory profiling takes 0.{n} seconds, total_gpu_memory(79.1GiB), # cuda blocks: {n}",
+        "vllm: INFO Memory profiling takes 0.{n} seconds, total_gpu_memory(79.1GiB), # cuda "
+        "blocks: {n}",
         "ggml_cuda_init: found 1 CUDA devices:",
         "xgboost: [0] validation-error:0.{n}",
-        "docker: Pulling from nvidia/cuda, Status: Downloaded newer image for nvidia/cuda:12.4.1-runtime",
+        "docker: Pulling from nvidia/cuda, Status: Downloaded newer image for "
+        "nvidia/cuda:12.4.1-runtime",
         "test_gpu_fallback.py::test_no_gpu PASSED [ {n}%]",
     ),
 }
@@ -163,7 +187,7 @@ def test_the_ordinary_logs_are_not_empty_of_words_that_messages_have() -> None:
     assert {fact.kind for fact in read_log([text])} >= {"driver", "gpu", "package", "capability"}
 
 
-# ---- one fault in all that ------------------------------------------------------------------------------------------
+# ---- one fault in all that -----------------------------------------------------------------------
 
 FAULT = "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version"
 
@@ -201,7 +225,7 @@ def test_a_fault_between_repeated_lines_is_found() -> None:
     assert diagnose(read_log(["\n".join(again)]), ()).verdicts[0].cause == "gpu_hardware_fault"
 
 
-# ---- bounds ---------------------------------------------------------------------------------------------------------
+# ---- bounds --------------------------------------------------------------------------------------
 
 
 def endless(line: bytes, size: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The origin of a log, what this machine may say about it, and failures that no message explains."""
+"""The origin of a log, what this machine may add, and failures that no message explains."""
 
 import io
 import tomllib

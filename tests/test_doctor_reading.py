@@ -1,4 +1,7 @@
-"""The reader of logs gives what a plain one gives that looks for every needle in every line, wherever logs are cut."""
+"""The log reader finds what a plain reader finds, wherever the log is cut.
+
+The plain reader searches every needle in every line.
+"""
 
 # ruff: noqa: S311  nothing secret is drawn
 import random
@@ -56,11 +59,14 @@ def places(needle: bytes, line: bytes) -> Iterator[int]:
         at = line.find(needle, at + 1)
 
 
-# ---- the plain reader -----------------------------------------------------------------------------------------------
+# ---- the plain reader ----------------------------------------------------------------------------
 
 
 class Plain:
-    """Every needle in every line, every pattern at every needle; of lines that differ in digits only the first four."""
+    """Search every needle in every line, and every pattern at every needle.
+
+    Of lines that differ only in digits the first four count.
+    """
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, str], tuple[str, str]] = {}
@@ -132,20 +138,25 @@ def cut(raw: bytes, size: int) -> Iterator[bytes]:
     return (raw[at : at + size] for at in range(0, len(raw), size))
 
 
-# ---- logs -----------------------------------------------------------------------------------------------------------
+# ---- logs ----------------------------------------------------------------------------------------
 
 CASES = tomllib.loads((Path(__file__).parent / "data" / "doctor" / "cases.toml").read_text())[
     "case"
 ]
 EXAMPLES = sorted({line for case in CASES for line in case["log"].split("\n") if line.strip()})
 SEVERAL = (
-    "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: 9000\n"
+    "Outdated cuDNN installation found.\nVersion JAX was built against: 90100\nMinimum supported: "
+    "9000\n"
     "Installed version: 80907\nThe local installation must be newer",
     "torch.cuda.is_available()\r\nFalse",
 )
 NOISE = (
-    "", " ", "\t", "an ordinary line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe", "caf\u00e9",
-    "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step 5", "CUDA cuDNN NCCL driver", "/usr/lib/x.so.9", "(" * 50, "'",
+    "", " ", "\t", "an ordinary "
+                   "line", "\x1b[1;31m", "\\u001b[0m", "\\033[", "^[[0m", "\x1b", "0x7f3acafe",
+                   "caf\u00e9",
+    "\u212aernel", "\u017f", "\ufffd", "loss 0.1234 step "
+                                       "5", "CUDA cuDNN NCCL "
+                                            "driver", "/usr/lib/x.so.9", "(" * 50, "'",
     "A" * 300, "9.1.0", "\0", "deadbeef", "ab" * 700, "error: ", "GPU 0 of 8 ", "MiB ",
 )  # fmt: skip
 PIECES = st.one_of(
@@ -204,7 +215,8 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
     """In a needle, in a message of several lines, in CRLF, in a colour code and in a character."""
     chance = random.Random(seed)
     parts = [
-        "caf\u00e9 \x1b[1;31mError: \x1b[0mCUDA driver version is insuffi\\u001b[1mcient for CUDA runtime",
+        "caf\u00e9 \x1b[1;31mError: \x1b[0mCUDA driver version is insuffi\\u001b[1mcient for CUDA "
+        "runtime",
         *SEVERAL,
         *chance.sample(EXAMPLES, 4),
     ]
@@ -218,7 +230,7 @@ def test_every_place_of_a_cut_gives_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("end", ["\n", " "])
 def test_every_edge_of_a_block_gives_the_same(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a line is longer than a block, and its pieces overlap; and where needles hold digits."""
+    """Lines that are longer than a block have pieces that overlap; needles may hold digits."""
     log = (
         end.join(
             [*(f"{needle.decode()} and cuda" for needle in NUMBERED), made(5, 60, end).decode()]
@@ -288,7 +300,7 @@ def test_what_brings_nothing_new_is_read_a_few_times_in_a_block(
     ],
 )
 def test_a_number_that_matters_is_seen_after_others(line: str, other: str) -> None:
-    """Lines that differ in their digits only are read four times, but for the numbers of needles."""
+    """Lines that differ only in digits are read four times, except for numbers in needles."""
     often = re.sub(r"error \d+|\[WinError \d+\]|\(\d+\)|WSL\d|Error \d+", other, line)
     assert often != line
     (expected,) = said(read_log([line]))
@@ -334,14 +346,15 @@ def test_a_rare_fault_among_lines_that_are_all_different_is_found() -> None:
     for number in range(30_000):
         name = "".join(chance.choices("abcdefghijklmnop", k=9))
         lines.append(
-            f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by 0x{number:x}"
+            f"{name} Loaded cuDNN version 9{number} on NVIDIA H100, compute capability 9.0, by "
+            f"0x{number:x}"
         )
     lines[20_000] = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
     found = {(fact.kind, fact.value): fact.where for fact in read_log(["\n".join(lines)])}
     assert found["xid", "79"] == "log line 20001"
 
 
-# ---- memory ---------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 MEASURED = """
 import random, re, sys

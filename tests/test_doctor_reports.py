@@ -151,7 +151,7 @@ def test_numbers_are_read() -> None:
 
 
 def test_what_the_names_of_releases_say() -> None:
-    """Rows in their order, each with a source; ranges of compute capability only grow at their later end."""
+    """Rows are sorted and have a source; ranges of compute capability grow only at their end."""
     rows = tomllib.loads(
         (Path(__file__).parents[1] / "matrix_data" / "doctor" / "releases.toml").read_text()
     )

@@ -1,4 +1,4 @@
-"""The name of a framework means the framework, wherever it stands: command lines with the builds that they give."""
+"""A framework's name means the framework everywhere: command lines and the builds they give."""
 
 import shlex
 import tomllib

@@ -1,4 +1,4 @@
-"""`gpuenv verify --hook`: one line, an end whatever hangs, no process left; and the examples in docs/hooks."""
+"""`gpuenv verify --hook`: one line, an end in time, no process left; the docs/hooks examples."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def host(gpus: list[str]) -> Host:
     )
 
 
-# ---- the line -----------------------------------------------------------------------------------------------------
+# ---- the line ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", DATA["lines"], ids=[case["name"] for case in DATA["lines"]])
@@ -82,7 +82,7 @@ def test_whatever_was_seen_is_one_printable_line(found: list[tuple[str, str]], m
         assert line.endswith(f"(and {failed - 1} more)")
 
 
-# ---- real processes -----------------------------------------------------------------------------------------------
+# ---- real processes ------------------------------------------------------------------------------
 
 
 def test_what_is_well_and_what_is_unknown(folder: Path) -> None:
@@ -234,12 +234,12 @@ def test_a_plain_verification_that_is_terminated_leaves_nothing(folder: Path, ca
     assert wait_until(lambda: running_with(marker) == [])
 
 
-# ---- the examples -------------------------------------------------------------------------------------------------
+# ---- the examples --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A folder that stands for /: gpuenv in /opt/gpuenv, a lock in /app, an environment that is not made yet."""
+    """A folder that plays /: gpuenv in /opt/gpuenv, a lock in /app, and no environment yet."""
     (tmp_path / "opt" / "gpuenv" / "bin").mkdir(parents=True)
     program = tmp_path / "opt" / "gpuenv" / "bin" / "gpuenv"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gpuenv "$@"\n')
@@ -253,7 +253,7 @@ def machine(tmp_path: Path) -> Path:
 def shell(
     line: str | list[str], machine: Path, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a line, or a command, of an example with the folders of the machine in place of /app and /opt."""
+    """Run a line or a command of an example; /app and /opt are folders of the made-up machine."""
     words = [line] if isinstance(line, str) else line
     words = [re.sub(r"(?<![\w.])/(app|opt)/", rf"{machine}/\1/", word) for word in words]
     dropped = ("VIRTUAL_ENV", "CONDA_PREFIX")

@@ -1,6 +1,7 @@
-"""Conditions of a host that a verification must tell apart, played by stand-ins in C for NVML, CUDA and cuDNN.
+"""Conditions of a host that verify must tell apart, on stand-ins in C for NVML, CUDA and cuDNN.
 
-Each case is one process that detects the host and verifies an environment on it, as `gpuenv verify` does.
+Each case is one process that detects the host and verifies an environment on it, as `gpuenv verify`
+does.
 """
 
 import json
@@ -56,7 +57,7 @@ json.dump([[one.name, one.subject, one.status, one.evidence] for one in checks],
 
 @pytest.fixture(scope="module")
 def environments(native: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """An environment with a stand-in of cuDNN 9, and one with cuDNN 8; nothing of them is changed."""
+    """An environment with a stand-in of cuDNN 9 and one of cuDNN 8; no test changes them."""
     found = {}
     for major in (9, 8):
         target = tmp_path_factory.mktemp("env") / f"cudnn{major}"  # a folder of its own
@@ -168,7 +169,7 @@ def test_there_are_enough_conditions() -> None:
 def test_hung_children_are_ended_together_and_in_time(
     environments: dict[int, Path], native: Path
 ) -> None:
-    """The promise of --timeout: never more than two seconds past it, however many hang, and no process is left."""
+    """--timeout holds within two seconds, however many children hang, and no process is left."""
     marker = f"marker-{os.getpid()}-{native}"
     libcuda = build("cuda_stub.c", CUDA, native)
     env = {**CLEAN, "CUDA_STUB_DEVICES": "8", "CUDA_STUB_FAIL": "cuInit=9001", "MARKER": marker}
@@ -224,7 +225,8 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
         command = [sys.executable, "-m", "gpuenv"]
         verify_node = ["verify", "--json", "--target", str(environments[9])]
         done = subprocess.run(
-            [*command, *verify_node], env=variables, capture_output=True, text=True, timeout=100, check=False
+            [*command, *verify_node], env=variables, capture_output=True, text=True, timeout=100,
+            check=False
         )
         document = json.loads(done.stdout)
         assert [one for one in document["checks"] if one["status"] == "fail"] == []
@@ -232,7 +234,8 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
         lines.append(json.dumps({"node": node, **document}))
     done = subprocess.run(
         [*command, "fleet", "verify", "--from", "-", "--json"],
-        input="\n".join(lines), env=variables, capture_output=True, text=True, timeout=100, check=False,
+        input="\n".join(lines), env=variables, capture_output=True, text=True, timeout=100,
+        check=False,
     )  # fmt: skip
     outliers = [one for one in json.loads(done.stdout)["outliers"] if one["what"] != "time"]
     assert done.returncode == 1
@@ -243,7 +246,7 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
 def test_children_that_need_a_scarce_device_take_turns(
     environments: dict[int, Path], native: Path, tmp_path: Path
 ) -> None:
-    """In exclusive mode two children at once would be in one another's way; a probe notes when it runs."""
+    """In exclusive mode two children would disturb each other; a probe notes when it runs."""
     probes = tmp_path / "probes"
     shutil.copytree(PROBES, probes)
     note = tmp_path / "notes"
@@ -286,7 +289,7 @@ def test_no_probe_is_started_when_the_time_is_over(tmp_path: Path) -> None:
     assert "not started" in checks[0].evidence
 
 
-# ---- cuDNN's log ------------------------------------------------------------------------------------------------
+# ---- cuDNN's log ---------------------------------------------------------------------------------
 
 # Real texts, of releases that ran on a machine without a GPU.
 LOG_NINE = """
@@ -346,7 +349,8 @@ e!         Error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; Reason: ptrDesc->final
 def test_reasons_of_nine_without_what_callers_hand_on() -> None:
     assert reasons(LOG_NINE) == (
         "cudnnCreate: CUDNN_STATUS_NOT_INITIALIZED: cudaGetDeviceCount(&count) != cudaSuccess",
-        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM_NULL_POINTER: Received null pointer on operation set at: "
+        "cudnnBackendFinalize: CUDNN_STATUS_BAD_PARAM_NULL_POINTER: Received null pointer on "
+        "operation set at: "
         "nullptr == opset_ptr",
     )
 
@@ -394,7 +398,7 @@ def test_the_variables_of_each_family() -> None:
 def test_a_member_that_needs_the_driver_is_not_blamed_where_there_is_none(
     environments: dict[int, Path], native: Path, tmp_path: Path
 ) -> None:
-    """libcudnn_engines_runtime_compiled of 9.28 needs libcuda.so.1; on a login node nothing can be said of it."""
+    """libcudnn_engines_runtime_compiled of 9.28 needs libcuda.so.1, which login nodes lack."""
     target = tmp_path / "env"
     shutil.copytree(environments[9], target, symlinks=True)
     name = "libcudnn_heuristic.so.9"

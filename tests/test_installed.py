@@ -1,4 +1,4 @@
-"""What is installed, against what was recorded and against the host: real environments of made-up distributions."""
+"""What is installed beside what was recorded and beside the host, in real environments."""
 
 import base64
 import hashlib
@@ -268,7 +268,7 @@ def test_requirements_of_nvidias_without_extras(env: Path) -> None:
     assert row["requires"] == ["nvidia-cublas-cu12", "nvidia-nvrtc", "other"]
 
 
-# ---- against the host -----------------------------------------------------------------------------------------------
+# ---- against the host ----------------------------------------------------------------------------
 
 H100 = gpuenv.describe(gpus=("H100",), driver="580.65.06", platform="linux-x86_64")
 NONE = Host(python=Python(version=HERE))

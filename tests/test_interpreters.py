@@ -1,4 +1,4 @@
-"""Environments of another Python than the one that runs gpuenv: pyenv's, uv's, and downloaded ones."""
+"""Environments of another Python than gpuenv's: pyenv's, uv's and downloaded ones."""
 
 import hashlib
 import io

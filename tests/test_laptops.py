@@ -1,4 +1,4 @@
-"""Commands for described hosts and for logs on a Mac and on Windows, as far as Linux can show it."""
+"""Commands for described hosts and logs on a Mac and on Windows, as far as Linux shows it."""
 
 from __future__ import annotations
 

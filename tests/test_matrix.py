@@ -1,4 +1,4 @@
-"""The compatibility data: what holds for every row, how names are understood, and what damage looks like."""
+"""The compatibility data: laws of every row, names, and damage."""
 
 from __future__ import annotations
 
@@ -274,16 +274,27 @@ def test_every_release_of_a_companion_goes_with_a_release_that_is_known() -> Non
     ("name", "capability"),
     [
         ("RTX 4090", (8, 9)), ("rtx4090", (8, 9)), ("NVIDIA GeForce RTX 4090", (8, 9)),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", (8, 9)), ("H100 80GB HBM3", (9, 0)), ("H100 PCIe", (9, 0)),
-        ("NVIDIA H100 NVL", (9, 0)), ("A100-SXM4-80GB", (8, 0)), ("A100 80 GB", (8, 0)), ("NVIDIA H200", (9, 0)),
-        ("NVIDIA GH200 480GB", (9, 0)), ("NVIDIA GH200 144G HBM3e", (9, 0)), ("Tesla V100-SXM2-16GB", (7, 0)),
-        ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)), ("NVIDIA GB200", (10, 0)),
-        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (9, 0)), ("Quadro RTX 6000", (7, 5)), ("P6000", (6, 1)),
-        ("NVIDIA RTX 6000 Ada Generation", (8, 9)), ("NVIDIA RTX A6000", (8, 6)), ("NVIDIA GB10", (12, 1)),
-        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", (12, 0)), ("NVIDIA B300 SXM6 AC", (10, 3)),
-        ("NVIDIA TITAN X (Pascal)", (6, 1)), ("GeForce GTX TITAN X", (5, 2)), ("Orin (nvgpu)", (8, 7)),
-        ("NVIDIA GeForce RTX 2080 Super with Max-Q Design", (7, 5)), ("GeForce GTX 1060 6GB", (6, 1)),
-        ("GeForce GTX 1080 Ti", (6, 1)), ("gtx-1080-ti", (6, 1)), ("NVIDIA A800 40GB Active", (8, 0)),
+        ("NVIDIA GeForce RTX 4090 Laptop "
+         "GPU", (8, 9)), ("H100 80GB HBM3", (9, 0)), ("H100 PCIe", (9, 0)),
+        ("NVIDIA H100 "
+         "NVL", (9, 0)), ("A100-SXM4-80GB", (8, 0)), ("A100 80 GB", (8, 0)), ("NVIDIA H200",
+         (9, 0)),
+        ("NVIDIA GH200 "
+         "480GB", (9, 0)), ("NVIDIA GH200 144G HBM3e", (9, 0)), ("Tesla V100-SXM2-16GB", (7, 0)),
+        ("Tesla T4", (7, 5)), ("GRID A100-40C", (8, 0)), ("NVIDIA A40-48Q", (8, 6)),
+        ("NVIDIA GB200", (10, 0)),
+        ("NVIDIA H100 80GB HBM3 MIG "
+         "1g.10gb", (9, 0)), ("Quadro RTX 6000", (7, 5)), ("P6000", (6, 1)),
+        ("NVIDIA RTX 6000 Ada "
+         "Generation", (8, 9)), ("NVIDIA RTX A6000", (8, 6)), ("NVIDIA GB10", (12, 1)),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation "
+         "Edition", (12, 0)), ("NVIDIA B300 SXM6 AC", (10, 3)),
+        ("NVIDIA TITAN X "
+         "(Pascal)", (6, 1)), ("GeForce GTX TITAN X", (5, 2)), ("Orin (nvgpu)", (8, 7)),
+        ("NVIDIA GeForce RTX 2080 Super with Max-Q "
+         "Design", (7, 5)), ("GeForce GTX 1060 6GB", (6, 1)),
+        ("GeForce GTX 1080 "
+         "Ti", (6, 1)), ("gtx-1080-ti", (6, 1)), ("NVIDIA A800 40GB Active", (8, 0)),
         ("RTX 6000", None), ("TITAN X", None), ("RTX 9999", None), ("NVIDIA", None), ("", None),
     ],
 )  # fmt: skip
@@ -300,8 +311,10 @@ def test_close_names_are_names() -> None:
 @pytest.mark.parametrize(
     ("release", "cuda"),
     [
-        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)), ("595.71.05", (13, 2)),
-        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None), ("800.10", None),
+        ("450.80.02", (11, 0)), ("550.54.14", (12, 4)), ("580.159.04", (13, 0)),
+        ("595.71.05", (13, 2)),
+        ("572.61", (12, 8)), ("528.33", (12, 0)), ("505.10", (11, 5)), ("440.33.01", None),
+        ("800.10", None),
     ],
 )  # fmt: skip
 def test_what_a_driver_supports(release: str, cuda: tuple[int, int] | None) -> None:
@@ -380,7 +393,8 @@ def test_a_way_without_rows_has_the_cuda_of_its_carriers(
     (found,) = [one for one in framework.ways if one.variant == variant]
     build = DATA.variant(framework, found, version, platform)
     assert (build and build.cuda) == cuda
-    assert build is None or (build.code.sass is None and f"{version} on {platform}" in build.code.source)
+    assert build is None or (build.code.sass is None and f"{version} on "
+                                                         f"{platform}" in build.code.source)
 
 
 # ---- adding and damaging
@@ -393,7 +407,8 @@ def test_a_framework_is_one_description_and_its_builds(copy: Path) -> None:
         encoding="ascii",
     )
     build = {
-        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default", "platform": "linux-x86_64",
+        "version": "1.0", "local": "1.0", "variant": "cu13", "index": "default",
+        "platform": "linux-x86_64",
         "cuda": "13.0", "cudnn": "9.28.0.42", "sass": ["90"], "ptx": ["90"], "made_by": "13.0",
         "evidence": "documented", "source": "made up",
     }  # fmt: skip
@@ -423,7 +438,8 @@ def test_one_file_may_hold_a_framework_with_its_builds_and_companions(copy: Path
         'companions = ["flint-vision"]\nsource = "made up"\n'
         '[[build]]\nversion = "1.0"\nvariant = "cu13"\nplatform = "linux-x86_64"\ncuda = "13.0"\n'
         'sass = ["90"]\nptx = []\nevidence = "documented"\nsource = "made up"\n'
-        '[[companion]]\nname = "flint-vision"\nversion = "0.1"\nflint = ["1.0"]\nsource = "made up"\n'
+        '[[companion]]\nname = "flint-vision"\nversion = "0.1"\nflint = ["1.0"]\nsource = "made '
+        'up"\n'
     )
     data = matrix.load(str(copy))
     build = data.build("flint", "1.0", "linux-x86_64")
@@ -450,11 +466,15 @@ CUDNN = "libraries/nvidia-cudnn-cu12.json"
         ("tables.json", "{", "[", "tables.json cannot be read"),
         ("tables.json", '[450,"11.0"]', '[450,"eleven"]', "tables.json is damaged"),
         (TORCH, '"builds": [', '"builts": [', "torch.json: builds must be a list"),
-        (TORCH, '"local": "2.14.1+cu126"', '"local": "2.14.1+cu130"', "two builds are named 2.14.1\\+cu130"),
-        (TORCH, '"local": "2.14.1+cu126"', '"lokal": "2.14.1+cu126"', "local is missing .* row 2.14.1"),
-        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on linux-x86_64: "),
+        (TORCH, '"local": "2.14.1+cu126"', '"local": "2.14.1+cu130"', "two builds are named "
+                                                                      "2.14.1\\+cu130"),
+        (TORCH, '"local": "2.14.1+cu126"', '"lokal": "2.14.1+cu126"', "local is missing .* row "
+                                                                      "2.14.1"),
+        (TORCH, '"cuda": "12.6"', '"cuda": "12.x"', "cuda in the row 2.6.0\\+cu126 on "
+                                                    "linux-x86_64: "),
         (CUDNN, '"cuda_major": 12', '"cuda_major": "12"', "cuda_major"),
-        (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": ["75"', '"9.28.0.42", "platform": "linux-x86_64", '
+        (CUDNN, '"9.28.0.42", "platform": "linux-x86_64", "sass": '
+                '["75"', '"9.28.0.42", "platform": "linux-x86_64", '
          '"sass": ["sm_75"', "sass in the row 9.28.0.42 on linux-x86_64: 'sm_75' is not a target"),
         (CUDNN, '"evidence": "scanned"', '"evidence": "guessed"', "neither scanned nor documented"),
         (CUDNN, '"sha256": ', '"sha265": ', "sha256 is missing"),

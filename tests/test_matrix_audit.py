@@ -1,4 +1,4 @@
-"""`gpuenv matrix check`: a made folder in which all agrees, and for each case of data/matrix_audit.json one damage."""
+"""`gpuenv matrix check`: a consistent folder, and one damage per case of matrix_audit.json."""
 
 import json
 import shutil
@@ -60,7 +60,8 @@ def row(
     name: str, version: str, sass: Sequence[str], ptx: Sequence[str] = (), **more: Any
 ) -> dict[str, Any]:
     return {
-        "version": version, "platform": PLATFORM, "sass": [*sass], "ptx": [*ptx], "evidence": "scanned",
+        "version": version, "platform": PLATFORM, "sass": [*sass], "ptx": [*ptx],
+        "evidence": "scanned",
         "source": "made up", "file": file_of(name, version), "sha256": "ab", **more,
     }  # fmt: skip
 
@@ -88,7 +89,7 @@ def put(path: Path, data: Any) -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """Two frameworks of which all is known, with the real tables. `wheels.json` stands for the index."""
+    """Two frameworks with complete data and the real tables. `wheels.json` replaces the index."""
     folder = tmp_path / "matrix_data"
     folder.mkdir()
     for name in ("tables.json", "drivers.toml", "toolkits.toml", "gpus.toml", "libraries.toml"):

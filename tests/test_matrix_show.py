@@ -1,4 +1,4 @@
-"""`gpuenv matrix list` and `show`: each case of data/matrix_show.json is a release and what is known of it."""
+"""`gpuenv matrix list` and `show`: each case of data/matrix_show.json is one release."""
 
 import json
 from pathlib import Path
@@ -97,7 +97,8 @@ def test_people_get_a_table(args: list[str], capsys: pytest.CaptureFixture[str])
 def test_an_unknown_release_is_told_with_those_near_it(
     name: str, version: str, platform: str, hint: str
 ) -> None:
-    with pytest.raises(gpuenv.InputError, match=f"known .*{name} {version} on {platform}") as raised:
+    with pytest.raises(gpuenv.InputError, match=f"known .*{name} {version} on "
+                                                f"{platform}") as raised:
         gpuenv.matrix_catalog().release(name, version, platform)
     assert raised.value.hint.startswith(hint)
 

@@ -1,4 +1,4 @@
-"""`gpuenv matrix update`: releases of a local index that the data has never seen, and solves with their rows."""
+"""`gpuenv matrix update`: new releases of a local index, and solves with their rows."""
 
 import hashlib
 import io

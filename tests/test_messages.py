@@ -567,7 +567,8 @@ def lock_messages() -> dict[str, list[str]]:
     long_list = Difference(key="requirements", was=("a",), now=("b", "c", "d", "e"))
     begun = Beginning(
         path="pyproject.toml",
-        addition='[tool.gpuenv]\nframeworks = ["torch"]\n\n[tool.gpuenv.profiles.h100]\ngpu = "H100"\n',
+        addition='[tool.gpuenv]\nframeworks = ["torch"]\n\n[tool.gpuenv.profiles.h100]\ngpu = '
+                 '"H100"\n',
         frameworks=("torch",), profiles=("h100",), python="3.12"
     )
     old = lock(data="2025-12-01", needs=NEEDS.replace(driver=None, compute_capabilities=()))

@@ -1,4 +1,4 @@
-"""A framework that does not exist: one data file and one probe, added to a copy of gpuenv, take it all the way."""
+"""A made-up framework: one data file and one probe, added to a copy of gpuenv, are enough."""
 
 import base64
 import hashlib
@@ -83,7 +83,8 @@ def wheel(
         f"{info}/METADATA": "\n".join(
             [*head, *(f"Requires-Dist: {one}" for one in requires), "", ""]
         ),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: "
+                         "py3-none-any\n",
     }
     lines = []
     for path, text in files.items():

@@ -1,4 +1,4 @@
-"""Without an index or a network: --no-index, and questions about the GPU stack that the snapshot answers."""
+"""No index or no network: --no-index, and GPU stack requests that the snapshot answers."""
 
 import json
 import shlex

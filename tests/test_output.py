@@ -1,4 +1,4 @@
-"""What a terminal shows: lines that fit it, colors with a meaning, progress; and what a pipe gets."""
+"""Output on a terminal: lines that fit, colors with a meaning, progress. Output in a pipe."""
 
 from __future__ import annotations
 
@@ -188,7 +188,8 @@ def request(server: IndexServer) -> list[str]:
 def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None:
     screen = on_terminal(request(slow), work)
     assert screen.status == 0, screen.text
-    assert re.search(r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last for ", screen.text)
+    assert re.search(r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last "
+                     r"for ", screen.text)
     assert screen.first < 2.0  # the bound is a second on a machine that has nothing else to do
     assert not any("solving" in line for line in screen.lines())
 

@@ -41,7 +41,7 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
     assert names == {name for name in PACKAGES if name.startswith("gpuenv.matrix_data")}
 
 
-# ---- gpuenv-matrix: the data as a distribution of its own ------------------------------------------
+# ---- gpuenv-matrix: the data as a distribution of its own ----------------------------------------
 
 
 def test_the_package_of_the_data_has_what_gpuenv_has() -> None:

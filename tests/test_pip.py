@@ -1,4 +1,4 @@
-"""`gpuenv pip install`: what is there stays and keeps working; real installs by uv and by pip over a loopback index."""
+"""`gpuenv pip install` keeps what works; real installs by uv and pip over a loopback index."""
 
 import json
 import subprocess
@@ -112,7 +112,7 @@ def test_frameworks_by_the_rules(case: dict[str, Any], folder: Path) -> None:
     assert [one["name"] for one in document["removed"]] == case.get("removed", [])
 
 
-# ---- real installs ------------------------------------------------------------------------------------------------
+# ---- real installs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("installer", ["uv", "pip"])

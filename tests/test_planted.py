@@ -1,4 +1,4 @@
-"""Faults planted in environments of the real cuDNN wheels: what no stand-in can show. They need no GPU.
+"""Faults planted in environments of the real cuDNN wheels. They need no GPU.
 
 Without a package index the tests are skipped.
 """

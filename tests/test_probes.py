@@ -1,4 +1,4 @@
-"""The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults for what needs a GPU."""
+"""The frameworks' probes: real frameworks on the CPU, and stand-ins with planted faults."""
 
 import importlib.machinery
 import json
@@ -127,7 +127,7 @@ def test_planted_faults(name: str, case: dict[str, Any], target: Path, native: P
     assert {one.status for one in left} <= {"pass"}, said
 
 
-# ---- the reference ----------------------------------------------------------------------------------------------
+# ---- the reference -------------------------------------------------------------------------------
 
 
 def load(path: Path) -> Any:
@@ -202,7 +202,7 @@ def test_names_are_those_of_the_sections_with_texts(native: Path, tmp_path: Path
     assert cudnn.read_names(str(tmp_path), 9) == by_section
 
 
-# ---- real frameworks, on the CPU --------------------------------------------------------------------------------
+# ---- real frameworks, on the CPU -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,9 @@ def install_real(folder: Path) -> None:
     if done.returncode != 0 and not os.environ.get("CI"):
         pytest.skip(f"no package index: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stderr
+    # Probes write no bytecode: without this each of them compiles the frameworks.
+    imports = "import jax.numpy, onnxruntime"
+    subprocess.run([folder / "bin" / "python", "-I", "-c", imports], check=True)
 
 
 def verify_real(target: Path, probes: str = PROBES) -> dict[tuple[str, str], Check]:
@@ -274,7 +277,8 @@ def test_a_probe_runs_in_a_package_that_nothing_installed_replaces(tmp_path: Pat
     (tmp_path / "_common.py").write_text("MARK = 'ours'\n")
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')\n")
     (tmp_path / "show.py").write_text(
-        "import json, sys\nfrom . import _common\nprint(json.dumps([_common.MARK, sys.argv[1], __name__, sys.path]))\n"
+        "import json, sys\nfrom . import _common\nprint(json.dumps([_common.MARK, sys.argv[1], "
+        "__name__, sys.path]))\n"
     )
     command = [sys.executable, "-B", "-I", LAUNCHER, str(tmp_path / "show.py"), "{}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

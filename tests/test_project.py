@@ -1,4 +1,4 @@
-"""[tool.gpuenv] in a repository: init, lock, --check, the choice of a lock by sync, locks of other tools, the hooks."""
+"""[tool.gpuenv] in a repository: init, lock, --check, sync, locks of other tools, hooks."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def named(kind: str) -> Any:
 def call(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Call:
-    """The command line in this process: fast enough for many cases. Real processes are test_cli's."""
+    """Run the command line in this process, which is fast. test_cli has real processes."""
     monkeypatch.setenv("GPUENV_CACHE_DIR", str(tmp_path / "cache"))
 
     def command(folder: Path, *args: str) -> Done:
@@ -112,7 +112,7 @@ def pins(path: Path) -> dict[str, str]:
     return {pin.wheel.name: pin.wheel.version for pin in gpuenv.read_lock(str(path)).pins}
 
 
-# ---- the table ----------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
 
 @named("wrong")
@@ -141,7 +141,8 @@ def test_a_profile_takes_what_it_does_not_say_from_the_table(tmp_path: Path) -> 
             "requirements = []",
             'requirements = ["numpy"]\nconstraints = ["numpy<3"]\nfind-links = ["links"]',
         )
-        + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\nglibc = "2.35"\n'
+        + 'python = "3.13t"\nframeworks = ["jax"]\nrequirements = []\nplatform = "linux-aarch64"\n'
+          'glibc = "2.35"\n'
     )
     project = gpuenv.read_project(str(tmp_path))
     v100, h100, ci = project.profiles
@@ -181,7 +182,7 @@ def test_dependencies_of_the_project_are_locked_with_it(tmp_path: Path, call: Ca
     assert "requirements: pillow<99 was added, pillow was removed" in done.out
 
 
-# ---- lock ---------------------------------------------------------------------------------------------------------
+# ---- lock ----------------------------------------------------------------------------------------
 
 
 def test_each_profile_gets_the_build_of_its_host(locked: Path, call: Call) -> None:
@@ -334,7 +335,7 @@ def test_pins_of_an_edited_lock_are_not_kept(indexed: tuple[Path, IndexServer], 
     assert pins(folder / "pylock.ci.toml") == {"alpha": "2.0"}
 
 
-# ---- check --------------------------------------------------------------------------------------------------------
+# ---- check ---------------------------------------------------------------------------------------
 
 
 def test_fresh_locks(repo: Path, call: Call) -> None:
@@ -342,7 +343,8 @@ def test_fresh_locks(repo: Path, call: Call) -> None:
     done = call(repo, "lock", "--check")
     assert (done.status, done.err) == (0, "")
     assert [line.split()[:3] for line in done.out.splitlines()] == [
-        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"], ["pylock.ci.toml", "is", "fresh"],
+        ["pylock.v100.toml", "is", "fresh"], ["pylock.h100.toml", "is", "fresh"],
+        ["pylock.ci.toml", "is", "fresh"],
     ]  # fmt: skip
     document = json.loads(call(repo, "lock", "--check", "--json").out)
     assert document["ok"] is True and document["files"] == []
@@ -504,7 +506,8 @@ def test_check_starts_light(repo: Path) -> None:
     program = (
         "import sys; before = set(sys.modules)\n"
         "from gpuenv.cli import main; status = main(['lock', '--check'])\n"
-        "heavy = ('resolvelib', 'requests', 'rich', 'pynvml', 'urllib3', 'ssl', 'tomli_w', 'packaging.pylock', 'ctypes')\n"
+        "heavy = ('resolvelib', 'requests', 'rich', 'pynvml', 'urllib3', 'ssl', 'tomli_w', "
+        "'packaging.pylock', 'ctypes')\n"
         "print(status, [name for name in heavy if name in set(sys.modules) - before])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "resolver")}
@@ -515,12 +518,12 @@ def test_check_starts_light(repo: Path) -> None:
     assert done.stdout.splitlines()[-1] == "0 []", done.stdout + done.stderr
 
 
-# ---- locks of other tools -----------------------------------------------------------------------------------------
+# ---- locks of other tools ------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Locks that pip and uv themselves write of releases whose names and versions the data knows."""
+    """Locks that pip and uv write of releases whose names and versions the data knows."""
     folder = tmp_path_factory.mktemp("foreign")
     with IndexServer(metadata="hashed") as server:
         server.add("torch", "2.15.0", ["nvidia-cudnn-cu13==9.26.0.51", "nvidia-cublas>=13"])
@@ -530,7 +533,8 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
         server.add("tensorflow", "2.20.0", ["nvidia-cudnn-cu12>=9.3"])
         (folder / "in.txt").write_text("torch\ntensorflow\n")
         (folder / "pyproject.toml").write_text(
-            f'[project]\nname = "demo"\nversion = "1"\nrequires-python = "=={HERE}.*"\ndependencies = ["torch"]\n'
+            f'[project]\nname = "demo"\nversion = "1"\nrequires-python = "=={HERE}.*"\n'
+            f'dependencies = ["torch"]\n'
         )
         uv = [sys.executable, "-m", "uv", "--quiet", "--no-config"]
         index = ["--index-url", server.url]
@@ -658,7 +662,7 @@ def test_own_locks_are_judged_on_another_host(repo: Path, call: Call) -> None:
     assert "compute capability 7.0" in done.out and "driver 580.65.06 or newer" in done.out
 
 
-# ---- init ---------------------------------------------------------------------------------------------------------
+# ---- init ----------------------------------------------------------------------------------------
 
 
 @named("init")
@@ -764,7 +768,7 @@ def test_init_then_lock_then_check(tmp_path: Path) -> None:
         assert said in done.stdout
 
 
-# ---- sync ---------------------------------------------------------------------------------------------------------
+# ---- sync ----------------------------------------------------------------------------------------
 
 
 def test_sync_says_what_fits_none(repo: Path, call: Call) -> None:
@@ -894,7 +898,7 @@ def test_a_locked_profile_is_installed_by_gpuenv_pip_and_uv(
     assert "Would install 2 packages" in done.stderr
 
 
-# ---- pre-commit ---------------------------------------------------------------------------------------------------
+# ---- pre-commit ----------------------------------------------------------------------------------
 
 
 def git(folder: Path, *args: str) -> None:
@@ -903,7 +907,7 @@ def git(folder: Path, *args: str) -> None:
 
 
 def test_hooks_run_under_pre_commit(repo: Path, tmp_path: Path) -> None:
-    """The hooks of the checkout; only their language is changed, as making an environment would need the network."""
+    """The hooks of the checkout with another language: an environment would need the network."""
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     text = (ROOT / ".pre-commit-hooks.yaml").read_text()

@@ -1,4 +1,4 @@
-"""The answers that resolvelib gets: what is decided next, what meets what, what a release requires."""
+"""The answers that resolvelib gets: the next decision, satisfaction, requirements of a release."""
 
 from typing import Any, NamedTuple
 

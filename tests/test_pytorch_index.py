@@ -23,7 +23,7 @@ BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
 
 
 def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
-    """The page of a package as the PyTorch index serves it: no doctype of PEP 503, one <br/> a line."""
+    """The page of a package as the PyTorch index serves it: without doctype, one <br/> a line."""
     lines = []
     for name, data in wheels:
         href = f"{files}/{name.replace('+', '%2B')}#sha256={hashlib.sha256(data).hexdigest()}"
@@ -85,7 +85,7 @@ def test_nightly_builds_are_not_taken_unasked(index: str) -> None:
     assert [pin.wheel.version for pin in plan.pins if pin.wheel.name == "torch"] == [NIGHTLY]
 
 
-# ---- read without a flag: the data names the index, here a stand-in for it ------------------------
+# ---- read without a flag: the data names the index, here a stand-in for it -----------------------
 
 ROOT = Path(__file__).parent.parent
 OWN = "https://download.pytorch.org/whl/"

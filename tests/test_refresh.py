@@ -1,4 +1,4 @@
-"""The maintainers' round: what the data lacks is scanned, becomes rows, and is held against the rest."""
+"""The maintainers' round: missing releases are scanned, become rows and are compared."""
 
 import io
 import json

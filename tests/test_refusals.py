@@ -1,4 +1,4 @@
-"""Every reason of a refusal, word for word: requests in one made universe, and for real frameworks."""
+"""Every reason of a refusal, word for word: in a made-up universe and for real frameworks."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The table of rule cases: wheels, conda records and installed distributions give the same reasons."""
+"""Rule cases: wheels, conda records and installed distributions give the same reasons."""
 
 from __future__ import annotations
 

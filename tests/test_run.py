@@ -1,4 +1,4 @@
-"""`gpuenv run`: what stands before an environment's libraries goes, all else stays; the command is itself."""
+"""`gpuenv run` removes what shadows an environment's libraries; all else stays."""
 
 import csv
 import json
@@ -85,7 +85,7 @@ names = st.text(st.sampled_from('ab.so,"1\n/'), max_size=12)
 
 @given(st.lists(st.tuples(st.sampled_from(["", "x/", "a.solver/lib/"]), names), max_size=6))
 def test_what_a_record_lists_is_read_as_csv_reads_it(pairs: list[tuple[str, str]]) -> None:
-    """The quick reading of RECORD against the csv module, for paths without a line end or a quote in them."""
+    """The fast reader of RECORD against the csv module, for paths without line end or quote."""
     import io
 
     paths = [f"{folder}lib{name}" for folder, name in pairs]
@@ -119,13 +119,13 @@ def test_libraries_of_a_conda_environment(tmp_path: Path) -> None:
     }
 
 
-# ---- real processes -----------------------------------------------------------------------------------------------
+# ---- real processes ------------------------------------------------------------------------------
 
 
 def test_the_loader_takes_the_environments_libraries(
     env_folder: Path, cache: Path, tmp_path: Path
 ) -> None:
-    """cuDNN's members open one another by name: LD_LIBRARY_PATH wins over their runpath, and does so no more."""
+    """cuDNN's members open one another by name: `run` drops an LD_LIBRARY_PATH that would win."""
     install(site_of(env_folder), cache, [])
     place(member_file(cache, "graph", 91400), tmp_path / "other" / file_name("graph", 91400))
     main = site_of(env_folder) / CUDNN / file_name("", 92000)

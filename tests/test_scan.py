@@ -1,4 +1,4 @@
-"""The scanner of wheels (scripts/scan_wheel.py, scripts/device_code.py) on made libraries, wheels and file stores."""
+"""The scanner of wheels (scan_wheel.py, device_code.py) on made-up libraries and file stores."""
 
 import base64
 import hashlib
@@ -257,8 +257,10 @@ def wheel(
 ) -> bytes:
     folder = f"{name}-1.0.dist-info"
     texts = {
-        f"{folder}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\nText.\n".encode(),
-        f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: py3-none-any\n",
+        f"{folder}/METADATA": f"Metadata-Version: 2.4\nName: {name}\nVersion: 1.0\n{metadata}\n"
+                              f"Text.\n".encode(),
+        f"{folder}/WHEEL": b"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: false\nTag: "
+                           b"py3-none-any\n",
     }
     files = {**members, **texts}
     rows = []
@@ -345,10 +347,11 @@ def test_a_compressed_and_a_stored_wheel_say_the_same(
 class Store:
     """`with Store({name: bytes}) as store:` serves files.
 
-    `asked` are the ranges as (name, start, end) in order, `sent` how many bytes went out. `ranges` False: they are
-    ignored. `cut`: so many bytes of each body are sent before the connection breaks, for the next `cuts` bodies that
-    are longer. `busy`: so many next answers are 503. `hang`: a path and a byte; the long answer that reaches the byte
-    stops there until `stop`. `wrong`: what Content-Range says. `empty`: nothing comes after the header.
+    `asked` are the ranges as (name, start, end) in order, `sent` how many bytes went out. `ranges`
+    False: they are ignored. `cut`: so many bytes of each body are sent before the connection
+    breaks, for the next `cuts` bodies that are longer. `busy`: so many next answers are 503.
+    `hang`: a path and a byte; the long answer that reaches the byte stops there until `stop`.
+    `wrong`: what Content-Range says. `empty`: nothing comes after the header.
     """
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -684,7 +687,8 @@ def damaged(plain: Mapping[str, bytes], kind: str) -> bytes:
         ("cut library", "made/libtwo.so: its ELF structure is damaged ("),
         (
             "nonsense entry",
-            "made/libtwo.so: its section .nv_fatbin has something else than a fat binary at byte {n}",
+            "made/libtwo.so: its section .nv_fatbin has something else than a fat binary at byte "
+            "{n}",
         ),
     ],
 )

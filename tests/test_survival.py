@@ -1,4 +1,4 @@
-"""The rules over pins alone: replayed cases, and agreement with the solver, which asks the same rules another way."""
+"""The rules over pins alone: replayed cases, and agreement with the solver."""
 
 import json
 from pathlib import Path

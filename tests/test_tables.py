@@ -1,4 +1,4 @@
-"""The tables that people write: releases known to be bad, what toolkits target, driver branches, GPU names."""
+"""The handwritten tables: bad releases, targets of toolkits, driver branches, GPU names."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_worst_row_counts() -> None:
 
 
 def test_every_bad_row_can_count() -> None:
-    """A row that no device, or no wheel known here, can ever meet says something else than was meant."""
+    """A row that no device or no known wheel can meet is refused as a mistake."""
     capabilities = set(DATA.capabilities()) | {parse_pair("10.7")}
     for row in LIBRARIES["bad"]:
         assert {parse_pair(one) for one in row.get("capabilities", ())} <= capabilities

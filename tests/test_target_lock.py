@@ -146,7 +146,7 @@ def test_a_busy_target_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not (tmp_path / "env").exists()
 
 
-# ---- files -----------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def test_several_files_or_none(tmp_path: Path) -> None:

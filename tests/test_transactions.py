@@ -288,7 +288,7 @@ def test_targets_that_cannot_be_replaced(tmp_path: Path, first: Lock) -> None:
         wheels.sync(first, "/")
 
 
-# ---- the two ways of replacing, and what an interrupted run leaves ---------------------------------
+# ---- the two ways of replacing, and what an interrupted run leaves -------------------------------
 
 
 @pytest.fixture(params=["exchange", "renames"])
@@ -410,7 +410,7 @@ def test_remains_are_removed(tmp_path: Path, first: Lock) -> None:
     assert not beside.exists()
 
 
-# ---- what is added, changed and removed ------------------------------------------------------------
+# ---- what is added, changed and removed ----------------------------------------------------------
 
 
 def test_what_a_sync_changes(tmp_path: Path, first: Lock, second: Lock) -> None:

@@ -1,4 +1,4 @@
-"""The verification of environments with planted faults: real interpreters, real loading, stand-ins in C for cuDNN."""
+"""Verification of environments with planted faults: real interpreters, stand-ins for cuDNN."""
 
 import base64
 import hashlib
@@ -75,7 +75,7 @@ def place(source: Path, target: Path) -> None:
 
 
 def write_record(site: Path, name: str, version: str, paths: Sequence[Path]) -> None:
-    """The dist-info of a distribution that owns these files (given relative to `site`), as they are now."""
+    """Write the dist-info of a distribution that owns these files, given relative to `site`."""
     info = Path(f"{name.replace('-', '_')}-{version}.dist-info")
     (site / info).mkdir(exist_ok=True)
     (site / info / "METADATA").write_text(
@@ -107,7 +107,7 @@ def site_of(target: Path) -> Path:
 
 
 def install(site: Path, cache: Path, plants: Sequence[dict[str, Any]]) -> None:
-    """The stand-in distributions, with the faults that are planted before their RECORDs are written and after."""
+    """Install the stand-in distributions, with faults from before and after RECORD was written."""
     for member in MEMBERS:
         place(member_file(cache, member), site / CUDNN / file_name(member, 92000))
     cublas = Path("nvidia/cu13/lib/libcublas.so.13")
@@ -272,7 +272,7 @@ def test_the_hang_is_over_in_time_and_leaves_no_process(env_folder: Path, cache:
 
 
 def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
-    """Ctrl-C does not reach children in sessions of their own: they are ended, and nobody waits for the timeout."""
+    """Ctrl-C does not reach children in sessions of their own; they are ended without a timeout."""
     install(site_of(env_folder), cache, [{"member": "heuristic", "defines": ["HANG"]}])
     marker = f"marker-{os.getpid()}-{env_folder}"
     code = (
@@ -281,7 +281,8 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from gpuenv.model import Host, Python\n"
         "from gpuenv.verify.environment import verify\n"
-        "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), timeout=500)\n"
+        "verify(None, sys.argv[1], Host(python=Python(version=(3, 11))), frameworks=(), "
+        "timeout=500)\n"
     )
     paths = os.pathsep.join(sys.path)
     env = {**CLEAN, "MARKER": marker, "PYTHONPATH": paths}
@@ -297,7 +298,7 @@ def test_an_interrupt_ends_a_hang(env_folder: Path, cache: Path) -> None:
 
 
 def test_what_a_probe_leaves_behind_holds_up_nobody(env_folder: Path, cache: Path) -> None:
-    """A process that a framework starts and forgets keeps the probe's streams open; it is ended with it."""
+    """A process that a framework leaves behind keeps streams open; it is ended with the probe."""
     marker = f"marker-{os.getpid()}-{env_folder}"
     body = "import subprocess\nsubprocess.Popen(['sleep', '600'])\n" + FAKE_TORCH
     checks = verify_torch(env_folder, cache, body=body, MARKER=marker)
@@ -449,7 +450,7 @@ def test_packages_of_the_system_that_an_environment_sees_are_its_own(
     assert {one.status for one in checks} == {"pass"}, show(checks)
 
 
-# ---- frameworks -------------------------------------------------------------------------------------------------
+# ---- frameworks ----------------------------------------------------------------------------------
 
 FAKES = Path(__file__).parent / "fakes"
 FAKE_TORCH = (FAKES / "torch.py").read_text()

@@ -1,4 +1,4 @@
-"""Wrong words in commands: one line says what is wrong and what to type. Other words are accepted."""
+"""Wrong words in commands: one line names the mistake and what to type. Other words pass."""
 
 from pathlib import Path
 

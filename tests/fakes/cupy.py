@@ -1,4 +1,7 @@
-"""As much of CuPy as the probe asks for; a device's memory is the host's. FAKE_NVRTC is why no kernel is compiled."""
+"""The part of CuPy that the probe uses; a device's memory is the host's.
+
+FAKE_NVRTC is the reason why no kernel is compiled.
+"""
 
 import ctypes
 import math

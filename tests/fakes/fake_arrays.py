@@ -1,9 +1,10 @@
-"""Arrays in plain Python for the stand-ins of frameworks, with a convolution of its own and planted faults.
+"""Arrays in plain Python for the stand-ins of frameworks, with a convolution and planted faults.
 
-Variables: FAKE_DEVICES is how many GPUs there are. On a GPU FAKE_ERROR is the relative error of a result (nan, too),
-FAKE_LOST the index of a device whose convolutions raise, FAKE_TEXT what they say; FAKE_HANG and FAKE_ABORT happen in
-the convolution. FAKE_LIBRARIES are opened when a framework is imported. FAKE_RESULTS is a folder where the results of
-convolutions are kept, so that each is computed once for all processes.
+Variables: FAKE_DEVICES is how many GPUs there are. On a GPU FAKE_ERROR is the relative error of a
+result (nan, too), FAKE_LOST the index of a device whose convolutions raise, FAKE_TEXT what they
+say; FAKE_HANG and FAKE_ABORT happen in the convolution. FAKE_LIBRARIES are opened when a framework
+is imported. FAKE_RESULTS is a folder where the results of convolutions are kept, so that each is
+computed once for all processes.
 """
 
 import ctypes

@@ -1,4 +1,7 @@
-"""As much of JAX as the probe asks for. FAKE_PLUGIN is why its plug-in cannot be used: it is logged, no more."""
+"""The part of JAX that the probe uses.
+
+FAKE_PLUGIN is the reason why its plug-in cannot be used; it is only logged.
+"""
 
 import logging
 import os

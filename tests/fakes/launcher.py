@@ -1,7 +1,8 @@
 """A stand-in for srun, clush, pdsh, mpirun and kubectl: it labels and splits output as they do.
 
-Usage: launcher.py NAME ARGUMENTS. It runs the command once for each node, with the node's name in NODE. Like the
-real ones, srun splits lines after 1024 characters, and mpirun writes the output of several ranks into one line.
+Usage: launcher.py NAME ARGUMENTS. It runs the command once for each node, with the node's name in
+NODE. Like the real ones, srun splits lines after 1024 characters, and mpirun writes the output of
+several ranks into one line.
 """
 
 import os

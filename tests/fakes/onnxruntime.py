@@ -1,7 +1,7 @@
 """As much of ONNX Runtime as the probe asks for; it reads the filters from the model's bytes.
 
-FAKE_LOG is what its C++ says when its CUDA library cannot be loaded: the session is then one of the CPU. With
-FAKE_ON_CPU the session has the GPU's provider and runs the node on the CPU.
+FAKE_LOG is what its C++ says when its CUDA library cannot be loaded: the session is then one of the
+CPU. With FAKE_ON_CPU the session has the GPU's provider and runs the node on the CPU.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""As much of TensorFlow as the probe asks for. FAKE_LOG is what its C++ says when it looks for GPUs and finds none."""
+"""The part of TensorFlow that the probe uses.
+
+FAKE_LOG is what its C++ logs when it finds no GPU.
+"""
 
 import os
 from types import SimpleNamespace as Space

@@ -23,10 +23,7 @@ format (PEP 427).
 
 from __future__ import annotations
 
-import base64
-import concurrent.futures
 import csv
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
@@ -361,6 +358,9 @@ def is_cuda_library(path: str) -> bool:
 
 def sha256(path: str, deadline: float) -> str | None:
     """Return the digest as RECORD spells it; None when the time is over."""
+    import base64
+    import hashlib
+
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
         while True:
@@ -496,6 +496,8 @@ def beside(path: str, name: str) -> str:
 
 def check_files(jobs: list[Job], threads: int) -> list[FileResult]:
     """Compare files, those to be hashed in threads."""
+    import concurrent.futures
+
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         hashing = pool.map(check_file, [job for job in jobs if job.hashed])
         # Not in threads: to hand a size check over costs more than the check.
