@@ -24,7 +24,7 @@ from ..requirements.target import Answers, TargetEnvironment
 from ..requirements.versions import parse_stored_requirement, version_key
 from .cache import Cache
 from .packaging_answers import PackagingAnswers
-from .protocol import Index
+from .protocol import Index, Releases
 
 # A package file consists of a head, the lines of metadata, and the groups of files.
 _METADATA_START = '"metadata":[\n'
@@ -43,6 +43,7 @@ _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, g
 # version number, file name, location, sha256, size, number of the Requires-Python, yanked, upload
 # time, number of the metadata
 _FileRow = tuple[int, str, str, str, int | None, int | None, str | None, str | None, int]
+_VERSION, _PYTHON, _YANKED = 0, 5, 6
 
 
 class _Package:
@@ -63,20 +64,31 @@ class _Package:
         self.versions: list[str] = fields["versions"]
         self.left_out: list[str] = fields.get("left_out", [])
         self.requires_python: list[str] = fields["requires_python"]
-        self.metadata = metadata.split(_LINE_END)
+        self.metadata = metadata.split("\n")
         groups = files[: -len(_FILE_END)].split(_GROUP_SEPARATOR)
         # [tags, the files that have them as JSON without the brackets]
         self.groups = [group.split(_TAGS_END, 1) for group in groups]
 
-    def file_rows(self, environment: TargetEnvironment | None) -> list[_FileRow]:
-        """Return the files whose tags fit the environment, newest version first."""
+    def files(self, environment: TargetEnvironment | None) -> dict[str, list[_FileRow]]:
+        """Return the files whose tags fit the environment, by version, newest version first."""
         texts = []
         for tags, text in self.groups:
             if environment is None or environment.fits(tags):
                 texts.append(text)
         rows: list[_FileRow] = json.loads(f"[{','.join(texts)}]")
         rows.sort(reverse=True)  # by version number and file name, which are unique together
-        return rows
+        files: dict[str, list[_FileRow]] = {}
+        for row in rows:
+            files.setdefault(self.versions[row[_VERSION]], []).append(row)
+        return files
+
+    def accepted_pythons(self, environment: TargetEnvironment) -> set[int | None]:
+        """Return the numbers of the Requires-Python that accept the target; None is none."""
+        accepted: set[int | None] = {None}
+        for number, text in enumerate(self.requires_python):
+            if environment.accepts_python(text):
+                accepted.add(number)
+        return accepted
 
 
 class Snapshot(Index):
@@ -108,6 +120,7 @@ class Snapshot(Index):
         self._packages: dict[str, _Package] = {}  # by path in the folder
         self._dependencies: dict[tuple[str, int], tuple[Requirement, ...]] = {}
         self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
+        self._releases: dict[tuple[str, TargetEnvironment], Releases | None] = {}
         self._environments: dict[_Target, TargetEnvironment] = {}
         index = self._read_json("index.json")
         try:
@@ -164,18 +177,26 @@ class Snapshot(Index):
             packages = self._packages_of(name)
             wheels: list[Wheel] = []
             for package in packages:
-                wheels.extend(self._read_wheels(package, environment))
+                for version, rows in self._files(package, environment).items():
+                    wheels.extend(self._make_wheels(package, version, rows))
             if len(packages) > 1:  # a stable sort: the PyTorch index first within a version
                 wheels.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
             self._wheels[key] = tuple(wheels)
         return self._wheels[key]
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """Implement Index.releases: None for a package that is on both indexes."""
+        key = name, environment
+        if key not in self._releases:
+            self._releases[key] = self._list_releases(name, environment)
+        return self._releases[key]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies."""
         path, number = key = wheel.metadata
         if key not in self._dependencies:
             try:
-                texts = json.loads(self._packages[path].metadata[number])
+                texts = json.loads(self._packages[path].metadata[number].rstrip(","))
             except (ValueError, IndexError):
                 problem = f"the requirements of {wheel.filename} cannot be read"
                 raise self._damaged(path, problem) from None
@@ -196,27 +217,44 @@ class Snapshot(Index):
                 raise self._damaged(path, str(error)) from None
         return self._packages[path]
 
-    def _read_wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
+    def _list_releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        packages = self._packages_of(name)
+        if len(packages) != 1:
+            return None
+        package = packages[0]
+        accepted = package.accepted_pythons(environment)
+        versions: dict[str, bool] = {}
+        files: dict[str, list[_FileRow]] = {}
+        for version, rows in self._files(package, environment).items():
+            fitting = [row for row in rows if row[_PYTHON] in accepted]
+            if fitting:
+                versions[version] = all(row[_YANKED] is not None for row in fitting)
+                files[version] = fitting
+        return Releases(versions, lambda version: self._make_wheels(package, version, files[version]))
+
+    def _files(
+        self, package: _Package, environment: TargetEnvironment | None
+    ) -> dict[str, list[_FileRow]]:
         try:
-            rows = package.file_rows(environment)
-            if package.index == _DEFAULT:
-                return self._make_wheels(package, rows, self._file_store, self._default_index)
-            # A location such as "cu126" is relative to the URL of the index without its variant.
-            base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
-            return self._make_wheels(package, rows, base, package.index)
+            return package.files(environment)
         except (ValueError, IndexError, TypeError):
             raise self._damaged(package.path, "a wheel cannot be read") from None
 
     def _make_wheels(
-        self, package: _Package, rows: list[_FileRow], base: str, index: str
+        self, package: _Package, version: str, rows: Sequence[_FileRow]
     ) -> list[Wheel]:
+        base, index = self._file_store, self._default_index
+        if package.index != _DEFAULT:
+            # A location such as "cu126" is relative to the URL of the index without its variant.
+            base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
+            index = package.index
         wheels = []
         for row in rows:
-            number, filename, location, sha256, size, python, yanked, upload_time, metadata = row
-            # In the order of Wheel's fields: this is the most frequent call of a solve.
+            _, filename, location, sha256, size, python, yanked, upload_time, metadata = row
+            # In the order of Wheel's fields.
             wheel = Wheel.of(
                 package.name,
-                package.versions[number],
+                version,
                 filename,
                 f"{base}/{location}/{filename.replace('+', '%2B')}",
                 sha256,
