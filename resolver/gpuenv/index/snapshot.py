@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from ..errors import DataError
 from ..model import Host, Python, Requirement, Wheel
@@ -43,7 +43,9 @@ _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, g
 # version number, file name, location, sha256, size, number of the Requires-Python, yanked, upload
 # time, number of the metadata
 _FileRow = tuple[int, str, str, str, int | None, int | None, str | None, str | None, int]
-_VERSION, _PYTHON, _YANKED = 0, 5, 6
+_VERSION: Final = 0
+_PYTHON: Final = 5
+_YANKED: Final = 6
 
 
 class _Package:
@@ -54,25 +56,34 @@ class _Package:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        head, has_metadata, rest = text.partition(_METADATA_START)
-        metadata, has_files, files = rest.partition(_FILES_START)
-        if not (has_metadata and has_files and files.endswith(_FILE_END)):
+        head_end = text.find(_METADATA_START)
+        metadata_end = text.find(_FILES_START)
+        if head_end < 0 or metadata_end < head_end or not text.endswith(_FILE_END):
             raise ValueError("it is cut off or was not written by build_snapshot.py")
-        fields: dict[str, Any] = json.loads(head.rstrip(_LINE_END) + "}")
+        fields: dict[str, Any] = json.loads(text[:head_end].rstrip(_LINE_END) + "}")
         self.name: str = fields["name"]
         self.index: str = fields["index"]
         self.versions: list[str] = fields["versions"]
         self.left_out: list[str] = fields.get("left_out", [])
         self.requires_python: list[str] = fields["requires_python"]
-        self.metadata = metadata.split("\n")
-        groups = files[: -len(_FILE_END)].split(_GROUP_SEPARATOR)
+        self._metadata = text[head_end + len(_METADATA_START) : metadata_end + 1]
+        files = text[metadata_end + len(_FILES_START) : -len(_FILE_END)]
         # [tags, the files that have them as JSON without the brackets]
-        self.groups = [group.split(_TAGS_END, 1) for group in groups]
+        self._groups = [group.split(_TAGS_END, 1) for group in files.split(_GROUP_SEPARATOR)]
+
+    def metadata(self, number: int) -> list[str]:
+        """Return the requirements on one of the lines of metadata."""
+        start = 0
+        for _ in range(number):
+            start = self._metadata.index("\n", start) + 1
+        line = self._metadata[start : self._metadata.index("\n", start)]
+        requirements: list[str] = json.loads(line.rstrip(","))
+        return requirements
 
     def files(self, environment: TargetEnvironment | None) -> dict[str, list[_FileRow]]:
         """Return the files whose tags fit the environment, by version, newest version first."""
         texts = []
-        for tags, text in self.groups:
+        for tags, text in self._groups:
             if environment is None or environment.fits(tags):
                 texts.append(text)
         rows: list[_FileRow] = json.loads(f"[{','.join(texts)}]")
@@ -196,8 +207,8 @@ class Snapshot(Index):
         path, number = key = wheel.metadata
         if key not in self._dependencies:
             try:
-                texts = json.loads(self._packages[path].metadata[number].rstrip(","))
-            except (ValueError, IndexError):
+                texts = self._packages[path].metadata(number)
+            except ValueError:
                 problem = f"the requirements of {wheel.filename} cannot be read"
                 raise self._damaged(path, problem) from None
             self._dependencies[key] = tuple(map(parse_stored_requirement, texts))
@@ -230,7 +241,11 @@ class Snapshot(Index):
             if fitting:
                 versions[version] = all(row[_YANKED] is not None for row in fitting)
                 files[version] = fitting
-        return Releases(versions, lambda version: self._make_wheels(package, version, files[version]))
+
+        def wheels(version: str) -> Sequence[Wheel]:
+            return self._make_wheels(package, version, files[version])
+
+        return Releases(versions, wheels)
 
     def _files(
         self, package: _Package, environment: TargetEnvironment | None
@@ -238,7 +253,7 @@ class Snapshot(Index):
         try:
             return package.files(environment)
         except (ValueError, IndexError, TypeError):
-            raise self._damaged(package.path, "a wheel cannot be read") from None
+            raise self._damaged_wheel(package) from None
 
     def _make_wheels(
         self, package: _Package, version: str, rows: Sequence[_FileRow]
@@ -248,25 +263,10 @@ class Snapshot(Index):
             # A location such as "cu126" is relative to the URL of the index without its variant.
             base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
             index = package.index
-        wheels = []
-        for row in rows:
-            _, filename, location, sha256, size, python, yanked, upload_time, metadata = row
-            # In the order of Wheel's fields.
-            wheel = Wheel.of(
-                package.name,
-                version,
-                filename,
-                f"{base}/{location}/{filename.replace('+', '%2B')}",
-                sha256,
-                size,
-                None if python is None else package.requires_python[python],
-                yanked,
-                upload_time,
-                index.replace(_VARIANT, location),
-                (package.path, metadata),
-            )
-            wheels.append(wheel)
-        return wheels
+        try:
+            return [_wheel(package, version, row, base, index) for row in rows]
+        except (ValueError, IndexError, TypeError):
+            raise self._damaged_wheel(package) from None
 
     def _read_text(self, path: str) -> str:
         try:
@@ -283,8 +283,30 @@ class Snapshot(Index):
         except ValueError as error:
             raise self._damaged(path, str(error)) from None
 
+    def _damaged_wheel(self, package: _Package) -> DataError:
+        return self._damaged(package.path, "a wheel cannot be read")
+
     def _damaged(self, path: str, problem: str) -> DataError:
         return DataError(
             f"the index snapshot is damaged: {os.path.join(self.folder, path)}: {problem}",
             hint="reinstall gpuenv, or give --index-url to solve without the snapshot",
         )
+
+
+def _wheel(package: _Package, version: str, row: _FileRow, base: str, index: str) -> Wheel:
+    """Return a file as a wheel; `base` and `index` are those of its index."""
+    _, filename, location, sha256, size, python, yanked, upload_time, metadata = row
+    # In the order of Wheel's fields.
+    return Wheel.of(
+        package.name,
+        version,
+        filename,
+        f"{base}/{location}/{filename.replace('+', '%2B')}",
+        sha256,
+        size,
+        None if python is None else package.requires_python[python],
+        yanked,
+        upload_time,
+        index.replace(_VARIANT, location),
+        (package.path, metadata),
+    )

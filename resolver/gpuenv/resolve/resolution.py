@@ -44,27 +44,25 @@ class _Resolution(Resolution[NodeRequirement, Node, Identifier]):
 
     def __init__(self, provider: Provider, reporter: ConflictReporter) -> None:
         super().__init__(provider, reporter)
-        self._satisfied: dict[Identifier, tuple[_Criterion, Node]] = {}
-        self._preferences: dict[Identifier, tuple[_Criterion, Preference]] = {}
+        self._satisfied: dict[_Criterion, Node] = {}
+        self._preferences: dict[_Criterion, Preference] = {}
 
     def _is_current_pin_satisfying(self, name: Identifier, criterion: _Criterion) -> bool:
         pin = self.state.mapping.get(name)
         if pin is None:
             return False
-        known = self._satisfied.get(name)
-        if known is not None and known[0] is criterion and known[1] is pin:
+        if self._satisfied.get(criterion) is pin:
             return True
         if not super()._is_current_pin_satisfying(name, criterion):
             return False
-        self._satisfied[name] = criterion, pin
+        self._satisfied[criterion] = pin
         return True
 
     def _get_preference(self, name: Identifier) -> Preference:
         criterion = self.state.criteria[name]
-        known = self._preferences.get(name)
-        if known is None or known[0] is not criterion:
-            known = self._preferences[name] = criterion, super()._get_preference(name)
-        return known[1]
+        if criterion not in self._preferences:
+            self._preferences[criterion] = super()._get_preference(name)
+        return self._preferences[criterion]
 
 
 class ImpossibleError(Exception):
