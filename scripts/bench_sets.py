@@ -32,7 +32,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import check_lock
-from bench_solve import Bench, _ended
+from bench_solve import Bench, _ended, install
 
 SETS = os.path.join(check_lock.ROOT, "tests", "data", "requirement_sets.toml")
 HOST = ["--gpu", "H100", "--driver", "580.65.06", "--platform", "linux-x86_64", "--glibc", "2.35"]
@@ -48,8 +48,8 @@ Row = dict[str, Any]
 class Runner:
     """Runs one set with both tools, with caches of its own."""
 
-    def __init__(self, folder: str, requirement_set: Row) -> None:
-        self.bench = Bench(folder, runs=1)
+    def __init__(self, folder: str, scripts: str, requirement_set: Row) -> None:
+        self.bench = Bench(folder, 1, scripts)
         self.requirements: list[str] = requirement_set["requirements"]
         self.python: str = requirement_set["python"]
         self.lock = self.bench.path("pylock.toml")
@@ -68,7 +68,7 @@ class Runner:
         }
 
     def _gpuenv(self, *flags: str) -> Row:
-        words = [sys.executable, "-m", "gpuenv", "solve", *self.requirements, *HOST]
+        words = [self.bench.gpuenv, "solve", *self.requirements, *HOST]
         words += ["--python", self.python, "-o", self.lock, *flags]
         row = self._measure(words, self.bench.of_ours("warm", offline="--offline" in flags))
         row["verdict"] = GPUENV_VERDICTS.get(row["exit"], row["verdict"])
@@ -130,10 +130,10 @@ class Runner:
         return found
 
 
-def run_set(requirement_set: Row, metadata: str) -> Row:
+def run_set(requirement_set: Row, metadata: str, scripts: str) -> Row:
     """Run a set, and check the lock that gpuenv wrote."""
     with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(folder, requirement_set)
+        runner = Runner(folder, scripts, requirement_set)
         row = runner.run()
         row["violations"] = []
         if os.path.exists(runner.lock):
@@ -249,11 +249,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         metadata = arguments.metadata or scratch
         os.makedirs(metadata, exist_ok=True)
+        scripts = install(scratch)
         for requirement_set in sets:
             name = requirement_set["name"]
             if name not in names:
                 continue
-            record["sets"][name] = run_set(requirement_set, metadata)
+            record["sets"][name] = run_set(requirement_set, metadata, scripts)
             print(_line(name, record["sets"][name]), file=sys.stderr, flush=True)
             if arguments.record:
                 with open(arguments.record, "w", encoding="utf-8") as file:

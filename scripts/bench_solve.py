@@ -3,9 +3,9 @@
     python scripts/bench_solve.py [--runs 9] [--sets a,c,d,e,f] [--json]
     python scripts/bench_solve.py --where
 
-The commands of a set run in turn, one after the other, so that a drift of the machine meets all
-alike. Prints medians, the range, ratios, peak memory, and for every limit whether it is met. The
-sets:
+gpuenv runs as users have it: its wheel is installed into a new environment. The commands of a set
+run in turn, one after the other, so that a drift of the machine meets all alike. Prints medians,
+the range, ratios, peak memory, and for every limit whether it is met. The sets:
 
 a  torch, from gpuenv's snapshot, with an empty cache
 c  torch and tensorflow
@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -56,6 +57,35 @@ DEAD = {
 }  # any request would fail
 
 
+def find_uv() -> str:
+    """Return uv's program: that of this environment, otherwise the one on PATH."""
+    own = os.path.join(os.path.dirname(sys.executable), "uv")
+    if os.path.exists(own):
+        return own
+    return shutil.which("uv") or sys.exit("uv is not installed")
+
+
+def install(folder: str) -> str:
+    """Install this checkout as users do: as a wheel, in an environment with nothing else.
+
+    The environment of the tests has many packages, some of which run code when Python starts.
+
+    Returns:
+        The folder of its programs.
+    """
+    environment = os.path.join(folder, "environment")
+    venv.create(environment)
+    scripts = os.path.join(environment, "bin")
+    python = os.path.join(scripts, "python")
+    words = [find_uv(), "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    from gpuenv.index.default_index import default_index
+
+    variables = {**os.environ, "UV_DEFAULT_INDEX": default_index().url}
+    subprocess.run([*words, checkout], check=True, env=variables)
+    return scripts
+
+
 class Command(NamedTuple):
     """A process to measure.
 
@@ -78,16 +108,18 @@ class Limit(NamedTuple):
 
 
 class Bench:
-    """Where the commands run, and what they are."""
+    """Where the commands run, and what they are.
 
-    def __init__(self, folder: str, runs: int) -> None:
+    Args:
+        folder: an empty folder.
+        runs: how often each command runs.
+        scripts: the folder with gpuenv's program (see install).
+    """
+
+    def __init__(self, folder: str, runs: int, scripts: str) -> None:
         self.folder, self.runs = folder, runs
-        scripts = os.path.dirname(sys.executable)
         self.gpuenv = os.path.join(scripts, "gpuenv")
-        uv = os.path.join(scripts, "uv")
-        self.uv = (
-            uv if os.path.exists(uv) else shutil.which("uv") or sys.exit("uv is not installed")
-        )
+        self.uv = find_uv()
         self.template = self.path(
             "template"
         )  # gpuenv's cache as it is once the default index is known
@@ -96,6 +128,7 @@ class Bench:
         }
         dropped = (
             "PYTHONDONTWRITEBYTECODE",
+            "PYTHONPATH",
             "PIP_FIND_LINKS",
             "PIP_EXTRA_INDEX_URL",
             "GPUENV_CACHE_DIR",
@@ -414,6 +447,18 @@ def show(letter: str, title: str, found: dict[str, Any], verdicts: list[dict[str
         )
 
 
+def run_set(letter: str, arguments: argparse.Namespace, scripts: str) -> dict[str, Any]:
+    """Run the commands of a set. Print the result unless --json is given, and return it."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(folder, arguments.runs, scripts)
+        commands, limits = SETS[letter](bench)
+        found = bench.compare(commands)
+    verdicts = judged(letter, found, limits)
+    if not arguments.json:
+        show(letter, (SETS[letter].__doc__ or "").partition("\n")[0], found, verdicts)
+    return {"commands": found, "limits": verdicts}
+
+
 def main() -> None:
     """Run the comparisons and print them. Exit with 1 if a limit is not met."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -425,21 +470,14 @@ def main() -> None:
     letters = [letter.strip() for letter in arguments.sets.split(",")]
     if unknown := [letter for letter in letters if letter not in SETS]:
         parser.error(f"--sets: there is no set {', '.join(unknown)}; there are {', '.join(SETS)}")
-    if arguments.where:
-        from bench_where import where
+    with tempfile.TemporaryDirectory() as folder:
+        scripts = install(folder)
+        if arguments.where:
+            from bench_where import where
 
-        where(arguments.runs, as_json=arguments.json)
-        return
-    everything: dict[str, Any] = {}
-    for letter in letters:
-        with tempfile.TemporaryDirectory() as folder:
-            bench = Bench(folder, arguments.runs)
-            commands, limits = SETS[letter](bench)
-            found = bench.compare(commands)
-        verdicts = judged(letter, found, limits)
-        everything[letter] = {"commands": found, "limits": verdicts}
-        if not arguments.json:
-            show(letter, (SETS[letter].__doc__ or "").partition("\n")[0], found, verdicts)
+            where(scripts, arguments.runs, as_json=arguments.json)
+            return
+        everything = {letter: run_set(letter, arguments, scripts) for letter in letters}
     if arguments.json:
         print(json.dumps(everything, indent=1))
     if not all(one["met"] for result in everything.values() for one in result["limits"]):

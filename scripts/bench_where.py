@@ -10,7 +10,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -51,8 +50,8 @@ def _wall(words: list[str], environment: dict[str, str], folder: str) -> float:
     return time.perf_counter() - start
 
 
-def _phases(environment: dict[str, str], folder: str) -> dict[str, float]:
-    words = [sys.executable, "-c", PHASES, os.path.join(folder, "phases.toml")]
+def _phases(python: str, environment: dict[str, str], folder: str) -> dict[str, float]:
+    words = [python, "-c", PHASES, os.path.join(folder, "phases.toml")]
     told = subprocess.run(
         words, check=True, capture_output=True, env=environment, cwd=folder, text=True
     )
@@ -60,12 +59,19 @@ def _phases(environment: dict[str, str], folder: str) -> dict[str, float]:
     return found
 
 
-def where(runs: int, *, as_json: bool = False) -> None:
-    """Print medians and minima in milliseconds, of whole processes and of phases."""
+def where(scripts: str, runs: int, *, as_json: bool = False) -> None:
+    """Print medians and minima in milliseconds, of whole processes and of phases.
+
+    Args:
+        scripts: the folder with the programs of gpuenv's environment.
+        runs: how often each process runs.
+        as_json: print JSON.
+    """
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "GPUENV_CACHE_DIR": os.path.join(folder, "cache")}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        python, gpuenv = sys.executable, os.path.join(os.path.dirname(sys.executable), "gpuenv")
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH"):
+            environment.pop(name, None)
+        python, gpuenv = os.path.join(scripts, "python"), os.path.join(scripts, "gpuenv")
         solve = [gpuenv, "solve", "--framework", "torch", "--gpu", "H100", "--driver", "580.65.06"]
         processes = {
             "the floor: python -I -S -c pass": ([python, "-I", "-S", "-c", "pass"], environment),
@@ -78,7 +84,7 @@ def where(runs: int, *, as_json: bool = False) -> None:
         for _ in range(runs):
             for name, (words, variables) in processes.items():
                 times.setdefault(name, []).append(_wall(words, variables, folder))
-            for name, seconds in _phases(environment, folder).items():
+            for name, seconds in _phases(python, environment, folder).items():
                 times.setdefault(f"phase: {name}", []).append(seconds)
     if as_json:
         print(

@@ -24,7 +24,7 @@ from pip._internal.models.index import PyPI
 
 from gpuenv.errors import DataError
 from gpuenv.index.snapshot import Snapshot
-from gpuenv.model import Host, Python, Requirement
+from gpuenv.model import Host, Python, Requirement, Wheel
 from gpuenv.requirements.target import (
     FIRST_FREE_THREADED,
     NEWEST_GLIBC,
@@ -439,6 +439,29 @@ def test_wheels_are_those_of_the_files(snapshot: Snapshot) -> None:
         assert list(snapshot.wheels(name, environment)) == fitting
 
 
+@pytest.mark.parametrize("version", [(3, 9), (3, 12), (3, 15)])
+def test_releases_are_those_of_the_wheels(snapshot: Snapshot, version: tuple[int, int]) -> None:
+    environment = TargetEnvironment(Host(python=Python(version=version), glibc=(2, 28)))
+    counts = {True: 0, False: 0}  # of releases, by whether they are yanked
+    for name in {path.stem for path in FILES}:
+        releases = snapshot.releases(name, environment)
+        if sum(path.stem == name for path in FILES) > 1:
+            assert releases is None
+            continue
+        expected: dict[str, list[Wheel]] = {}
+        for wheel in snapshot.wheels(name, environment):
+            if environment.accepts_python(wheel.requires_python):
+                expected.setdefault(wheel.version, []).append(wheel)
+        assert releases is not None
+        assert list(releases.versions) == list(expected)
+        for release, wheels in expected.items():
+            assert releases.wheels(release) == wheels
+            is_yanked = all(wheel.yanked is not None for wheel in wheels)
+            assert releases.versions[release] == is_yanked
+            counts[is_yanked] += 1
+    assert counts[False] > 500
+
+
 def test_urls_and_indexes() -> None:
     snapshot = Snapshot(str(FOLDER), STORE + "/", default_index="https://index.example/simple")
     by_index = {wheel.index: wheel for wheel in snapshot.wheels("torch")}
@@ -520,6 +543,9 @@ def test_damaged_lines_are_told(tmp_path: Path) -> None:
         for wheel in snapshot.wheels("filelock"):
             snapshot.dependencies(wheel)
     path.write_text(text.replace('":[\n[0,', '":[\n[1000,', 1))
+    with pytest.raises(DataError):
+        Snapshot(str(folder), STORE).wheels("filelock")
+    path.write_text(text.replace(",0,null,", ",9,null,"))  # the number of a Requires-Python
     with pytest.raises(DataError):
         Snapshot(str(folder), STORE).wheels("filelock")
 

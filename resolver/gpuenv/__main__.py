@@ -5,13 +5,13 @@ import gc
 import os
 import sys
 
-from .cli import main as run_command
-
 
 def main() -> None:
     """Run the command line and end the process."""
     # Collecting garbage costs 3 % of a solve, and a command ends before it frees anything.
     gc.disable()
+    from .cli import main as run_command
+
     _open_closed_streams()
     status = run_command()
     for stream in (sys.stdout, sys.stderr):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterator, Mapping
 from typing import IO
 
@@ -46,7 +45,8 @@ def write_all(files: Mapping[str, bytes]) -> None:
         for path, data in files.items():
             temporaries[path] = _temporary_path(path)
             _write_new(temporaries[path], data)
-        with _deferred_signals():
+        # A single rename is atomic by itself.
+        with _deferred_signals() if len(temporaries) > 1 else contextlib.nullcontext():
             _rename_all(temporaries)
     except BaseException:
         for temporary in temporaries.values():
@@ -123,6 +123,8 @@ def _remove_leftovers(path: str) -> None:
 @contextlib.contextmanager
 def _deferred_signals() -> Iterator[None]:
     """Let signals that end the process wait."""
+    import signal  # slow, and a lock for wheels is a single file
+
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -27,7 +27,7 @@ _WRITER_SECONDS = 1.0  # for another process to open a pipe
 _PAUSE = 0.01  # seconds
 _CHUNK = 1 << 20
 _DEEPEST_KEY = 200
-_DEEP_KEY = re.compile(
+_DEEP_KEY = (
     rf"""(?<![\w-])(?:(?:[\w-]++|"[^"]*+"|'[^']*+')[ \t]*+\.[ \t]*+){{{_DEEPEST_KEY}}}"""
 )
 
@@ -77,7 +77,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     import tomllib  # compiles patterns for 2 ms, and most solves read no TOML
 
     lines = (line for line in text.splitlines() if line.count(".") >= _DEEPEST_KEY)
-    if any(_DEEP_KEY.search(line) for line in lines):  # tomllib takes minutes for such a key
+    if any(re.search(_DEEP_KEY, line) for line in lines):  # tomllib takes minutes for such a key
         raise ValueError(f"a key has more than {_DEEPEST_KEY} parts")
     try:
         return tomllib.loads(text)

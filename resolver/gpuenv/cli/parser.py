@@ -21,18 +21,15 @@ from ..errors import InputError
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 60
 COLUMNS_WITHOUT_TERMINAL = 80
-# Messages of argparse, and the messages that replace them.
+# Messages of argparse, as patterns that re compiles at the first error, and their replacements.
 _ARGPARSE_MESSAGES = (
-    (re.compile(r"^the following arguments are required: (\S+)$"), r"\1 is missing"),
-    (re.compile(r"^the following arguments are required: (.+)$"), r"\1 are missing"),
-    (re.compile(r"^one of the arguments (\S+) (\S+) is required$"), r"\1 or \2 is missing"),
-    (
-        re.compile(r"^argument (.+?): invalid choice: (.+?) \(choose from (.+)\)$"),
-        r"\1: \2 is not one of \3",
-    ),
-    (re.compile(r"^[^-]\S*: (.+ is not one of )"), r"\1"),  # a positional argument needs no name
-    (re.compile(r"^argument (.+?): expected one argument$"), r"\1 needs a value"),
-    (re.compile(r"^argument "), ""),
+    (r"^the following arguments are required: (\S+)$", r"\1 is missing"),
+    (r"^the following arguments are required: (.+)$", r"\1 are missing"),
+    (r"^one of the arguments (\S+) (\S+) is required$", r"\1 or \2 is missing"),
+    (r"^argument (.+?): invalid choice: (.+?) \(choose from (.+)\)$", r"\1: \2 is not one of \3"),
+    (r"^[^-]\S*: (.+ is not one of )", r"\1"),  # a positional argument needs no name
+    (r"^argument (.+?): expected one argument$", r"\1 needs a value"),
+    (r"^argument ", ""),
 )
 Examples = Sequence[tuple[str, str]]  # (a command, what it does)
 
@@ -155,7 +152,7 @@ class Parser(ArgumentParser):
 def _plain_message(message: str) -> str:
     """Reword a message of argparse in the style of the other messages."""
     for pattern, replacement in _ARGPARSE_MESSAGES:
-        message = pattern.sub(replacement, message)
+        message = re.sub(pattern, replacement, message)
     return message
 
 

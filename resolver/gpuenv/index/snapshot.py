@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from ..errors import DataError
 from ..model import Host, Python, Requirement, Wheel
@@ -24,7 +24,7 @@ from ..requirements.target import Answers, TargetEnvironment
 from ..requirements.versions import parse_stored_requirement, version_key
 from .cache import Cache
 from .packaging_answers import PackagingAnswers
-from .protocol import Index
+from .protocol import Index, Releases
 
 # A package file consists of a head, the lines of metadata, and the groups of files.
 _METADATA_START = '"metadata":[\n'
@@ -43,6 +43,9 @@ _Target = tuple[Python, str, tuple[int, int] | None]  # interpreter, platform, g
 # version number, file name, location, sha256, size, number of the Requires-Python, yanked, upload
 # time, number of the metadata
 _FileRow = tuple[int, str, str, str, int | None, int | None, str | None, str | None, int]
+_VERSION: Final = 0
+_PYTHON: Final = 5
+_YANKED: Final = 6
 
 
 class _Package:
@@ -53,30 +56,50 @@ class _Package:
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
-        head, has_metadata, rest = text.partition(_METADATA_START)
-        metadata, has_files, files = rest.partition(_FILES_START)
-        if not (has_metadata and has_files and files.endswith(_FILE_END)):
+        head_end = text.find(_METADATA_START)
+        metadata_end = text.find(_FILES_START)
+        if head_end < 0 or metadata_end < head_end or not text.endswith(_FILE_END):
             raise ValueError("it is cut off or was not written by build_snapshot.py")
-        fields: dict[str, Any] = json.loads(head.rstrip(_LINE_END) + "}")
+        fields: dict[str, Any] = json.loads(text[:head_end].rstrip(_LINE_END) + "}")
         self.name: str = fields["name"]
         self.index: str = fields["index"]
         self.versions: list[str] = fields["versions"]
         self.left_out: list[str] = fields.get("left_out", [])
         self.requires_python: list[str] = fields["requires_python"]
-        self.metadata = metadata.split(_LINE_END)
-        groups = files[: -len(_FILE_END)].split(_GROUP_SEPARATOR)
+        self._metadata = text[head_end + len(_METADATA_START) : metadata_end + 1]
+        files = text[metadata_end + len(_FILES_START) : -len(_FILE_END)]
         # [tags, the files that have them as JSON without the brackets]
-        self.groups = [group.split(_TAGS_END, 1) for group in groups]
+        self._groups = [group.split(_TAGS_END, 1) for group in files.split(_GROUP_SEPARATOR)]
 
-    def file_rows(self, environment: TargetEnvironment | None) -> list[_FileRow]:
-        """Return the files whose tags fit the environment, newest version first."""
+    def metadata(self, number: int) -> list[str]:
+        """Return the requirements on one of the lines of metadata."""
+        start = 0
+        for _ in range(number):
+            start = self._metadata.index("\n", start) + 1
+        line = self._metadata[start : self._metadata.index("\n", start)]
+        requirements: list[str] = json.loads(line.rstrip(","))
+        return requirements
+
+    def files(self, environment: TargetEnvironment | None) -> dict[str, list[_FileRow]]:
+        """Return the files whose tags fit the environment, by version, newest version first."""
         texts = []
-        for tags, text in self.groups:
+        for tags, text in self._groups:
             if environment is None or environment.fits(tags):
                 texts.append(text)
         rows: list[_FileRow] = json.loads(f"[{','.join(texts)}]")
         rows.sort(reverse=True)  # by version number and file name, which are unique together
-        return rows
+        files: dict[str, list[_FileRow]] = {}
+        for row in rows:
+            files.setdefault(self.versions[row[_VERSION]], []).append(row)
+        return files
+
+    def accepted_pythons(self, environment: TargetEnvironment) -> set[int | None]:
+        """Return the numbers of the Requires-Python that accept the target; None is none."""
+        accepted: set[int | None] = {None}
+        for number, text in enumerate(self.requires_python):
+            if environment.accepts_python(text):
+                accepted.add(number)
+        return accepted
 
 
 class Snapshot(Index):
@@ -108,6 +131,7 @@ class Snapshot(Index):
         self._packages: dict[str, _Package] = {}  # by path in the folder
         self._dependencies: dict[tuple[str, int], tuple[Requirement, ...]] = {}
         self._wheels: dict[tuple[str, TargetEnvironment | None], tuple[Wheel, ...]] = {}
+        self._releases: dict[tuple[str, TargetEnvironment], Releases | None] = {}
         self._environments: dict[_Target, TargetEnvironment] = {}
         index = self._read_json("index.json")
         try:
@@ -164,19 +188,27 @@ class Snapshot(Index):
             packages = self._packages_of(name)
             wheels: list[Wheel] = []
             for package in packages:
-                wheels.extend(self._read_wheels(package, environment))
+                for version, rows in self._files(package, environment).items():
+                    wheels.extend(self._make_wheels(package, version, rows))
             if len(packages) > 1:  # a stable sort: the PyTorch index first within a version
                 wheels.sort(key=lambda wheel: version_key(wheel.version), reverse=True)
             self._wheels[key] = tuple(wheels)
         return self._wheels[key]
+
+    def releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        """Implement Index.releases: None for a package that is on both indexes."""
+        key = name, environment
+        if key not in self._releases:
+            self._releases[key] = self._list_releases(name, environment)
+        return self._releases[key]
 
     def dependencies(self, wheel: Wheel) -> tuple[Requirement, ...]:
         """Implement Index.dependencies."""
         path, number = key = wheel.metadata
         if key not in self._dependencies:
             try:
-                texts = json.loads(self._packages[path].metadata[number])
-            except (ValueError, IndexError):
+                texts = self._packages[path].metadata(number)
+            except ValueError:
                 problem = f"the requirements of {wheel.filename} cannot be read"
                 raise self._damaged(path, problem) from None
             self._dependencies[key] = tuple(map(parse_stored_requirement, texts))
@@ -196,39 +228,45 @@ class Snapshot(Index):
                 raise self._damaged(path, str(error)) from None
         return self._packages[path]
 
-    def _read_wheels(self, package: _Package, environment: TargetEnvironment | None) -> list[Wheel]:
+    def _list_releases(self, name: str, environment: TargetEnvironment) -> Releases | None:
+        packages = self._packages_of(name)
+        if len(packages) != 1:
+            return None
+        package = packages[0]
+        accepted = package.accepted_pythons(environment)
+        versions: dict[str, bool] = {}
+        files: dict[str, list[_FileRow]] = {}
+        for version, rows in self._files(package, environment).items():
+            fitting = [row for row in rows if row[_PYTHON] in accepted]
+            if fitting:
+                versions[version] = all(row[_YANKED] is not None for row in fitting)
+                files[version] = fitting
+
+        def wheels(version: str) -> Sequence[Wheel]:
+            return self._make_wheels(package, version, files[version])
+
+        return Releases(versions, wheels)
+
+    def _files(
+        self, package: _Package, environment: TargetEnvironment | None
+    ) -> dict[str, list[_FileRow]]:
         try:
-            rows = package.file_rows(environment)
-            if package.index == _DEFAULT:
-                return self._make_wheels(package, rows, self._file_store, self._default_index)
-            # A location such as "cu126" is relative to the URL of the index without its variant.
-            base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
-            return self._make_wheels(package, rows, base, package.index)
+            return package.files(environment)
         except (ValueError, IndexError, TypeError):
-            raise self._damaged(package.path, "a wheel cannot be read") from None
+            raise self._damaged_wheel(package) from None
 
     def _make_wheels(
-        self, package: _Package, rows: list[_FileRow], base: str, index: str
+        self, package: _Package, version: str, rows: Sequence[_FileRow]
     ) -> list[Wheel]:
-        wheels = []
-        for row in rows:
-            number, filename, location, sha256, size, python, yanked, upload_time, metadata = row
-            # In the order of Wheel's fields: this is the most frequent call of a solve.
-            wheel = Wheel.of(
-                package.name,
-                package.versions[number],
-                filename,
-                f"{base}/{location}/{filename.replace('+', '%2B')}",
-                sha256,
-                size,
-                None if python is None else package.requires_python[python],
-                yanked,
-                upload_time,
-                index.replace(_VARIANT, location),
-                (package.path, metadata),
-            )
-            wheels.append(wheel)
-        return wheels
+        base, index = self._file_store, self._default_index
+        if package.index != _DEFAULT:
+            # A location such as "cu126" is relative to the URL of the index without its variant.
+            base = package.index.removesuffix(f"/{_VARIANT}").rstrip("/")
+            index = package.index
+        try:
+            return [_wheel(package, version, row, base, index) for row in rows]
+        except (ValueError, IndexError, TypeError):
+            raise self._damaged_wheel(package) from None
 
     def _read_text(self, path: str) -> str:
         try:
@@ -245,8 +283,30 @@ class Snapshot(Index):
         except ValueError as error:
             raise self._damaged(path, str(error)) from None
 
+    def _damaged_wheel(self, package: _Package) -> DataError:
+        return self._damaged(package.path, "a wheel cannot be read")
+
     def _damaged(self, path: str, problem: str) -> DataError:
         return DataError(
             f"the index snapshot is damaged: {os.path.join(self.folder, path)}: {problem}",
             hint="reinstall gpuenv, or give --index-url to solve without the snapshot",
         )
+
+
+def _wheel(package: _Package, version: str, row: _FileRow, base: str, index: str) -> Wheel:
+    """Return a file as a wheel; `base` and `index` are those of its index."""
+    _, filename, location, sha256, size, python, yanked, upload_time, metadata = row
+    # In the order of Wheel's fields.
+    return Wheel.of(
+        package.name,
+        version,
+        filename,
+        f"{base}/{location}/{filename.replace('+', '%2B')}",
+        sha256,
+        size,
+        None if python is None else package.requires_python[python],
+        yanked,
+        upload_time,
+        index.replace(_VARIANT, location),
+        (package.path, metadata),
+    )

@@ -18,7 +18,6 @@ from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
 from ..serialize import canonical_json, parse_toml, read_input
-from . import grammar
 from .fields import (
     FIELDS,
     OLDEST_READERS,
@@ -378,6 +377,8 @@ def _check_metadata(lock: Lock, name: str, text: str) -> None:
 
 def _wheel(package: dict[str, Any]) -> Wheel:
     """Return the one file of a package: a wheel, a source distribution, or either by its URL."""
+    from . import grammar  # slow, and writing a lock does not need it
+
     name = package["name"]
     files = list(package.get("wheels") or ())
     files += [package[key] for key in ("sdist", "archive") if key in package]

@@ -59,6 +59,13 @@ PLATFORMS = {
     "win-amd64": ("windows", "x86_64"),
 }
 
+# The bit of an interpreter and a platform in the answers of the snapshot.
+_BITS = {
+    (python, platform): len(PLATFORMS) * number + place
+    for number, python in enumerate(PYTHONS)
+    for place, platform in enumerate(PLATFORMS)
+}
+
 # The glibc of a target whose glibc is not known: that of August 2026. Releases are in February and
 # August.
 NEWEST_GLIBC = (2, 44)
@@ -223,7 +230,7 @@ class Answers:
             document: "tags" is a list of tag triples. "fits" has for an environment, for each
                 triple, "glibc rank glibc rank ..." or "", separated by commas; a solve has one
                 environment, and the others stay texts, which load faster. "markers" is marker ->
-                extra -> bits: bit 3 * n + m stands for PYTHONS[n] on the m-th of PLATFORMS.
+                extra -> bits (see _BITS).
 
         Raises:
             DataError: one of them is missing.
@@ -252,11 +259,13 @@ class Answers:
         self, text: str, python: tuple[int, int], platform: str, extras: Sequence[str]
     ) -> bool | None:
         """Return whether a marker holds with any of some normalized extras."""
-        bits = self._markers.get(text)
-        if bits is None or python not in PYTHONS or platform not in PLATFORMS:
+        bits, bit = self._markers.get(text), _BITS.get((python, platform))
+        if bits is None or bit is None:
             return None
-        bit = 3 * PYTHONS.index(python) + list(PLATFORMS).index(platform)
-        return any(bits.get(extra, bits[""]) >> bit & 1 for extra in extras or ("",))
+        for extra in extras or ("",):
+            if bits.get(extra, bits[""]) >> bit & 1:
+                return True
+        return False
 
 
 def wheel_tags(filename: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from typing import TYPE_CHECKING
 
 from ..compat import evaluate
@@ -155,15 +154,20 @@ class CandidateStore:
 
         The orders of the releases that were read already stay those of this store's host.
         """
-        store = copy(self)
+        store = self._copy()
         store.host = host
         return store
 
     def for_request(self, request: Request) -> CandidateStore:
         """Return a store of the same candidates for a request with the same options."""
-        store = copy(self)
+        store = self._copy()
         store.request = request
         return store
+
+    def _copy(self) -> CandidateStore:
+        from copy import copy  # few solves need it
+
+        return copy(self)
 
     def forget(self, name: str) -> None:
         """Read the candidates of a name from the index again when they are next asked for."""

@@ -20,7 +20,6 @@ from .graph import (
     Release,
     Variant,
 )
-from .missing_releases import NO_CANDIDATE, missing_dependency_reason
 from .provider import Provider
 from .release_facts import ReleaseFacts, not_cached
 from .selection import is_exact
@@ -193,6 +192,8 @@ class Skipped:
 
     def _missing_dependencies(self, release: Release) -> Iterator[Reason]:
         """Yield the need of a dependency that excludes a release whatever else is chosen."""
+        from .missing_releases import NO_CANDIDATE  # few releases miss a dependency
+
         first: Reason | None = None
         for cause in self._provider.full_causes(self._provider.why_excluded(release)):
             if not isinstance(cause.requirement, PackageRequirement):
@@ -209,6 +210,8 @@ class Skipped:
         self, release: Release, requirement: PackageRequirement, parent: Node | None
     ) -> Reason:
         """Return that nothing can be chosen for a requirement, and why if the index tells."""
+        from .missing_releases import missing_dependency_reason
+
         reason = missing_dependency_reason(self._store, release.label, requirement)
         need = reason.need
         if isinstance(parent, Candidate) and parent.name != release.wheel.name:

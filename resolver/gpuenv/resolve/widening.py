@@ -84,9 +84,12 @@ class Widening:
         self._compared.add(key)
         if self._store.is_in_data(name) or not self._store.index.at_hand(name):
             return
+        left_out = self._store.index.left_out(name)
+        if not left_out:
+            return
         newest = max(version_key(match.version) for match in matches)
         limit = max(version_key(candidate.version) for candidate in candidates)
-        for version in self._store.index.left_out(name):
+        for version in left_out:
             if newest < version_key(version) < limit and self._contains_all(specifiers, version):
                 self._ask(name, required=False)
                 return
