@@ -27,7 +27,10 @@ from gpuenv.doctor.model import Fact
 Read = Callable[[Iterator[bytes]], tuple[Fact, ...]]
 
 CHUNK = 1 << 20
-STEP = "2026-03-04 05:{n:02}:07,890 epoch {n} step {n} loss 0.{m} lr 1e-4 mem 12.3GiB device=cuda:0 tokens/s {m}"
+STEP = (
+    "2026-03-04 05:{n:02}:07,890 epoch {n} step {n} loss 0.{m} lr 1e-4 mem 12.3GiB "
+    "device=cuda:0 tokens/s {m}"
+)
 FAULT = "[rank{n}]: RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR in call {m}"
 LONG = "loss 0.{m} of step {n}: the model's device has memory left, an error of {m}; "
 MIXED = (

@@ -34,9 +34,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 COMMON = """
-numpy pandas scipy scikit-learn matplotlib requests pydantic fastapi uvicorn sqlalchemy httpx aiohttp boto3
-click rich typer pytest ipython jupyterlab seaborn plotly pillow nltk transformers datasets accelerate
-sentencepiece polars pyarrow statsmodels dask celery redis django flask sphinx mlflow wandb tensorboard networkx
+numpy pandas scipy scikit-learn matplotlib requests pydantic fastapi uvicorn sqlalchemy httpx
+aiohttp boto3 click rich typer pytest ipython jupyterlab seaborn plotly pillow nltk transformers
+datasets accelerate sentencepiece polars pyarrow statsmodels dask celery redis django flask sphinx
+mlflow wandb tensorboard networkx
 """
 # What the ways of the frameworks are called where nobody chooses a way.
 WAYS = [
@@ -143,7 +144,7 @@ class Bench:
             self.plain.setdefault("PIP_CERT", found.cert)
             self.plain.setdefault("SSL_CERT_FILE", found.cert)
         self.environment = {**self.plain, "UV_NO_CONFIG": "1", "UV_DEFAULT_INDEX": self.index}
-        # Another solve in the environment of all later ones, for pip's settings are part of what is kept.
+        # Another solve in the environment of all later ones: pip's settings are part of the key.
         known = {**self.plain, "GPUENV_CACHE_DIR": self.template}
         self.measure(Command(self.ours(["cupy"]), known, _nothing))
 

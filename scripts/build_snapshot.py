@@ -284,7 +284,9 @@ def written(name: str) -> list[dict[str, Any]]:
                     "filename": filename,
                     "version": content["versions"][version],
                     "requires": content["metadata"][metadata],
-                    "requires_python": None if python is None else content["requires_python"][python],
+                    "requires_python": None
+                    if python is None
+                    else content["requires_python"][python],
                 }
             )
     return sorted(wheels, key=lambda wheel: (Version(wheel["version"]), wheel["filename"]))

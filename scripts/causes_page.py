@@ -47,7 +47,8 @@ Commands for the numbers on the pages; use the Python of the environment:
 | --- | --- |
 | cuInit | `python -c "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"` |
 | nvmlInit | `python -c "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())"` |
-| cudnnGetVersion | `python -c "import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
+| cudnnGetVersion | `python -c \
+"import torch, ctypes; print(ctypes.CDLL('libcudnn.so.9').cudnnGetVersion())"` |
 
 PID is the process ID of the running program. If the program ends too soon to read /proc/PID/maps,
 put `LD_DEBUG=libs` before its command to print the loaded files.

@@ -38,15 +38,19 @@ LOCK = re.compile(
 )
 # https://download.pytorch.org/whl/cu129/torch-2.13.0%2Bcu129-cp312-cp312-manylinux_2_28_x86_64.whl
 WHEEL = re.compile(
-    r"https://download(?:-r2)?\.pytorch\.org/whl/((?:cu\d+|cpu)/(?:torch|torchvision|torchaudio)-[^\"'\s#]+\.whl)"
+    r"https://download(?:-r2)?\.pytorch\.org/whl/"
+    r"((?:cu\d+|cpu)/(?:torch|torchvision|torchaudio)-[^\"'\s#]+\.whl)"
 )
 COMPANION = re.compile(
     r"https://(github\.com/(?:vllm-project/vllm|Dao-AILab/flash-attention|flashinfer-ai/flashinfer"
     r"|mjun0812/flash-attention-prebuild-wheels)/releases/download/[^\"'\s#]+\.whl)"
 )
-# What follows the URL: a fragment, hash = "sha256:...", hashes = {sha256 = "..."}, --hash=sha256:..., or a hash of Nix.
+# What follows the URL: a fragment, hash = "sha256:...", hashes = {sha256 = "..."},
+# --hash=sha256:..., or a hash of Nix.
 SHA256 = re.compile(
-    r"""(?:\#sha256=|["',;\s]*\\?\s*(?:"?hash(?:es)?"?\s*[=:]\s*\{?\s*(?:sha256\s*=\s*)?"(?:sha256:)?|--hash=sha256:))([0-9a-f]{64})"""
+    r"""(?:\#sha256=|["',;\s]*\\?\s*"""
+    r"""(?:"?hash(?:es)?"?\s*[=:]\s*\{?\s*(?:sha256\s*=\s*)?"(?:sha256:)?|--hash=sha256:))"""
+    r"""([0-9a-f]{64})"""
 )
 NIX = re.compile(r"""["',;\s]*"?hash"?\s*[=:]\s*"sha256-([A-Za-z0-9+/]{43}=)""")
 
@@ -71,17 +75,24 @@ def locks(path: Path) -> Iterator[tuple[str, str]]:
     else:
         for file in sorted(path.rglob("*")):
             if file.is_file() and LOCK.search(str(file)):
-                yield str(file.relative_to(path)), file.read_text(encoding="utf-8", errors="replace")
+                yield (
+                    str(file.relative_to(path)),
+                    file.read_text(encoding="utf-8", errors="replace"),
+                )
 
 
 def git_locks(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (path, text) of each version of each lock file in a git directory."""
     git = ["git", "-C", str(path)]
-    listed = subprocess.run([*git, "rev-list", "--objects", "--all"], stdout=subprocess.PIPE, check=True)
+    listed = subprocess.run(
+        [*git, "rev-list", "--objects", "--all"], stdout=subprocess.PIPE, check=True
+    )
     for line in listed.stdout.decode(errors="replace").splitlines():
         blob, _, name = line.partition(" ")
         if LOCK.search(name):
-            content = subprocess.run([*git, "cat-file", "blob", blob], capture_output=True, check=False)
+            content = subprocess.run(
+                [*git, "cat-file", "blob", blob], capture_output=True, check=False
+            )
             yield name, content.stdout.decode(errors="replace")
 
 

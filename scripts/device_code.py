@@ -31,7 +31,7 @@ from gpuenv.binaries.fat_binaries import (  # noqa: E402
     summary,
 )
 
-# A library that is opened by name: the name stands in the constants. A version may be added at run time.
+# The name of a library that is opened by name is a constant; code may add a version.
 SUFFIX = re.compile(rb"\.so(?:\.\d+)*(?![\w.+-])")
 STEM = re.compile(rb"(?<![\w.%/+-])lib[\w+-]+\Z")
 LONGEST_NAME = 255

@@ -64,8 +64,11 @@ class Prover:
         )
         for check in document.get("checks", ()):
             if check["status"] != "pass":
-                said = f"{check['status']} {check['name']} {check['subject']}: {check['evidence'][:260]}"
-                print("   " + said, flush=True)
+                evidence = check["evidence"][:260]
+                print(
+                    f"   {check['status']} {check['name']} {check['subject']}: {evidence}",
+                    flush=True,
+                )
 
     def cost(self, name: str, *flags: str, bare: list[str], runs: int = 5) -> None:
         """Measure whole processes in turn: a verification, and a process that does nothing."""
@@ -180,8 +183,11 @@ def faults(prover: Prover, copy: str, shadow: list[str], old: str | None) -> Non
     prover.verify("a sub-library removed", "--framework", "torch", python=copy)
     back()
     if old is not None:
-        backs = [replaced(os.path.join(cudnn, name), os.path.join(old, name)) for name in sorted(os.listdir(old))
-                 if name.startswith("libcudnn") and os.path.exists(os.path.join(cudnn, name))]  # fmt: skip
+        backs = []
+        for name in sorted(os.listdir(old)):
+            own = os.path.join(cudnn, name)
+            if name.startswith("libcudnn") and os.path.exists(own):
+                backs.append(replaced(own, os.path.join(old, name)))
         prover.verify("an old cuDNN under jax", "--framework", "jax", python=copy)
         for back in backs:
             back()

@@ -22,10 +22,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "resolver"))
 
 from gpuenv.model import Host, Python  # noqa: E402
-from gpuenv.requirements.target import FIRST_FREE_THREADED, PLATFORMS, PYTHONS, TargetEnvironment  # noqa: E402
+from gpuenv.requirements.target import (  # noqa: E402
+    FIRST_FREE_THREADED,
+    PLATFORMS,
+    PYTHONS,
+    TargetEnvironment,
+)
 
 TAIL = 64 * 1024
-FIRST_MICRO = 10  # a wheel for "3.12.0" may be refused by requires-python ">=3.12.1": take a later micro release
+# Requires-Python ">=3.12.1" refuses a wheel for "3.12.0": ask for a later micro release.
+FIRST_MICRO = 10
 
 
 @cache

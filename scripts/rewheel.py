@@ -92,7 +92,7 @@ def build(dist: Distribution, dest: str) -> str:
                 continue
             source = os.fspath(entry.locate())
             wheel.write(source, name)
-            # RECORD's own hash where it has one: what verify will compare with is then what the publisher wrote.
+            # RECORD's own hash if it has one: verify compares with what the publisher wrote.
             known = f"{entry.hash.mode}={entry.hash.value}" if entry.hash else digest(source)
             rows.writerow((name, known, os.path.getsize(source)))
         if not info:

@@ -45,7 +45,9 @@ class Facts:
         self._pins: dict[str, list[str]] = {
             row["version"]: row["requires"] for row in content["pins"]
         }
-        builds = json.loads((Path(folder) / "frameworks" / "torch.json").read_text(encoding="ascii"))
+        builds = json.loads(
+            (Path(folder) / "frameworks" / "torch.json").read_text(encoding="ascii")
+        )
         self._defaults = {
             (row["version"], row["variant"], row["platform"].replace("-", "_"))
             for row in builds["builds"]

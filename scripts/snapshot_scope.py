@@ -23,7 +23,8 @@ from packaging.version import Version
 
 from registry import environments
 
-NEWEST = 12  # of packages that anything may ask for, the newest few; less of CUDA libraries, which have many files
+# How many of the newest releases of a package are held; fewer of CUDA libraries: many files.
+NEWEST = 12
 NEWEST_CUDA = 2
 CUDA = ("nvidia-", "cuda-")
 MOST = 100_000  # sets of releases; nearly all are intervals of a page, so there are far fewer

@@ -62,18 +62,19 @@ GPUS = (
 )
 HEAD = """# What runs where
 
-The first table of a GPU has the newest release of each framework that works with a driver branch. Each cell is a solve
-for this framework alone, on CPython 3.12 with glibc 2.39, from the default index and the frameworks' own indexes. The
-word behind a version is the variant.
+The first table of a GPU has the newest release of each framework that works with a driver branch.
+Each cell is a solve for this framework alone, on CPython 3.12 with glibc 2.39, from the default
+index and the frameworks' own indexes. The word behind a version is the variant.
 
 - "3.11:" means that no release works on CPython 3.12, and that this one works on 3.11.
 - `*` means that the release has a warning, which `gpuenv solve` prints.
 - A dash means that no release works. `gpuenv solve` prints the reasons.
 - Branches that do not support the GPU are left out.
 
-The second table has companions of torch: the newest release whose own code runs on the GPU with the driver (rules R1 and
-R2). `gpuenv solve` also chooses the torch that goes with it. flash-attn has no wheel on the default index. Its column has
-the builds of release pages that public lock files name, with the code that their build script names.
+The second table has companions of torch: the newest release whose own code runs on the GPU with the
+driver (rules R1 and R2). `gpuenv solve` also chooses the torch that goes with it. flash-attn has no
+wheel on the default index. Its column has the builds of release pages that public lock files name,
+with the code that their build script names.
 
 Written by `python scripts/support_table.py` from the data of {date}; a test keeps it fresh.
 """

@@ -30,7 +30,8 @@ CUDNN = Path("nvidia/cudnn/lib")
 LARGE = 8 << 20  # bytes
 HERE = (sys.version_info[0], sys.version_info[1])
 SITE = Path("lib") / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
-# What else an environment has: {distribution: (version, {file: names that it opens})}. cuBLAS needs cublasLt.
+# What else an environment has: {distribution: (version, {file: names that it opens})}.
+# cuBLAS needs cublasLt.
 NEIGHBOURS: dict[str, tuple[str, dict[str, str]]] = {
     "nvidia-cublas-cu12": (
         "12.8.4.1",

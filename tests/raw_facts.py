@@ -211,7 +211,7 @@ def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
         found = [
             library_serves(one, engines, device, cuda) for one, engines in members(name, version)
         ]
-        # A framework's own wheel without device code runs nothing; a library's own may be all host code.
+        # A framework's wheel without device code runs nothing; a library's may be all host code.
         return min(found, key=RANK.__getitem__, default=None)
     return row_serves(rows(name)[version], device, cuda) if version in rows(name) else "unknown"
 

@@ -177,7 +177,11 @@ def test_a_spec_can_name_its_channel(solver: solvers.Solver, tmp_path: Path) -> 
         return planned({"gpu": ["none"], "requirements": [spec]}, both)
 
     with solvers.RattlerSolver([*solver.channels, own], ["linux-64", "noarch"]) as both:
-        for spec, is_own in {"numpy": False, "own::numpy": True, "numpy[channel=own]": True}.items():
+        for spec, is_own in {
+            "numpy": False,
+            "own::numpy": True,
+            "numpy[channel=own]": True,
+        }.items():
             versions = {pin.wheel.name: pin.wheel.version for pin in plan(spec).pins}
             assert (versions["numpy"] == "9") == is_own, spec
         with pytest.raises(NoSolutionError) as refusal:

@@ -412,8 +412,8 @@ def test_describing_reads_no_hardware() -> None:
 import sys
 from gpuenv.detect.described import describe
 none = {}.get
-describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None, capability=none,
-         driver_cuda=none, suggest=lambda text: (), platform_of=none)
+describe(None, gpus=["sm_90"], driver="580.65.06", python="3.12", platform=None, glibc=None,
+         capability=none, driver_cuda=none, suggest=lambda text: (), platform_of=none)
 loaded = {"ctypes", "pynvml", "subprocess", "gpuenv.detect.nvml"} & set(sys.modules)
 print('"' + " ".join(loaded) + '"')
 """
@@ -434,8 +434,8 @@ GPU = st.builds(
 HOST = st.builds(
     Host,
     os=TEXT, machine=TEXT, glibc=st.none() | PAIR,
-    python=st.builds(Python, version=PAIR, full_version=st.none() | TEXT, free_threaded=st.booleans(),
-                     executable=st.none() | TEXT),
+    python=st.builds(Python, version=PAIR, full_version=st.none() | TEXT,
+                     free_threaded=st.booleans(), executable=st.none() | TEXT),
     gpus=st.lists(GPU, max_size=3).map(tuple),
     driver=st.none() | st.from_regex(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}", fullmatch=True),
     driver_cuda=st.none() | PAIR, virtualization=st.none() | TEXT,

@@ -208,7 +208,11 @@ def test_scan_of_a_wheel_reads_its_members(
     document = json.loads(out)
     assert status == 0 and (document["kind"], document["read"]) == ("wheel", 3)
     first, second = document["files"]
-    assert (first["file"], first["distribution"], first["runs"]) == ("spam/_C.so", "spam 1.0", False)
+    assert (first["file"], first["distribution"], first["runs"]) == (
+        "spam/_C.so",
+        "spam 1.0",
+        False,
+    )
     assert first["optional"] == "other files of its distribution run"
     assert second["runs"] is True
     path.write_bytes(buffer.getvalue()[:-40])

@@ -270,9 +270,9 @@ def test_variables_that_matter_are_facts() -> None:
 
 
 def test_libraries_of_cuda_are_facts_and_others_are_not() -> None:
-    names = ["libcudnn.so.9", "libcublas.so.12", "libcudart.so.12", "libnvrtc.so.12", "libnccl.so.2",
-             "libcusparse.so.12", "libcusolver.so.11", "libcufft.so.11", "libcurand.so.10",
-             "libnvJitLink.so.12"]  # fmt: skip
+    names = ["libcudnn.so.9", "libcublas.so.12", "libcudart.so.12", "libnvrtc.so.12",
+             "libnccl.so.2", "libcusparse.so.12", "libcusolver.so.11", "libcufft.so.11",
+             "libcurand.so.10", "libnvJitLink.so.12"]  # fmt: skip
     others = ["libtorch.so", "libcudnn.txt", "mylibcudnn.so"]
     paths = [f"/e/{name}" for name in [*others, *names]]
     facts = host_facts.package_facts([("torch", "2.13.0")], paths, ())
@@ -367,7 +367,8 @@ def test_a_doubt_keeps_its_test_from_passing(code: str, test: str) -> None:
 
 def test_without_reasons_the_rules_pass_for_what_is_known() -> None:
     def of(host: Host, builds: tuple[object, ...] = CUDA_BUILDS, pins: object = CUDNN) -> set[str]:
-        return set(results(host_facts.reason_facts([], host, builds, pins)))  # type: ignore[arg-type]
+        facts = host_facts.reason_facts([], host, builds, pins)  # type: ignore[arg-type]
+        return set(results(facts))
 
     assert of(HOST) == set(PASSES)
     assert of(HOST.replace(driver=None)) == {"architecture", "cudnn-version"}

@@ -47,7 +47,8 @@ sys.path.append(tests)
 import kept_answers
 kept_answers.keep_in(kept)
 host = gpuenv.detect(root=root, python="3.12")
-found = gpuenv.examine(io.BytesIO(log.encode()), host, target=target, probe=probe, root=root, timeout=200)
+stream = io.BytesIO(log.encode())
+found = gpuenv.examine(stream, host, target=target, probe=probe, root=root, timeout=200)
 json.dump(explanation.doctor_json(found, causes()), sys.stdout)
 """
 

@@ -369,7 +369,7 @@ def log(kind, size):
     words = ["".join(chance.choices("abcdefghijklmnop", k=9)) for _ in range(5000)]
     for number in range(size >> 18):
         line = f"%s cuDNN error CUDNN_STATUS_INTERNAL_ERROR %s of {number} at 0x{number:x}" + kind
-        text = "".join(line % (words[chance.randrange(5000)], words[chance.randrange(5000)]) for _ in range(100))
+        text = "".join(line % tuple(chance.choices(words, k=2)) for _ in range(100))
         yield (text * ((1 << 18) // len(text) + 1)).encode()[: 1 << 18]
 
 read_log(log("\\n", 1 << 20))

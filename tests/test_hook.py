@@ -301,7 +301,8 @@ def test_the_steps_of_the_action(machine: Path) -> None:
 
 def test_the_steps_of_the_template_for_gitlab(machine: Path) -> None:
     """Run the job in a repository whose lock is for the CPU."""
-    project = "[tool.gpuenv]\nrequirements = ['train']\npython = '{}.{}'\nfind-links = ['..']\nno-index = true\n"
+    project = "[tool.gpuenv]\nrequirements = ['train']\npython = '{}.{}'\n"
+    project += "find-links = ['..']\nno-index = true\n"
     project += "[tool.gpuenv.profiles.cpu]\ngpu = 'none'\n"
     (machine / "app" / "pyproject.toml").write_text(project.format(*sys.version_info[:2]))
     variables = {"PATH": f"{machine}/opt/gpuenv/bin:/usr/bin:/bin", "LOCK": "pylock.cpu.toml"}

@@ -239,7 +239,9 @@ def test_a_fleet_sees_one_bit_that_no_tolerance_does(
     )  # fmt: skip
     outliers = [one for one in json.loads(done.stdout)["outliers"] if one["what"] != "time"]
     assert done.returncode == 1
-    assert {(one["node"], one["what"], one["agree"]) for one in outliers} == {("odd", "convolution", 2)}
+    assert {(one["node"], one["what"], one["agree"]) for one in outliers} == {
+        ("odd", "convolution", 2)
+    }
     assert len(outliers) == 2 * 3 * 3  # devices, types, streams
 
 
@@ -308,8 +310,8 @@ w! Time: 2026-11-21T10:12:10.539843 (0d+0h+0m+0s since start)
 
 E! CuDNN (v92000 48) function cudnnBackendFinalize() called:
 e!     Info: Traceback contains 3 message(s)
-e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: Received null pointer on operation set at: \
-nullptr == opset_ptr
+e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: Received null pointer on operation \
+set at: nullptr == opset_ptr
 e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: finalize_internal()
 e!         Error: CUDNN_STATUS_BAD_PARAM_NULL_POINTER; Reason: ptrDesc->finalize()
 e! Time: 2026-11-21T10:12:10.572292 (0d+0h+0m+0s since start)
@@ -339,8 +341,9 @@ e!         Error: CUDNN_STATUS_BAD_PARAM; Reason: finalize_internal()
 LOG_MISSING = """
 Unable to load any of {libcudnn_heuristic.so.9.28.0, libcudnn_heuristic.so.9}.
 E! CuDNN (v92800 42) function cudnnBackendFinalize() called:
-e!         Warning: CUDNN_STATUS_SUCCESS; Reason: Unable to load any of {libcudnn_heuristic.so.9.28.0}. cuDNN Library \
-configuration is set to AUTO. Automatically configuring the library mode to JIT.
+e!         Warning: CUDNN_STATUS_SUCCESS; Reason: Unable to load any of \
+{libcudnn_heuristic.so.9.28.0}. cuDNN Library configuration is set to AUTO. Automatically \
+configuring the library mode to JIT.
 
 e!         Error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED; Reason: ptrDesc->finalize()
 """

@@ -762,7 +762,8 @@ def test_the_first_place_wins_and_only_fitting_wheels_are_hashed(
 
     (folder / "flat one" / "demo-8.0-py3-none-any.whl").write_bytes(b"never read")
     links = FindLinks([str(folder / "bare"), str(folder / "flat one")], cache=cache)
-    assert [one.version for one in links.wheels("demo", Fits())] == ["2.0+local"]  # type: ignore[arg-type]
+    wheels = links.wheels("demo", Fits())  # type: ignore[arg-type]
+    assert [one.version for one in wheels] == ["2.0+local"]
     assert "/bare/" in next(one for one in links._entries("demo") if one.version == "1.0").url
 
 

@@ -213,7 +213,8 @@ def test_what_pip_leaves_when_it_is_interrupted(env: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     info.rename(site_of(env) / "~dd-1.0.dist-info")
     survey, checks = asked(env)
-    assert [(row["name"], row["version"]) for row in survey["distributions"]] == [("odd", "2.0")]  # type: ignore[attr-defined]
+    (row,) = survey["distributions"]  # type: ignore[misc]
+    assert (row["name"], row["version"]) == ("odd", "2.0")
     assert {one.status for one in checks} == {"pass"}
 
 

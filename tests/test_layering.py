@@ -27,7 +27,18 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 # Imports that cost more than 30 ms: a module imports these where it uses them.
-HEAVY = {"requests", "rich", "pip", "pynvml", "rattler", "conda", "yaml", "tomlkit", "jinja2", "distributed"}
+HEAVY = {
+    "requests",
+    "rich",
+    "pip",
+    "pynvml",
+    "rattler",
+    "conda",
+    "yaml",
+    "tomlkit",
+    "jinja2",
+    "distributed",
+}
 
 
 def modules() -> list[Path]:

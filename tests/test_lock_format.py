@@ -143,7 +143,13 @@ def test_an_explicit_file_of_another_tool_has_its_files_only(tmp_path: Path) -> 
         ),
         (
             "conda-lock.yml",
-            json.dumps({"version": 1, "metadata": {}, "package": [{**PACKAGE, "url": "https://x/y/z.conda"}]}),
+            json.dumps(
+                {
+                    "version": 1,
+                    "metadata": {},
+                    "package": [{**PACKAGE, "url": "https://x/y/z.conda"}],
+                }
+            ),
             "z.conda' is not NAME-VERSION-BUILD",
         ),
         ("spec.txt", f"@EXPLICIT\n{FILE}\n", "line 2: not the URL of a package with its sha256"),
@@ -215,11 +221,15 @@ def test_a_field_that_does_not_fit_is_named(key: str, value: object, message: st
     [
         ("needs", {"cuda": "12.8", "driver": None}, Needs(cuda=(12, 8))),
         ("needs", {"compute-capabilities": []}, None),
-        ("needs", {"compute_capabilities": ["7.0", "9.0"]}, Needs(compute_capabilities=((7, 0), (9, 0)))),
+        (
+            "needs",
+            {"compute_capabilities": ["7.0", "9.0"]},
+            Needs(compute_capabilities=((7, 0), (9, 0))),
+        ),
         ("inputs", {"a": ["x", "y"], "b": 1}, (("a", ("x", "y")), ("b", 1))),
         ("frameworks", ["torch"], ("torch",)),
     ],
-)  # fmt: skip
+)
 def test_a_field_is_read(key: str, value: object, expected: object) -> None:
     if expected is None:
         with pytest.raises(ValueError, match="is not a field that this gpuenv knows"):

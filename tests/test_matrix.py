@@ -445,7 +445,11 @@ def test_one_file_may_hold_a_framework_with_its_builds_and_companions(copy: Path
     build = data.build("flint", "1.0", "linux-x86_64")
     vision = data.build("flint-vision", "0.1", "linux-x86_64")
     assert build is not None and vision is not None
-    assert (build.local, build.index, build.companions) == ("1.0", "default", (("flint-vision", "0.1"),))
+    assert (build.local, build.index, build.companions) == (
+        "1.0",
+        "default",
+        (("flint-vision", "0.1"),),
+    )
     assert (vision.cuda, vision.companions) == ((13, 0), (("flint", "1.0"),))
 
 

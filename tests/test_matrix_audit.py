@@ -134,7 +134,7 @@ def made(tmp_path: Path) -> Path:
             "sha256": one["sha256"],
             "index": "default",
         }
-        # Of another index, an older release of the line, a pre-release, another platform: none of them is in scope.
+        # Out of scope: another index or platform, an older release of the line, a pre-release.
         old = {
             **wheel,
             "version": "2.0rc1" if name.startswith("spark") else "0.9",

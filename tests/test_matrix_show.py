@@ -138,8 +138,8 @@ def test_an_unknown_name_is_told_with_those_like_it(name: str, hint: str) -> Non
 
 @pytest.mark.parametrize(
     ("asked", "version"),
-    [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"), ("9.1.1.17", "9.1.1.17"),
-     ("9.1.1.1", None), ("8", None), ("1", None)],
+    [("9.1", "9.1.1.17"), ("9.1.0", "9.1.0.70"), ("9.10", "9.10.2.21"), ("9", "9.10.2.21"),
+     ("9.1.1.17", "9.1.1.17"), ("9.1.1.1", None), ("8", None), ("1", None)],
 )  # fmt: skip
 def test_a_version_means_the_newest_that_begins_with_its_numbers(
     asked: str, version: str | None

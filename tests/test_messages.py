@@ -720,7 +720,9 @@ def test_the_text_of_a_message(name: str) -> None:
 
 def is_table(name: str) -> bool:
     """Return whether columns align the lines of a message, so that double spaces are right."""
-    return name.startswith(("matrix list", "matrix show", "host", "init", "solve", "verify", "doctor"))
+    return name.startswith(
+        ("matrix list", "matrix show", "host", "init", "solve", "verify", "doctor")
+    )
 
 
 def sentences(lines: list[str]) -> list[str]:

@@ -66,7 +66,8 @@ PROBE = """
 import json, sys
 options = json.loads(sys.argv[1])
 import madeup
-run = {"what": "made-up convolution", "error": madeup.ERROR, "tolerance": 1e-6, "first_s": 0.001, "steady_s": 0.0001}
+run = {"what": "made-up convolution", "error": madeup.ERROR, "tolerance": 1e-6,
+       "first_s": 0.001, "steady_s": 0.0001}
 answer = {"version": madeup.__version__, "cuda": None, "cpu": run, "mapped": []}
 print("gpuenv-probe: " + json.dumps(answer))
 """

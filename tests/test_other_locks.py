@@ -38,7 +38,11 @@ BUILD = ("no-wheel-unknown", "demo 1.0", NO_WHEEL[2], "sources, which have to be
         ({}, [package()], []),
         ({"requires-python": ">=3.12.3"}, [package()], []),
         ({"requires-python": "<3.12.1"}, [package()], []),
-        ({"requires-python": ">=3.13"}, [package()], [("lock-python", "lock", "Python >=3.13", "Python 3.12")]),
+        (
+            {"requires-python": ">=3.13"},
+            [package()],
+            [("lock-python", "lock", "Python >=3.13", "Python 3.12")],
+        ),
         ({"environments": ["sys_platform == 'linux'"]}, [package()], []),
         ({"environments": ["sys_platform == 'win32'", "os_name == 'posix'"]}, [package()], []),
         (
@@ -49,12 +53,39 @@ BUILD = ("no-wheel-unknown", "demo 1.0", NO_WHEEL[2], "sources, which have to be
         ({}, [package(ELSEWHERE)], [(*NO_WHEEL, ELSEWHERE)]),
         ({}, [package(ELSEWHERE, marker="sys_platform == 'win32'")], []),
         ({}, [sources(sdist=file_of("demo-1.0.tar.gz"))], [BUILD]),
-        ({}, [sources(vcs={"type": "git", "url": "https://example.invalid/demo", "commit-id": "0" * 40})], [BUILD]),
+        (
+            {},
+            [
+                sources(
+                    vcs={
+                        "type": "git",
+                        "url": "https://example.invalid/demo",
+                        "commit-id": "0" * 40,
+                    }
+                )
+            ],
+            [BUILD],
+        ),
         ({}, [sources(directory={"path": "demo"})], [BUILD]),
-        ({}, [sources(archive={"url": f"https://example.invalid/demo-1.0-{HERE}.whl", "hashes": HASHES})], []),
-        ({}, [sources(archive={"url": "https://example.invalid/demo.zip", "hashes": HASHES})], [BUILD]),
+        (
+            {},
+            [
+                sources(
+                    archive={
+                        "url": f"https://example.invalid/demo-1.0-{HERE}.whl",
+                        "hashes": HASHES,
+                    }
+                )
+            ],
+            [],
+        ),
+        (
+            {},
+            [sources(archive={"url": "https://example.invalid/demo.zip", "hashes": HASHES})],
+            [BUILD],
+        ),
     ],
-)  # fmt: skip
+)
 def test_reasons_against_a_lock_of_another_tool(
     top: dict[str, Any],
     packages: list[dict[str, Any]],

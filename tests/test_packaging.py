@@ -47,9 +47,15 @@ def test_the_data_but_the_scans_is_in_the_wheel() -> None:
 def test_the_package_of_the_data_has_what_gpuenv_has() -> None:
     project = tomllib.loads((ROOT / "matrix_package" / "pyproject.toml").read_text())
     tool = project["tool"]["setuptools"]
-    own = {name.replace("gpuenv.matrix_data", "gpuenv_matrix") for name in PACKAGES if "matrix_data" in name}
+    own = {
+        name.replace("gpuenv.matrix_data", "gpuenv_matrix")
+        for name in PACKAGES
+        if "matrix_data" in name
+    }
     assert set(tool["packages"]) == own
-    assert (ROOT / "matrix_package" / tool["package-dir"]["gpuenv_matrix"]).resolve() == ROOT / "matrix_data"
+    assert (
+        ROOT / "matrix_package" / tool["package-dir"]["gpuenv_matrix"]
+    ).resolve() == ROOT / "matrix_data"
     day = tomllib.loads((ROOT / "matrix_data" / "matrix.toml").read_text())["date"]
     package = runpy.run_path(str(ROOT / "matrix_data" / "__init__.py"))
     assert package["__version__"] == day.strftime("%Y.%m.%d")

@@ -105,8 +105,10 @@ def test_planted_fault(  # noqa: PLR0917  fixtures
             one for one in named(checks, want["check"]) if one.status == want.get("status", "fail")
         ]
         assert found, f"{want}\n{said}"
-        for text in want["has"]:
-            for other in RELEASES:
-                text = text.replace(f"FOLDER({other})", str(published[other] / CUDNN))  # noqa: PLW2901
-            text = text.replace("FOLDER(cublas)", str(outside / "nvidia/cublas/lib"))  # noqa: PLW2901
+        places = {f"FOLDER({other})": published[other] / CUDNN for other in RELEASES}
+        places["FOLDER(cublas)"] = outside / "nvidia/cublas/lib"
+        for pattern in want["has"]:
+            text = pattern
+            for name, place in places.items():
+                text = text.replace(name, str(place))
             assert any(text in one.evidence for one in found), f"{text}\n{said}"

@@ -44,7 +44,7 @@ CASES = [
     for case in tomllib.loads((Path(__file__).parent / "data" / "probes.toml").read_text())["case"]
     for name in case["framework"]
 ]
-# jaxlib, onnxruntime and what they need: 200 MB. TensorFlow's build for the CPU alone is 250, PyTorch's 200.
+# 200 MB. TensorFlow's build for the CPU alone has 250, PyTorch's 200.
 REAL = {"jax": "jax>=0.4.30", "onnxruntime": "onnxruntime>=1.18"}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the loader is glibc's")

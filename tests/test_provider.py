@@ -164,8 +164,16 @@ def test_the_order_of_decisions_among_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("specifier", "bound"),
-    [("", False), (">1", False), ("!=1,>=0", False), ("<2", True), (">1,<=2", True), ("~=1.1", True), ("===1", True)],
-)  # fmt: skip
+    [
+        ("", False),
+        (">1", False),
+        ("!=1,>=0", False),
+        ("<2", True),
+        (">1,<=2", True),
+        ("~=1.1", True),
+        ("===1", True),
+    ],
+)
 def test_upper_bounds(specifier: str, bound: bool) -> None:
     assert _has_bound(specifier) is bound
 
@@ -215,8 +223,14 @@ def test_a_token_meets_the_agreement_of_its_value(value: str, meets: bool) -> No
 
 @pytest.mark.parametrize(
     ("reasons", "lenient", "blocked"),
-    [((), False, False), ((REFUSED,), False, True), ((REFUSED,), True, True), ((DOUBT,), False, True), ((DOUBT,), True, False)],
-)  # fmt: skip
+    [
+        ((), False, False),
+        ((REFUSED,), False, True),
+        ((REFUSED,), True, True),
+        ((DOUBT,), False, True),
+        ((DOUBT,), True, False),
+    ],
+)
 def test_a_lenient_provider_lets_doubts_pass(
     reasons: tuple[Reason, ...], lenient: bool, blocked: bool
 ) -> None:
@@ -283,7 +297,10 @@ def test_releases_that_conflict_together_are_not_chosen_together() -> None:
     assert [str(one) for one in asked.get_dependencies(first)] == []
 
 
-@pytest.mark.parametrize(("replacements", "is_framework", "gives_way"), [(0, False, True), (2, False, True), (3, False, False), (0, True, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("replacements", "is_framework", "gives_way"),
+    [(0, False, True), (2, False, True), (3, False, False), (0, True, False)],
+)
 def test_a_pin_gives_way_to_a_later_requirement_a_few_times(
     replacements: int, is_framework: bool, gives_way: bool
 ) -> None:
@@ -294,7 +311,9 @@ def test_a_pin_gives_way_to_a_later_requirement_a_few_times(
         assert asked.pins.replace(A) is pin
     asked.pins.chosen[A] = pin
     found = asked.get_dependencies(later)
-    assert [str(one) for one in found if not isinstance(one, NogoodRequirement)] == ["a>=2"] * gives_way
+    assert [str(one) for one in found if not isinstance(one, NogoodRequirement)] == [
+        "a>=2"
+    ] * gives_way
     assert [one.releases for one in found if isinstance(one, NogoodRequirement)] == (
         [] if gives_way else [{pin, later}]
     )
@@ -400,7 +419,10 @@ def test_packages_that_require_a_framework_are_decided_before_it() -> None:
     ("text", "requires"),
     [
         ("jax", [["jax[cuda13]"], ["jax[cuda12]"], ["jax"]]),
-        ("jax[k8s]", [["jax[cuda13]", "jax[k8s]"], ["jax[cuda12]", "jax[k8s]"], ["jax", "jax[k8s]"]]),
+        (
+            "jax[k8s]",
+            [["jax[cuda13]", "jax[k8s]"], ["jax[cuda12]", "jax[k8s]"], ["jax", "jax[k8s]"]],
+        ),
         ("jax[cuda12]", [["jax[cuda12]"]]),
     ],
 )

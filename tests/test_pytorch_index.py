@@ -30,7 +30,8 @@ def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
         metadata = 'data-dist-info-metadata="true" data-core-metadata="true"'
         lines.append(f'    <a href="{href}" {metadata}>{name}</a><br/>')
     body = "\n".join(lines)
-    return f"<!DOCTYPE html>\n<html>\n  <body>\n    <h1>Links for torch</h1>\n{body}\n  </body>\n</html>\n<!--TIMESTAMP 1780000000-->".encode()
+    head = "<!DOCTYPE html>\n<html>\n  <body>\n    <h1>Links for torch</h1>\n"
+    return f"{head}{body}\n  </body>\n</html>\n<!--TIMESTAMP 1780000000-->".encode()
 
 
 @pytest.fixture

@@ -117,7 +117,9 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=examples(50), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck])
+@settings(
+    max_examples=examples(50), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+)
 @given(st.lists(LINES, max_size=6).map("\n".join))
 def test_any_file_is_read_as_pip_reads_it(tmp_path: Path, text: str) -> None:
     put(tmp_path, {"r.txt": text, "other.txt": "other==1\n", "limits.txt": "numpy<9\n"})

@@ -89,7 +89,7 @@ def test_conda(case: dict[str, Any]) -> None:
     check(case, evaluate.environment_reasons(parts, host, DATA))
 
 
-# Reasons that a conda closure leaves to the choice of the framework's build, or to the lock's needs.
+# Reasons that a conda closure leaves to the choice of the build, or to the lock's needs.
 NOT_OF_CLOSURES = {
     "cpu-build",
     "gpu-unused",

@@ -137,8 +137,15 @@ def test_case(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "several_gpus", "counts"),
-    [(0, False, False), (1, False, True), (2, False, True), (0, True, False), (1, True, False), (2, True, True)],
-)  # fmt: skip
+    [
+        (0, False, False),
+        (1, False, True),
+        (2, False, True),
+        (0, True, False),
+        (1, True, False),
+        (2, True, True),
+    ],
+)
 def test_a_bad_pair_counts_with_a_gpu_or_with_several(
     gpus: int, several_gpus: bool, counts: bool
 ) -> None:

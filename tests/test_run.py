@@ -176,7 +176,8 @@ def test_what_is_taken_out_is_what_a_verification_fails_for(
 def test_the_command_runs_in_the_environment_with_its_own_status(
     env_folder: Path, tmp_path: Path
 ) -> None:
-    code = "import os, sys; print(sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')); sys.exit(7)"
+    said = "sys.prefix, os.environ['VIRTUAL_ENV'], os.environ.get('PYTHONHOME')"
+    code = f"import os, sys; print({said}); sys.exit(7)"
     done = run(
         ["run", "--target", "env", "--", "python", "-c", code], tmp_path, PYTHONHOME=sys.base_prefix
     )
@@ -250,6 +251,6 @@ def test_json_says_what_would_be_and_runs_nothing(env_folder: Path, tmp_path: Pa
     assert document["set"]["VIRTUAL_ENV"] == str(env_folder)
     assert document["unset"] == ["LD_LIBRARY_PATH"]
     assert document["shadows"] == [
-        {"variable": "LD_LIBRARY_PATH", "entry": variables["LD_LIBRARY_PATH"], "libraries": ["libcudnn.so.9"],
-         "kept": False}
+        {"variable": "LD_LIBRARY_PATH", "entry": variables["LD_LIBRARY_PATH"],
+         "libraries": ["libcudnn.so.9"], "kept": False}
     ]  # fmt: skip

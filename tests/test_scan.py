@@ -303,7 +303,9 @@ def test_the_record_of_a_wheel(
         "made/libtext.so.txt": b"no library",
         "nvidia/made/lib/libx.so.1": plain["made/libtwo.so"],
     }
-    metadata = "Requires-Python: >=3.9\nRequires-Dist: six>=1\nRequires-Dist: nvidia-cublas==13.*; extra == 'x'"
+    requires = ("six>=1", "nvidia-cublas==13.*; extra == 'x'")
+    lines = ["Requires-Python: >=3.9", *(f"Requires-Dist: {text}" for text in requires)]
+    metadata = "\n".join(lines)
     data = wheel(members, metadata=metadata)
     (tmp_path / NAME).write_bytes(data)
     assert scan_wheel.main([str(tmp_path / NAME), "--output", str(tmp_path / "out")]) == 0
@@ -936,7 +938,8 @@ def test_what_the_tools_write_is_read_as_they_list_it(
 ) -> None:
     def fatbinary(name: str, kinds: Sequence[tuple[str, str]]) -> bytes:
         images = [
-            f"--image3=kind={kind},sm={target},file={tools / target}.{'cubin' if kind == 'elf' else kind}"
+            f"--image3=kind={kind},sm={target},"
+            f"file={tools / target}.{'cubin' if kind == 'elf' else kind}"
             for kind, target in kinds
         ]
         subprocess.run(
@@ -954,7 +957,7 @@ def test_what_the_tools_write_is_read_as_they_list_it(
     assert found["sass"] == {target: 1 + (target in twice) for target in TOOL_TARGETS}
     assert found["ptx"] == [[target, "9.3", 1 + (target == "120f")] for target in TOOL_TARGETS]
     sass, ptx = listed(tools, tmp_path / "a.so")
-    # cuobjdump names the machine code of a family as that of its first GPU (sm_100 for sm_100f); PTX keeps the f.
+    # cuobjdump names the machine code of a family (sm_100f) like its first GPU; PTX keeps the f.
     named: Counter[str] = Counter()
     for target, count in found["sass"].items():
         named[target.removesuffix("f")] += count

@@ -53,7 +53,14 @@ def on(**fields: object) -> Callable[[Request, Host], Plan | None]:
     return solve
 
 
-PYTHON = ["no-wheel-for-target", "no-wheel", "requires-python", "only-sdist", "conflict", "cuda-variant"]
+PYTHON = [
+    "no-wheel-for-target",
+    "no-wheel",
+    "requires-python",
+    "only-sdist",
+    "conflict",
+    "cuda-variant",
+]
 DRIVER = ["driver-floor", "driver-floor-unknown", "ptx-needs-newer-driver", "gpu-dropped-by-driver"]
 DEVICE = [*DRIVER, "no-code-for-device", "code-unknown", "cpu-build", "needs-gpu", "known-broken"]
 REQUEST = ["no-version", "not-in-index", "yanked", "hash"]
@@ -82,7 +89,11 @@ def test_linux_on_a_windows_host_is_offered_where_wheels_are_for_another_platfor
 
 
 def test_the_nearest_python_that_helps_is_offered() -> None:
-    for version, change in (((3, 11), "Python 3.11"), ((3, 13), "Python 3.13"), ((3, 10), "Python 3.10")):
+    for version, change in (
+        ((3, 11), "Python 3.11"),
+        ((3, 13), "Python 3.13"),
+        ((3, 10), "Python 3.10"),
+    ):
         older = HOST.python.replace(version=version, full_version=None)
         assert changes("conflict", on(python=older)) == [change]
     # The fifth one is not tried.
@@ -132,7 +143,9 @@ def test_a_constraint_and_the_default_index_may_be_left_out() -> None:
     request = Request(requirements=("a",), constraints=("a<1", "b<1"), default_index_only=True)
 
     def solve(asked: Request, host: Host) -> Plan | None:
-        return PLAN if asked != request and host == HOST and "a<1" not in asked.constraints else None
+        return (
+            PLAN if asked != request and host == HOST and "a<1" not in asked.constraints else None
+        )
 
     assert changes("no-version", solve, request) == ["without the constraint a<1"]
 

@@ -179,7 +179,7 @@ def test_each_ptx_language_has_the_oldest_line_that_writes_it() -> None:
         assert parse_pair(written[row["ptx"]]) <= parse_pair(row["cuda"])
     languages = [parse_pair(one) for one in written]
     assert languages == sorted(languages)
-    # Majors change together: PTX 8 came with CUDA 12, PTX 9 with CUDA 13. A gap in a major is a row that is missing.
+    # PTX 8 came with CUDA 12, PTX 9 with CUDA 13. A gap within a major is a missing row.
     assert all(
         parse_pair(cuda)[0] - parse_pair(language)[0] == 4 for language, cuda in written.items()
     )

@@ -275,7 +275,12 @@ def test_the_evidence_names_the_target(
     tmp_path: Path, first: Lock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     env, lock = tmp_path / "env", write_lock(tmp_path / "pylock.toml", first)
-    assert main(["sync", str(lock), "--target", str(env), "--json", *CPU, "--find-links", str(tmp_path)]) == 0
+    assert (
+        main(
+            ["sync", str(lock), "--target", str(env), "--json", *CPU, "--find-links", str(tmp_path)]
+        )
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     evidence = " ".join(check["evidence"] for check in document["checks"])
     assert str(env) in evidence and ".gpuenv" not in evidence

@@ -109,7 +109,8 @@ def _sums(images, filters):
                     for s in range(3):
                         weight = filters.flat[((k * channels + c) * 3 + r) * 3 + s]
                         shifted = planes[c][r * row + s :]
-                        sums = [left + weight * right for left, right in zip(sums, shifted, strict=False)]
+                        pairs = zip(sums, shifted, strict=False)
+                        sums = [left + weight * right for left, right in pairs]
             for i in range(high):
                 found += sums[i * row : i * row + wide]
     return found

@@ -85,7 +85,8 @@ def kubectl(arguments: list[str]) -> int:
         return 0
     pod = arguments[arguments.index("--namespace") + 2]
     command = arguments[arguments.index("--") + 1 :]
-    return subprocess.run(command, env={**os.environ, "NODE": pod.removeprefix("pod-")}, check=False).returncode
+    environment = {**os.environ, "NODE": pod.removeprefix("pod-")}
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
