@@ -32,12 +32,8 @@ from gpuenv.requirements.versions import Versions, names_prerelease
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
-SUFFIXES = st.sampled_from(
-    [
-        *("", "", "", "", "a1", "b2", "rc1", ".post1", ".dev3", "a1.dev2", "-1", ".a1", "alpha"),
-        *("x", "dev", ".dev"),
-    ]
-)
+PRERELEASES = ["a1", "b2", "rc1", "a1.dev2", ".dev3", "dev", ".dev", ".a1", "alpha"]
+SUFFIXES = st.sampled_from(["", "", "", "", ".post1", "-1", "x", *PRERELEASES])
 LOCALS = st.sampled_from(["", "", "", "+cu126", "+cu130", "+cpu", "+1", "+cu126.2", "+CU126", "+"])
 VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map(
     "".join

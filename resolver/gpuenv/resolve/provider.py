@@ -211,12 +211,13 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         for identifier in open_nodes:
             if isinstance(identifier, (HostFactId, AgreementId)):
                 return (identifier,)
-        if any(identifier in self.order for identifier in open_nodes):
+        if not self.order.keys().isdisjoint(open_nodes):
             return open_nodes
         open_nodes = _without_waiting(open_nodes)
-        frameworks = [identifier for identifier in open_nodes if self._is_framework(identifier)]
-        if frameworks and self._named.isdisjoint(open_nodes):
-            return frameworks
+        if self._named.isdisjoint(open_nodes):
+            frameworks = [node for node in open_nodes if self._is_framework(node)]
+            if frameworks:
+                return frameworks
         in_conflict = [node for node in open_nodes if self._conflicts_often(node)]
         return in_conflict or open_nodes
 
