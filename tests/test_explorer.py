@@ -36,6 +36,7 @@ CHOICES = [
     ("tensorflow", ["none"], "", "3.15"),
     ("cupy", ["sm_37"], "470", "3.12"),
     ("onnxruntime", ["V100"], "550.54.14", "3.12"),
+    ("jax", ["K80"], "470.256.02", "3.10"),  # releases without a variant for CUDA 13
 ]
 
 
@@ -208,13 +209,12 @@ def test_wrong_input_is_reported(page, fragment, text):
     assert text in page.text("#problem")
 
 
-def test_the_record_of_the_proof_has_only_the_differences_that_the_page_tells():
+def test_the_record_of_the_proof_has_no_failure():
     record = json.loads((ROOT / "docs" / "records" / "explorer.json").read_text())
-    assert record["agreement"]["choices"] >= 2000
-    differences = record["agreement"]["differences"]
-    assert len(differences) <= 2
-    for _, solver, page in differences:  # docs/explorer.md says why
-        assert solver["version"] == page["version"]
+    assert len({part["seed"] for part in record["agreement"]}) >= 2
+    for part in record["agreement"]:
+        assert part["choices"] >= 2000
+        assert part["differences"] == []
     assert record["axe"]["violations"] == []
     assert record["console errors"] == record["requests"] == []
     assert record["figures"]["bytes"] < 2_000_000

@@ -65,6 +65,8 @@ Verdict = tuple[int, Sequence[Reason]]
 NumberedVerdict = tuple[int, tuple[int, ...]]
 # (first interval, tier, numbers of the reasons) of each different verdict.
 Column = tuple[tuple[int, int, tuple[int, ...]], ...]
+# A column of a build, and the places of the build in its version by interval.
+_Ranked = tuple[Column, Sequence[int]]
 
 
 class _Row(Value):
@@ -146,11 +148,11 @@ class AnswerTables:
         rows = self._rows(framework, platform, stores)
         judge = _Judge(drivers, self._capabilities, self._data, self._numbers, self._solver_reasons)
         verdicts = [judge.release(row, f"{framework.name} {row.version}") for row in rows]
+        places_of_rows = _places(rows, framework, drivers)
         if not is_single_distribution(framework):  # builds of one distribution pin their libraries
-            self._add_doubts_about_libraries(rows, verdicts, drivers)
+            self._add_doubts_about_libraries(rows, verdicts, places_of_rows, drivers)
         releases = []
         jetson = drivers.host(_GPU_OF_A_JETSON, len(drivers.thresholds))
-        places_of_rows = _places(rows, framework, drivers)
         for row, columns, places in zip(rows, verdicts, places_of_rows, strict=True):
             releases.append(
                 {
@@ -208,27 +210,32 @@ class AnswerTables:
         return sorted(rows.values(), key=lambda row: version_key(row.public), reverse=True)
 
     def _add_doubts_about_libraries(
-        self, rows: Sequence[_Row], verdicts: Sequence[list[Column]], drivers: _Drivers
+        self,
+        rows: Sequence[_Row],
+        verdicts: Sequence[list[Column]],
+        places: Sequence[Sequence[int]],
+        drivers: _Drivers,
     ) -> None:
         """Add the doubts about the libraries that a build does not pin (cuBLAS for CuPy).
 
-        The solver prefers a build without doubts. So these doubts can change its choice where
-        another build of the version has doubts.
+        If the best build of a version has doubts, the solver prefers a later one without doubts.
         """
-        for row, columns in zip(rows, verdicts, strict=True):
+        for row, columns, own_places in zip(rows, verdicts, places, strict=True):
             if _is_cpu_build(row):
                 continue
-            pairs = zip(rows, verdicts, strict=True)
-            builds = [build for other, build in pairs if other.public == row.public]
+            builds = zip(rows, verdicts, places, strict=True)
+            alike = [build[1:] for build in builds if build[0].public == row.public]
             for place, capability in enumerate(self._capabilities):
-                alike = [build[place] for build in builds]
-                starts = self._numbers.starts_without_doubts(columns[place], alike)
+                own = columns[place], own_places
+                others = [
+                    (build_columns[place], build_places) for build_columns, build_places in alike
+                ]
                 doubts = {
-                    start: self._doubts_alone(row, drivers.host(capability, start))
-                    for start in starts
+                    interval: self._doubts_alone(row, drivers.host(capability, interval))
+                    for interval in self._numbers.intervals_after_doubts(own, others)
                 }
                 if any(doubts.values()):
-                    columns[place] = _with_reasons(columns[place], alike, doubts)
+                    columns[place] = _with_reasons(columns[place], doubts, len(own_places))
 
     def _doubts_alone(self, row: _Row, host: Host) -> tuple[int, ...]:
         """Return the doubts about the packages of the solver's plan for one release."""
@@ -387,18 +394,24 @@ class _Numbers:
         """Return the number of each column."""
         return [number(self.columns, column) for column in columns]
 
-    def starts_without_doubts(self, column: Column, alike: Collection[Column]) -> list[int]:
-        """Return where a column has no reasons and one of some others has only doubts."""
+    def intervals_after_doubts(self, build: _Ranked, others: Sequence[_Ranked]) -> list[int]:
+        """Return where a build without reasons comes after a build that has only doubts."""
+        doubtful = [other for other in others if any(map(self._is_doubtful, other[0]))]
+        if not doubtful:
+            return []
         return [
-            start
-            for start in _starts(alike)
-            if not _verdict_at(column, start)[1]
-            and any(self._has_doubts(one, start) for one in alike)
+            interval
+            for interval in range(len(build[1]))
+            if not _verdict_at(build[0], interval)[1]
+            and any(self._is_doubtful_before(other, build, interval) for other in doubtful)
         ]
 
-    def _has_doubts(self, column: Column, interval: int) -> bool:
-        _, reasons = _verdict_at(column, interval)
-        return bool(reasons) and self.failures.isdisjoint(reasons)
+    def _is_doubtful_before(self, other: _Ranked, build: _Ranked, interval: int) -> bool:
+        step = (interval, *_verdict_at(other[0], interval))
+        return self._is_doubtful(step) and _rank(other, interval) < _rank(build, interval)
+
+    def _is_doubtful(self, step: tuple[int, int, tuple[int, ...]]) -> bool:
+        return bool(step[2]) and self.failures.isdisjoint(step[2])
 
 
 def _verdict_at(column: Column, interval: int) -> NumberedVerdict:
@@ -407,19 +420,20 @@ def _verdict_at(column: Column, interval: int) -> NumberedVerdict:
     return tier, reasons
 
 
-def _starts(columns: Iterable[Column]) -> list[int]:
-    """Return the intervals at which a verdict of some columns begins."""
-    return sorted({start for column in columns for start, _, _ in column})
+def _rank(build: _Ranked, interval: int) -> tuple[int, int]:
+    """Return the place of a build in its version, as the tables give it."""
+    column, places = build
+    return _verdict_at(column, interval)[0], places[interval]
 
 
-def _with_reasons(
-    column: Column, alike: Iterable[Column], reasons: Mapping[int, tuple[int, ...]]
-) -> Column:
-    """Return a column that has more reasons in some of the intervals at which one begins."""
-    steps = []
-    for start in _starts(alike):
-        tier, known = _verdict_at(column, start)
-        steps.append((start, tier, known + reasons.get(start, ())))
+def _with_reasons(column: Column, reasons: Mapping[int, tuple[int, ...]], end: int) -> Column:
+    """Return a column that has more reasons in some of the intervals before `end`."""
+    steps: list[tuple[int, int, tuple[int, ...]]] = []
+    for interval in range(end):
+        tier, known = _verdict_at(column, interval)
+        verdict = tier, known + reasons.get(interval, ())
+        if not steps or steps[-1][1:] != verdict:
+            steps.append((interval, *verdict))
     return tuple(steps)
 
 
