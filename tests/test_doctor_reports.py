@@ -21,6 +21,7 @@ HELD_OUT = Path(__file__).parents[1] / "docs" / "records" / "doctor-held-out.jso
 CASES: list[dict[str, Any]] = tomllib.loads(
     (DATA / "doctor" / "cases.toml").read_text(encoding="utf-8")
 )["case"]
+WORDS = tomllib.loads((DATA / "doctor" / "words.toml").read_text(encoding="utf-8"))["case"]
 OUTSIDE = tomllib.loads((DATA / "doctor_outside.toml").read_text(encoding="utf-8"))
 
 
@@ -55,6 +56,23 @@ def test_a_message_leads_to_its_cause(case: dict[str, Any]) -> None:
     for verdict in found.verdicts:
         assert verdict.evidence and verdict.fix
         assert all(line.startswith(("log line ", "host: ")) for line in verdict.evidence)
+
+
+@pytest.mark.parametrize("case", WORDS, ids=lambda case: case["log"][:50])
+def test_words_near_a_failure_suggest_a_cause(case: dict[str, Any]) -> None:
+    found = diagnose(read_log([case["log"]], with_failure=True), ())
+    names = [verdict.cause for verdict in found.verdicts]
+    assert (names[:1] or [""])[0] == case["first"], names
+    assert case.get("not") not in names
+    if "sure" in case:
+        assert found.verdicts[0].confidence == case["sure"]
+    assert found.abstained is case.get("abstained", False)
+
+
+def test_a_release_that_is_known_to_use_no_gpu_is_named_with_the_one_to_use() -> None:
+    log = "tensorflow 2.21.0\nCannot dlopen some GPU libraries. Skipping registering GPU devices..."
+    verdict = diagnose(read_log([log], with_failure=True), ()).verdicts[0]
+    assert "Use tensorflow 2.20.0." in verdict.advice[0]
 
 
 @pytest.mark.parametrize("case", OUTSIDE["case"], ids=lambda case: case["log"][-50:])

@@ -4,7 +4,7 @@ stream: unpacks a log, removes codes and escapes, and cuts the log into blocks o
 pasted: restores the lines of a pasted log, and finds the prefixes that launchers put before lines.
 prefilter: finds the lines that may hold a message.
 log_reader: reads the facts of a log.
-failure_words: finds a failure that no message explains.
+failure_words: finds failures that no message explains, and words that suggest causes.
 origin: says whether a log is from this machine.
 cudnn_calls: finds misuse of cuDNN handles in cuDNN's log of calls.
 host_facts: turns detection, packages, compatibility rules and variables into facts.
