@@ -10,6 +10,7 @@ import pytest
 
 import browser
 from gpuenv import api
+from gpuenv.compat.data import CompatibilityData
 from gpuenv.errors import NoSolutionError
 from gpuenv.index.factory import open_indexes
 from gpuenv.model import IndexOptions, Request
@@ -36,7 +37,6 @@ CHOICES = [
     ("tensorflow", ["none"], "", "3.15"),
     ("cupy", ["sm_37"], "470", "3.12"),
     ("onnxruntime", ["V100"], "550.54.14", "3.12"),
-    ("jax", ["K80"], "470.256.02", "3.10"),  # releases without a variant for CUDA 13
 ]
 
 
@@ -70,6 +70,15 @@ def test_the_tables_have_every_release_with_its_evidence(tables):
         for release in framework["releases"]:
             assert len(release["verdicts"]) == len(tables["capabilities"]) + 1
             assert release.get("evidence", "unknown") in ("scanned", "documented", "unknown")
+
+
+def test_a_variant_that_a_release_lacks_is_in_the_tables(tables):
+    """The solver passes over JAX 0.6.2 for CUDA 13: it has no extra for that."""
+    releases = tables["platforms"][PLATFORM]["frameworks"]["jax"]["releases"]
+    [release] = [one for one in releases if one["version"] == "0.6.2 (cuda13)"]
+    for column in release["verdicts"][:-1]:  # the last one is of hosts without a GPU
+        for _, _, reasons in tables["intervals"][column]:
+            assert "no-such-extra" in [tables["reasons"][number][0] for number in reasons]
 
 
 def test_the_page_is_one_small_file_without_addresses_to_load(tables):
@@ -132,6 +141,32 @@ def test_the_page_answers_as_the_solver(page):
     answers = explorer_answers(page, [(*choice, PLATFORM) for choice in CHOICES])
     for choice, answer in zip(CHOICES, answers, strict=True):
         require_agreement(solver_answer(*choice), answer)
+
+
+class OnlyCupy(CompatibilityData):
+    """The data of CuPy alone: its tables are made in a second."""
+
+    def all_frameworks(self):
+        return [one for one in super().all_frameworks() if one.name == "cupy"]
+
+    def libraries(self):
+        return ()
+
+
+@needs_browser
+def test_doubts_about_a_library_that_no_build_pins_count(page, tmp_path):
+    """On a B300, CuPy's cuBLAS 12.9 is to be avoided. So its build for CUDA 13 is chosen."""
+    choice = ("cupy", ["sm_103"], "590.44", "3.12", "win-amd64")
+    data = OnlyCupy(api.compatibility_data().folder)
+    snapshot, index = open_indexes(IndexOptions(offline=True), data.folder)
+    tables = AnswerTables(data, index, snapshot.environment).document(["win-amd64"])
+    tables["platforms"][PLATFORM] = tables["platforms"]["win-amd64"]  # for the fields of the form
+    file = tmp_path / "cupy.html"
+    file.write_text(html.explorer_html({"data": "", **tables}), encoding="utf-8")
+    page.open(file.as_uri())
+    [answer] = explorer_answers(page, [choice])
+    assert answer["variant"] == "cuda13x"
+    require_agreement(solver_answer(*choice), answer)
 
 
 @needs_browser
