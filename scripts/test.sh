@@ -3,11 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python3 -m venv .venv
-# uv needs a third of pip's time. It does not read pip's configuration, so pip is the second choice.
-# Neither compiles: the tests import a part of what is installed.
-pip=(.venv/bin/python -m pip install --quiet --no-compile)
-"${pip[@]}" "$(grep -o 'uv==[0-9.]*' pyproject.toml)"
-.venv/bin/uv pip install --quiet --python .venv/bin/python '.[test,lint]' || "${pip[@]}" '.[test,lint]'
+# Nothing is compiled here: the tests import a part of what is installed.
+.venv/bin/python -m pip install --quiet --no-compile '.[test,lint]'
 # The type checker takes one core for a while; the tests wait for no result of it.
 .venv/bin/mypy -p gpuenv &
 types=$!
