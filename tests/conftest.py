@@ -92,9 +92,7 @@ def pytest_report_to_serializable() -> Iterator[dict[str, bytes] | None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_report_from_serializable(
-    config: pytest.Config, data: dict[str, Any]
-) -> Report | None:
+def pytest_report_from_serializable(config: pytest.Config, data: dict[str, Any]) -> Report | None:
     """Unpack a report of a worker."""
     if "packed" not in data:
         return None

@@ -30,7 +30,9 @@ WRONG = {
     f"solve torch=2.9 {HOST}": ["'torch=2.9' is not a requirement", "write torch==2.9"],
     f"solve 'num py' {HOST}": ["num py"],
     "solve torch --gpu H1000": ["'H1000' is not a known GPU", "did you mean H100"],
-    "solve torch --gpu 'RTX 6000'": ["Quadro RTX 6000 or RTX 6000 Ada or RTX PRO 6000"],
+    "solve torch --gpu 'RTX 6000'": [
+        "Quadro RTX 6000 (sm_75) or RTX 6000 Ada (sm_89) or RTX PRO 6000"
+    ],
     "solve torch --gpu none,H100": ["--gpu none cannot be combined"],
     "solve torch --gpu H100 --driver 13.0": ["looks like a CUDA version", "580.65.06"],
     "solve torch --gpu H100 --driver 58x": ["'58x' is not a driver release"],
