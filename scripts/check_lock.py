@@ -27,6 +27,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from gpuenv.index.http_session import open_session
+
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(1, os.path.join(os.path.dirname(sys.path[0]), "tests"))
 
@@ -96,7 +98,7 @@ def read_release(package: dict[str, Any], folder: str) -> Release:
 
 
 def _read_metadata(url: str) -> bytes:
-    with requests.Session() as session, zipfile.ZipFile(RangeFile(session, url)) as archive:
+    with open_session(None) as session, zipfile.ZipFile(RangeFile(session, url)) as archive:
         names = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return archive.read(min(names, key=len))
 
