@@ -76,6 +76,8 @@ def without(checkout: Path, protection: dict[str, str]) -> str:
     """Return what becomes of the test of a protection without it."""
     path = checkout / PACKAGE / protection["file"]
     text = path.read_text()
+    if text.count(protection["old"]) != 1:
+        return "the code has changed"
     path.write_text(text.replace(protection["old"], protection["new"]))
     try:
         return run_test(checkout, protection["test"])
