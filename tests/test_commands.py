@@ -125,7 +125,7 @@ def test_outdated_packages_of_a_lock(locked: Path, index: IndexServer) -> None:
 
 def test_dry_run_and_stdout(folder: Path) -> None:
     dry = run([*SOLVE, "--dry-run"], folder)
-    assert dry.stdout.startswith("solved, nothing written: ") and contents(folder) == {}
+    assert dry.stdout.startswith("solved: ") and contents(folder) == {}
     document = run([*SOLVE, "--dry-run", "--json"], folder)
     assert json.loads(document.stdout)["lock"] is None and contents(folder) == {}
     printed = run([*SOLVE, "-o", "-"], folder).stdout

@@ -164,7 +164,7 @@ def _warning_line(reason: Reason) -> Line:
 
 
 def _headline(plan: Plan, path: str | None) -> Line:
-    result = "solved, nothing written"
+    result = "solved"
     if path is not None:
         result = f"wrote {path}"
     count = quantity_text(len(plan.pins), "package")
