@@ -30,7 +30,6 @@ from gpuenv.index.core_metadata import parse_dependencies, parse_fields
 from gpuenv.index.factory import open_index, open_indexes
 from gpuenv.index.find_links import FindLinks
 from gpuenv.index.http import Transport
-from gpuenv.index.keyed_memo import KeyedMemo
 from gpuenv.index.live import SimpleIndex, parse_cutoff
 from gpuenv.index.multi_index import LazyIndex, MultiIndex
 from gpuenv.index.protocol import Index
@@ -142,9 +141,7 @@ def test_releases_are_those_of_the_wheels_that_fit(
             for tag in random.sample(TAGS, random.randint(1, 4)):
                 requires_python = random.choice([None, ">=3.9", ">=3.13", "snakes"])
                 yanked = random.choice([None, None, "", "bad"])
-                server.add(
-                    name, version, tag=tag, requires_python=requires_python, yanked=yanked
-                )
+                server.add(name, version, tag=tag, requires_python=requires_python, yanked=yanked)
         server.add_file(name, f"{name}-9.0.tar.gz")
         fitting: dict[str, list[Wheel]] = {}
         for wheel in index.wheels(name, TARGET):
@@ -420,7 +417,7 @@ def test_a_host_is_looked_up_once(
         return look_up(host, *arguments)
 
     monkeypatch.setattr(socket, "getaddrinfo", note)
-    monkeypatch.setattr(http_session, "_addresses", KeyedMemo())
+    monkeypatch.setattr(http_session, "_hosts", {})
     names = [f"demo{number}" for number in range(8)]
     for name in names:
         server.add(name, "1.0")
@@ -429,6 +426,27 @@ def test_a_host_is_looked_up_once(
         index = index_of(server, transport, cache, url=url)
         assert all(pool.map(index.has, names))
         assert lookups.count("localhost") == 1
+
+
+def test_threads_share_a_failed_lookup(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups: list[object] = []
+
+    def fail(host: Any, *arguments: Any) -> Any:
+        lookups.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    monkeypatch.setattr(http_session, "_hosts", {})
+
+    def error_of(name: str) -> str:
+        with pytest.raises(PackageIndexError) as caught:
+            SimpleIndex("http://nowhere.invalid", transport=transport, cache=cache).wheels(name)
+        return str(caught.value)
+
+    with Transport() as transport, ThreadPoolExecutor(8) as pool:
+        errors = list(pool.map(error_of, [f"demo{number}" for number in range(8)]))
+    assert all("cannot be reached" in error for error in errors)
+    assert len(lookups) == 1
 
 
 def test_a_dead_index(transport: Transport, cache: Cache) -> None:

@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from http.client import HTTPResponse
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -21,9 +22,8 @@ import requests
 import urllib3
 from requests.adapters import DEFAULT_CA_BUNDLE_PATH, HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.util.connection import allowed_gai_family
 from urllib3.util.ssl_ import create_urllib3_context
-
-from .keyed_memo import KeyedMemo
 
 if TYPE_CHECKING:  # these types exist in the stubs only
     from collections.abc import MutableMapping
@@ -243,42 +243,72 @@ class _TimedResponse(HTTPResponse):
 # ---- connections ---------------------------------------------------------------------------------
 
 
-class _Address:
-    """The address of a host that a connection was made to; None before."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.text: str | None = None
+_SAME_FAILURE = 1.0  # seconds in which a failed lookup is not repeated
 
 
-_addresses: KeyedMemo[str, _Address] = KeyedMemo()
-
-
-class _Connection(HTTPConnection):
-    """A connection that asks a name server only if no connection to its host was made before.
+class _Host:
+    """A host whose name is looked up once in a process.
 
     If 32 threads ask at once, answers of some name servers are lost. The system's resolver asks
     again after 5 s.
     """
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._addresses: tuple[str, ...] = ()
+        self._failure: tuple[OSError, float] | None = None  # and when it happened
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Return the addresses of the host.
+
+        Threads that wait for the first lookup share its failure; a later request tries again.
+
+        Raises:
+            OSError: the name cannot be looked up.
+        """
+        with self._lock:
+            if self._failure and time.monotonic() < self._failure[1] + _SAME_FAILURE:
+                raise self._failure[0]
+            if not self._addresses:
+                try:
+                    self._addresses = _look_up(name)
+                except OSError as error:
+                    self._failure = error, time.monotonic()
+                    raise
+            return self._addresses
+
+
+def _look_up(name: str) -> tuple[str, ...]:
+    family = allowed_gai_family()
+    rows = socket.getaddrinfo(name.strip("[]"), None, family, socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+_hosts: dict[str, _Host] = {}  # by name
+
+
+class _Connection(HTTPConnection):
+    """A connection that tries the addresses of its host, which is looked up once."""
+
     response_class = _TimedResponse
 
     def _new_conn(self) -> socket.socket:
-        host = self._dns_host
-        address = _addresses.get(host, _Address)
-        with address.lock:
-            if address.text is None:
-                connection = super()._new_conn()
-                address.text = connection.getpeername()[0]
-                return connection
-        self._dns_host = address.text
+        name = self._dns_host
         try:
+            addresses = _hosts.setdefault(name, _Host()).addresses(name)
+        except socket.gaierror as error:
+            raise urllib3.exceptions.NameResolutionError(name, self, error) from error
+        except UnicodeError:
+            return super()._new_conn()  # which says what is wrong with the name
+        try:
+            for address in addresses[:-1]:
+                self._dns_host = address
+                with suppress(urllib3.exceptions.HTTPError):
+                    return super()._new_conn()
+            self._dns_host = addresses[-1]
             return super()._new_conn()
-        except urllib3.exceptions.HTTPError:
-            address.text = None
-            raise
         finally:
-            self._dns_host = host
+            self._dns_host = name
 
 
 class _TLSConnection(_Connection, HTTPSConnection):
