@@ -33,6 +33,9 @@ import venv
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from gpuenv.index.default_index import default_index
+from gpuenv.install.installers import find_uv
+
 COMMON = """
 numpy pandas scipy scikit-learn matplotlib requests pydantic fastapi uvicorn sqlalchemy httpx
 aiohttp boto3 click rich typer pytest ipython jupyterlab seaborn plotly pillow nltk transformers
@@ -58,16 +61,13 @@ DEAD = {
 }  # any request would fail
 
 
-def find_uv() -> str:
-    """Return uv's program: that of this environment, otherwise the one on PATH."""
-    own = os.path.join(os.path.dirname(sys.executable), "uv")
-    if os.path.exists(own):
-        return own
-    return shutil.which("uv") or sys.exit("uv is not installed")
+def uv_program() -> str:
+    """Return the path of uv, or end."""
+    return find_uv() or sys.exit("uv is not installed")
 
 
 def install(folder: str) -> str:
-    """Install this checkout as users do: as a wheel, in an environment with nothing else.
+    """Install the wheel of this checkout into a new environment, as users do.
 
     The environment of the tests has many packages, some of which run code when Python starts.
 
@@ -78,10 +78,8 @@ def install(folder: str) -> str:
     venv.create(environment)
     scripts = os.path.join(environment, "bin")
     python = os.path.join(scripts, "python")
-    words = [find_uv(), "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
+    words = [uv_program(), "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
     checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from gpuenv.index.default_index import default_index
-
     variables = {**os.environ, "UV_DEFAULT_INDEX": default_index().url}
     subprocess.run([*words, checkout], check=True, env=variables)
     return scripts
@@ -120,7 +118,7 @@ class Bench:
     def __init__(self, folder: str, runs: int, scripts: str) -> None:
         self.folder, self.runs = folder, runs
         self.gpuenv = os.path.join(scripts, "gpuenv")
-        self.uv = find_uv()
+        self.uv = uv_program()
         self.template = self.path(
             "template"
         )  # gpuenv's cache as it is once the default index is known
@@ -136,8 +134,6 @@ class Bench:
         )
         self.plain = {name: text for name, text in os.environ.items() if name not in dropped}
         self.plain["PIP_CONFIG_FILE"] = os.devnull
-        from gpuenv.index.default_index import default_index
-
         found = default_index()
         self.index = found.url
         if found.cert:

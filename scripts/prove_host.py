@@ -108,7 +108,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def prepared(arguments: argparse.Namespace, folder: str, target: str) -> list[dict[str, Any]]:
-    """Solve and sync, as far as the arguments leave it to this host."""
+    """Solve and sync. Leave out what was done before: --target has both, --lock has the solve."""
     frameworks = [text for name in arguments.framework for text in ("--framework", name)]
     solve = ["solve", *frameworks, "--offline"]
     if arguments.target:

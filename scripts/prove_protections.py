@@ -73,7 +73,7 @@ def limit_memory() -> None:
 
 
 def without(checkout: Path, protection: dict[str, str]) -> str:
-    """Return what becomes of the test of a protection without it."""
+    """Run the test of a protection in a copy without the protection. Return the outcome."""
     path = checkout / PACKAGE / protection["file"]
     text = path.read_text()
     if text.count(protection["old"]) != 1:

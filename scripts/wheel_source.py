@@ -1,4 +1,4 @@
-"""Read wheels as streams: at a URL by ranges, or on disk (a part of scan_wheel.py)."""
+"""Open wheels for scan_wheel.py: files on disk, and files at a URL by range requests."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ Report = pytest.TestReport | pytest.CollectReport
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Iterator[dict[str, bytes] | None]:
-    """Pack a report for the way from a worker, which writes bytes faster than nested values."""
+    """Pack a report of a worker into bytes, which are faster to send than nested values."""
     data = yield
     return {"packed": marshal.dumps(data)}
 

@@ -68,7 +68,10 @@ def write_lock(path: Path, lock: Lock) -> Path:
 
 
 def installed(target: Path) -> dict[str, str]:
-    """The version of each distribution in an environment of the Python that runs the tests."""
+    """Return {name: version} of the distributions in an environment.
+
+    The environment has the release of Python that runs the tests.
+    """
     site = target / "lib" / f"python{HERE[0]}.{HERE[1]}" / "site-packages"
     importlib.metadata.MetadataPathFinder().invalidate_caches()
     distributions = importlib.metadata.distributions(path=[str(site)])

@@ -1,4 +1,4 @@
-"""What libraries need, by gpuenv's reader and one like readelf, and the findings from it."""
+"""The needs of libraries: gpuenv's reader against one like readelf, and what verify finds."""
 
 import os
 import struct

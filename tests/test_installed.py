@@ -1,4 +1,4 @@
-"""What is installed beside what was recorded and beside the host, in real environments."""
+"""Installed files are compared with their RECORDs and with the host, in real environments."""
 
 import base64
 import hashlib

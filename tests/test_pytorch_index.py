@@ -23,7 +23,7 @@ BUILD, NIGHTLY = "2.4.0+cu118", "2.5.0.dev20240601+cu118"
 
 
 def page(files: str, *wheels: tuple[str, bytes]) -> bytes:
-    """The page of a package as the PyTorch index serves it: without doctype, one <br/> a line."""
+    """The page of a package as the PyTorch index serves it: no doctype, a <br/> in each line."""
     lines = []
     for name, data in wheels:
         href = f"{files}/{name.replace('+', '%2B')}#sha256={hashlib.sha256(data).hexdigest()}"

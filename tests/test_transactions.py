@@ -137,7 +137,7 @@ def test_what_changed_on_disk_is_installed_again(tmp_path: Path, first: Lock) ->
 
 
 def test_every_change_of_a_package_counts(tmp_path: Path, first: Lock) -> None:
-    """Each of the size, the time and the RECORD is enough."""
+    """A change of the size, of the time or of the RECORD is sufficient."""
     env = tmp_path / "env"
     wheels.sync(first, str(env), installer="uv")
     module, record = env / SITE / "beta.py", env / SITE / "beta-1.0.dist-info" / "RECORD"

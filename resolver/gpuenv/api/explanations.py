@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import Change, GpuEnvError, InputError, NoSolutionError, Reason, TamperedError
+from ..errors import (
+    Change,
+    GpuEnvError,
+    InputError,
+    NoSolutionError,
+    Reason,
+    TamperedError,
+    is_doubt,
+)
 from ..model import Host, IndexOptions, Lock, Plan, Rejection, Request, Value
 from . import environments
 from .data import compatibility_data
@@ -144,8 +152,6 @@ class LockReport(Value):
     @property
     def works(self) -> bool:
         """Return whether all reasons are doubts: facts that are not known, or notes."""
-        from ..errors import is_doubt
-
         return all(is_doubt(reason) for reason in self.reasons)
 
 

@@ -186,7 +186,9 @@ def install_inplace(
 def verify_inplace(
     installation: InplaceInstallation, python: str, *, device: bool, timeout: float
 ) -> tuple[Check, ...]:
-    """Verify an installation by its interpreter, before or after it takes the place of the old one.
+    """Verify an installation with its interpreter.
+
+    The new environment may be beside the old one, or in its place already.
 
     `device` uses the GPUs, if there are some or if the plan has a framework.
     """

@@ -194,7 +194,7 @@ def architectures(case: Case) -> Iterator[Finding]:
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
-    """Suggest a cause from a GPU that many builds do not support yet, or no longer."""
+    """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
     for capability, fact in _devices(case):
         if capability >= _NEW_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)

@@ -87,7 +87,7 @@ class FailureReader:
                     return
 
     def _note(self, failure: Fact, words: bytes) -> None:
-        """Note a failure if it is the first one, and the causes that the words around suggest."""
+        """Keep the first failure, and the causes that the words around each failure suggest."""
         if not self._failures:
             self.facts.append(failure)
         self._failures += 1

@@ -22,7 +22,7 @@ UNKNOWN_CAUSE = "cudnn_init_failed_unknown"
 _CONFIDENCE_OF_MESSAGE = {"says": "proved", "hints": "likely", "maybe": "possible"}
 _CONFIDENCE_ORDER = {"proved": 0, "likely": 1, "possible": 2}
 _LAST_LINE = 1 << 60
-# What a container that was started without the GPU says nothing about.
+# A log from a container that was started without the GPU is no evidence for these causes.
 _DRIVER_ON_HOST = {"driver_not_found", "driver_not_loaded", "driver_too_old"}
 _DRIVER_CAUSES = {
     "driver_not_loaded",

@@ -247,18 +247,19 @@ _SAME_FAILURE = 1.0  # seconds in which a failed lookup is not repeated
 
 
 class _Host:
-    """A host whose name is looked up once in a process.
+    """A host. Its name is looked up once in a process.
 
     If 32 threads ask at once, answers of some name servers are lost. The system's resolver asks
     again after 5 s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._addresses: tuple[str, ...] = ()
         self._failure: tuple[OSError, float] | None = None  # and when it happened
 
-    def addresses(self, name: str) -> tuple[str, ...]:
+    def addresses(self) -> tuple[str, ...]:
         """Return the addresses of the host.
 
         Threads that wait for the first lookup share its failure; a later request tries again.
@@ -271,7 +272,7 @@ class _Host:
                 raise self._failure[0]
             if not self._addresses:
                 try:
-                    self._addresses = _look_up(name)
+                    self._addresses = _look_up(self._name)
                 except OSError as error:
                     self._failure = error, time.monotonic()
                     raise
@@ -295,7 +296,7 @@ class _Connection(HTTPConnection):
     def _new_conn(self) -> socket.socket:
         name = self._dns_host
         try:
-            addresses = _hosts.setdefault(name, _Host()).addresses(name)
+            addresses = _hosts.setdefault(name, _Host(name)).addresses()
         except socket.gaierror as error:
             raise urllib3.exceptions.NameResolutionError(name, self, error) from error
         except UnicodeError:

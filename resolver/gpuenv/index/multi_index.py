@@ -306,7 +306,7 @@ class MultiIndex(Index):
         return NOT_FOUND, None
 
     def _default_has(self, name: str) -> bool:
-        """Return whether the default index has a package. Its failure offers similar names."""
+        """Return whether the default index has a package. An error offers similar names."""
         try:
             return self._default is not None and self._default.has(name)
         except OfflineError as error:

@@ -65,8 +65,10 @@ def make_folder() -> str:
 
 def remove_leftovers() -> None:
     """Remove the folders whose process has ended."""
+    if fcntl is None:
+        return
     above = tempfile.gettempdir()
-    for name in os.listdir(above) if fcntl is not None else ():
+    for name in os.listdir(above):
         if name.startswith(FOLDER):
             with suppress(OSError):  # of a running process, or of another user
                 remove_unlocked(os.path.join(above, name))

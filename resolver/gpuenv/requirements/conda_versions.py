@@ -167,21 +167,20 @@ def split(dependency: str) -> tuple[str, str, str]:
     """
     text, _, brackets = dependency.partition(" #")[0].partition("[")
     name, version_range, build = _split_words(text.strip().rpartition("::")[2])
-    for key, *values in _BRACKETS.findall(brackets.rpartition("]")[0]):
-        if key == "version":
-            version_range = "".join(values).strip()
-        elif key == "build":
-            build = "".join(values).strip()
-    return name, version_range, build
+    fields = _bracket_fields(brackets)
+    return name, fields.get("version", version_range), fields.get("build", build)
+
+
+def _bracket_fields(brackets: str) -> dict[str, str]:
+    """Return {version, build, channel: value} from what follows the "[" of a dependency."""
+    found = _BRACKETS.findall(brackets.rpartition("]")[0])
+    return {key: "".join(values).strip() for key, *values in found}
 
 
 def channel_of(spec: str) -> str:
     """Return the channel that a user's spec names: that of "bioconda::blast"; "" for none."""
     text, _, brackets = spec.partition("[")
-    for key, *values in _BRACKETS.findall(brackets.rpartition("]")[0]):
-        if key == "channel":
-            return "".join(values).strip()
-    return text.rpartition("::")[0].strip()
+    return _bracket_fields(brackets).get("channel", text.rpartition("::")[0].strip())
 
 
 def name_of(dependency: str) -> str:
