@@ -1,20 +1,24 @@
 """Which changes of a host and of a request are tried, and in which order.
 
-`solve` is an argument of the code: here it has a plan for what a case says.
+In most tests, the function that solves a changed request has a plan for what a case says.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
 import gpuenv
-from gpuenv.errors import Reason
-from gpuenv.model import Choice, Host, Plan, Request
+from gpuenv.errors import NoSolutionError, Reason
+from gpuenv.model import Choice, Host, Plan, Request, Requirement, Wheel
+from gpuenv.requirements.target import TargetEnvironment
 from gpuenv.resolve.conflicts import Trials
 from gpuenv.resolve.graph import NodeRequirement
 from gpuenv.resolve.resolution import ImpossibleError
+from gpuenv.resolve.solver import solve
 from gpuenv.resolve.suggestions import Alternatives, result_text, smallest_changes
 from test_resolution import DATA, solved
+from universe import Packages, Universe
 
 HOST = gpuenv.describe(
     gpus=["H100"], driver="550.54.14", python="3.12", platform="linux-x86_64", glibc="2.35"
@@ -28,7 +32,7 @@ def reason(code: str) -> Reason:
     return Reason(code=code, subject="a", need="b", have="c")
 
 
-def impossible(roots: Sequence[NodeRequirement], lenient: bool) -> list[object]:
+def impossible(roots: Sequence[NodeRequirement], sparse: object) -> list[object]:
     raise ImpossibleError(())
 
 
@@ -168,6 +172,46 @@ def test_what_a_change_gives(
 ) -> None:
     plan = PLAN.replace(choices=choices, request=Request(requirements=requirements))
     assert result_text(plan) == text
+
+
+class CountingUniverse(Universe):
+    """A universe that remembers of which files the dependencies were read."""
+
+    def __init__(self, packages: Packages) -> None:
+        super().__init__(packages)
+        self.read: set[str] = set()
+
+    def dependencies(self, wheel: Wheel) -> Sequence[Requirement]:
+        self.read.add(wheel.filename)
+        return super().dependencies(wheel)
+
+
+@pytest.mark.parametrize(
+    ("oldest_need", "change", "most"),
+    [
+        # The releases 1.6.x and older do not need b 2.0.
+        ("1.7.0", "a 1.6.29 instead of a==1.29.29", 60),
+        # Only 1.0.0 does not need it, which is not the newest of its series.
+        ("1.0.1", "a 1.0.0 instead of a==1.29.29", 1000),
+        ("1.0.0", None, 1000),
+    ],
+)
+def test_a_release_of_hundreds_is_found_by_the_newest_of_each_minor_series(
+    oldest_need: str, change: str | None, most: int
+) -> None:
+    releases: dict[str, Any] = {}
+    for minor in range(30):
+        for micro in range(30):
+            needs = (minor, micro) >= tuple(map(int, oldest_need.split(".")[1:]))
+            releases[f"1.{minor}.{micro}"] = {"requires": ["b>=2"] * needs}
+    universe = CountingUniverse({"a": releases, "b": {"1.0": {}, "2.0": {}}})
+    request = Request(requirements=("a==1.29.29", "b<2"))
+    with pytest.raises(NoSolutionError) as refusal:
+        solve(request, HOST, DATA, universe, TargetEnvironment)
+    offered = [one.change for one in refusal.value.explanation.changes]
+    assert [text for text in offered if text.startswith("a ")] == ([change] if change else [])
+    assert "b 2.0 instead of b<2" in offered
+    assert len(universe.read) <= most
 
 
 def test_source_distributions_are_offered_where_they_help() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations, permutations
 
 from ..errors import GpuEnvError, PackageIndexError, Reason, is_doubt
@@ -24,8 +24,9 @@ from .release_facts import CUDA_BUILD, CUDA_MAJOR, OWNER, TORCH_ABI, ReleaseFact
 from .resolution import ImpossibleError
 
 Roots = tuple[NodeRequirement, ...]
-# requirements -> the candidates of a solution; raises ImpossibleError
-Attempt = Callable[[Sequence[NodeRequirement]], list[Node]]
+# requirements, packages of which few releases are looked at -> the candidates of a solution;
+# raises ImpossibleError
+Attempt = Callable[[Sequence[NodeRequirement], Collection[str]], list[Node]]
 RequirementsOf = Callable[[Node], Sequence[NodeRequirement]]
 
 REQUEST = "the request"
@@ -38,25 +39,32 @@ class Trials:
     def __init__(self, attempt: Attempt, max_trials: int) -> None:
         self._attempt = attempt
         self._trials_left = max_trials
-        self._results: dict[tuple[str, ...], list[Node] | ImpossibleError | None] = {}
+        self._results: dict[tuple[object, ...], list[Node] | ImpossibleError | None] = {}
 
     def note(self, roots: Sequence[NodeRequirement], result: ImpossibleError) -> None:
         """Note that requirements have no solution."""
         self._results[_key(roots)] = result
 
-    def solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
-        """Return a solution, which may have doubts; None if the answer is not known."""
-        key = _key(roots)
+    def solve(
+        self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()
+    ) -> list[Node] | ImpossibleError | None:
+        """Return a solution, which may have doubts; None if the answer is not known.
+
+        Of the packages in `sparse`, only the newest release of each minor series is looked at.
+        """
+        key = _key(roots, sparse)
         if key not in self._results:
-            self._results[key] = self._solve(roots)
+            self._results[key] = self._solve(roots, sparse)
         return self._results[key]
 
-    def _solve(self, roots: Sequence[NodeRequirement]) -> list[Node] | ImpossibleError | None:
+    def _solve(
+        self, roots: Sequence[NodeRequirement], sparse: Collection[str]
+    ) -> list[Node] | ImpossibleError | None:
         if self._trials_left <= 0:
             return None
         self._trials_left -= 1
         try:
-            return self._attempt(roots)
+            return self._attempt(roots, sparse)
         except ImpossibleError as error:
             return error.with_traceback(None)
         except GpuEnvError:  # an index did not answer, or too many conflicts
@@ -66,16 +74,16 @@ class Trials:
         """Return whether it is known that requirements have no solution together."""
         return isinstance(self.solve(roots), ImpossibleError)
 
-    def nodes(self, roots: Sequence[NodeRequirement]) -> list[Node]:
-        """Return the candidates of a solution; [] if there is none."""
-        result = self.solve(roots)
+    def nodes(self, roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> list[Node]:
+        """Return the candidates of a solution (see `solve`); [] if there is none."""
+        result = self.solve(roots, sparse)
         if isinstance(result, list):
             return result
         return []
 
 
-def _key(roots: Sequence[NodeRequirement]) -> tuple[str, ...]:
-    return tuple(sorted(map(str, roots)))
+def _key(roots: Sequence[NodeRequirement], sparse: Collection[str] = ()) -> tuple[object, ...]:
+    return (*sorted(map(str, roots)), frozenset(sparse))
 
 
 def conflicting_groups(trials: Trials, roots: Sequence[NodeRequirement]) -> list[Roots]:

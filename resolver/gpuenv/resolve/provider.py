@@ -37,7 +37,7 @@ from .graph import (
 )
 from .learning import ConflictError, Nogoods, Pins
 from .release_facts import ReleaseFacts, is_refused, not_cached, python_text
-from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned
+from .selection import Constraints, ReleaseT, admitted, is_exact, is_pinned, newest_of_series
 from .widening import Widening
 
 # When a candidate at one of these places is tried, as so many better ones were not chosen, the
@@ -73,7 +73,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
     go by name.
 
     A strict provider refuses releases with doubts; a lenient one lets doubts pass. Providers that
-    are alike in this may share `known`.
+    are alike in this may share `known`. Of the packages in `sparse`, only the newest release of
+    each minor series is a candidate.
 
     Attributes:
         pins: what the running resolution has chosen.
@@ -89,8 +90,10 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         *,
         lenient: bool,
         known: KnownRequirements | None = None,
+        sparse: Container[str] = (),
     ) -> None:
         self.store = store
+        self._sparse = sparse
         self._known = KnownRequirements() if known is None else known
         self.facts = facts
         self.constraints = constraints
@@ -357,6 +360,8 @@ class Provider(AbstractProvider[NodeRequirement, Node, Identifier]):
         requested = self._requested_ranges.get(name, ())
         matches = self._in_ranges(matches, requested) or matches
         best = self._admitted(matches, [*ranges, *requested])
+        if name in self._sparse:
+            return newest_of_series(best)
         if keep_all and len(best) < len(matches):
             admitted_ones = set(best)
             best += [match for match in matches if match not in admitted_ones]

@@ -90,6 +90,22 @@ def admitted(
     return admissible
 
 
+def newest_of_series(releases: Sequence[ReleaseT]) -> list[ReleaseT]:
+    """Return the files of the first version of each minor series: of 1.34.2 and 1.34.1, the first.
+
+    boto3 has more than a thousand releases in 45 minor series.
+    """
+    first: dict[str, str] = {}  # series -> version
+    for release in releases:
+        first.setdefault(_minor_series(release.version), release.version)
+    versions = set(first.values())
+    return [release for release in releases if release.version in versions]
+
+
+def _minor_series(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
 def can_be(specifiers: Sequence[str], contains: Contains) -> bool:
     """Return whether some version can satisfy all specifier sets, whether or not it is known.
 

@@ -6,7 +6,7 @@ argument and may read files or the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from ..compat.data import CompatibilityData
 from ..errors import GpuEnvError, InputError, NoSolutionError, Reason
@@ -238,13 +238,18 @@ class _Question:
             return self.store.is_in_data(root.name)
         return isinstance(root, FrameworkRequirement)
 
-    def attempt(self, roots: Sequence[NodeRequirement]) -> list[Node]:
+    def attempt(self, roots: Sequence[NodeRequirement], sparse: Container[str] = ()) -> list[Node]:
         """Return a solution of some requirements, without asking any index for more releases.
+
+        Args:
+            roots: the requirements.
+            sparse: packages of which only the newest release of each minor series is looked at.
 
         Raises:
             ImpossibleError: there is none.
         """
-        return resolve(self._provider(self._no_widening(), lenient=True), roots)
+        provider = self._provider(self._no_widening(), lenient=True, sparse=sparse)
+        return resolve(provider, roots)
 
     def requirements_of(self, node: Node) -> Sequence[NodeRequirement]:
         """Return what a candidate requires."""
@@ -253,7 +258,9 @@ class _Question:
     def _no_widening(self) -> Widening:
         return Widening(None, self.store, frozenset())
 
-    def _provider(self, widening: Widening, *, lenient: bool) -> Provider:
+    def _provider(
+        self, widening: Widening, *, lenient: bool, sparse: Container[str] = ()
+    ) -> Provider:
         return Provider(
             self.store,
             self.facts,
@@ -262,6 +269,7 @@ class _Question:
             widening,
             lenient=lenient,
             known=self._known[lenient],
+            sparse=sparse,
         )
 
 

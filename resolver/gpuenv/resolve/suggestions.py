@@ -15,7 +15,7 @@ from ..model import Framework, Host, Plan, Request, Value
 from ..requirements.target import normalize_name, parse_requirement
 from .candidates import is_single_distribution
 from .conflicts import Roots, Trials
-from .graph import FrameworkId, Identifier, NodeRequirement, PackageId
+from .graph import FrameworkId, Identifier, NodeRequirement, PackageId, Token
 from .requested import framework_names, framework_of
 
 MAX_CHANGES = 6
@@ -42,10 +42,11 @@ Place = tuple[str, int]  # "frameworks" or "requirements", and which of them
 
 
 class Edit(Value):
-    """A change of one text of the request: the text is removed, or only its range is."""
+    """A change of one text of the request: the text is removed, or its range is replaced."""
 
     place: Place
     removes: bool
+    specifier: str = ""  # the new range
 
 
 Edits = tuple[Edit, ...]
@@ -242,10 +243,44 @@ def _helpful_edits(
                 continue
             if any(_covers(edits, other) for other in helpful):
                 continue
-            requirements = alternatives.requirements_of(_changed(request, edits))
-            if requirements and trials.nodes(requirements):
-                helpful.append(edits)
+            solved = _solved(alternatives, trials, edits)
+            if solved:
+                helpful.append(solved)
     return helpful
+
+
+def _solved(alternatives: Alternatives, trials: Trials, edits: Edits) -> Edits:
+    """Return edits with the versions of a solution as the new ranges; () if there is none.
+
+    A package can have a thousand releases. So the newest of each minor series are tried first.
+    """
+    request = alternatives.request
+    requirements = alternatives.requirements_of(_changed(request, edits))
+    if not requirements:
+        return ()
+    packages = _widened_packages(alternatives, edits)
+    sparse = {package.name for package in packages.values()}
+    nodes = trials.nodes(requirements, sparse) or trials.nodes(requirements)
+    if not nodes:
+        return ()
+    ranges: dict[Identifier | None, str] = {}
+    for node in nodes:
+        if not isinstance(node, Token):
+            ranges[node.identifier] = f"=={node.version}"
+    return tuple(
+        edit.replace(specifier=ranges.get(packages.get(edit.place), "")) for edit in edits
+    )
+
+
+def _widened_packages(alternatives: Alternatives, edits: Edits) -> dict[Place, PackageId]:
+    """Return the packages whose ranges edits remove. The data has the releases of the others."""
+    texts = dict(_texts(alternatives.request))
+    packages: dict[Place, PackageId] = {}
+    for edit in edits:
+        name = parse_requirement(texts[edit.place]).name
+        if not edit.removes and not alternatives.data.covers(name):
+            packages[edit.place] = PackageId.of(name)
+    return packages
 
 
 def _single_edits(request: Request, touched: frozenset[Place]) -> list[Edit]:
@@ -331,7 +366,7 @@ def _changed(request: Request, edits: Edits) -> Request:
         if edit is None:
             texts[place[0]].append(text)
         elif not edit.removes:
-            texts[place[0]].append(str(parse_requirement(text).replace(specifier="")))
+            texts[place[0]].append(str(parse_requirement(text).replace(specifier=edit.specifier)))
     return request.replace(**{field: tuple(kept) for field, kept in texts.items()})
 
 
