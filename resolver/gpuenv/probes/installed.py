@@ -24,7 +24,6 @@ format (PEP 427).
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -37,6 +36,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 from ._common import write_answer
+from ._distributions import InstalledDistribution, distributions, normalize
 from .answers import Distribution, FilesAnswer, Interpreter, SurveyAnswer
 
 CHUNK = 1 << 20  # bytes
@@ -118,11 +118,6 @@ class FileResult(NamedTuple):
 # ---- distributions ------------------------------------------------------------------------------
 
 
-def normalize(name: str) -> str:
-    """Return the normalized name of a distribution (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def is_library(path: str) -> bool:
     """Return whether a path ends like libx.so, libx.so.9 or x.cpython-312-x86_64-linux-gnu.so."""
     return re.search(r"\.so(\.[0-9]+)*$", path) is not None
@@ -138,40 +133,35 @@ def read_rows(record: str) -> list[Row]:
     return rows
 
 
-def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: str) -> Installed:
-    """Return what the metadata of a distribution says."""
-    record = dist.read_text("RECORD")
+def read_distribution(distribution: InstalledDistribution) -> Installed:
+    """Return what the files of a distribution say."""
+    name, requirements = distribution.name, distribution.requires
     return Installed(
         name=name,
-        version=dist.version,
-        folder=folder,
-        rows=read_rows(record or "") or None,
-        installer=(dist.read_text("INSTALLER") or "").strip(),
-        requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
-        requirements=list(dist.requires or ()),
-        glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
-        of_wheel=str(getattr(dist, "_path", "")).endswith(".dist-info"),
-        variant=variant_label(dist.read_text("variant.json")),
+        version=distribution.version,
+        folder=distribution.folder,
+        rows=read_rows(distribution.read_text("RECORD") or "") or None,
+        installer=(distribution.read_text("INSTALLER") or "").strip(),
+        requires=required(requirements) if name.startswith("nvidia-") else [],
+        requirements=requirements,
+        glibc=wheel_glibc(distribution.read_text("WHEEL") or ""),
+        of_wheel=distribution.info.endswith(".dist-info"),
+        variant=variant_label(distribution.read_text("variant.json")),
     )
 
 
-def distributions() -> tuple[list[Installed], list[tuple[str, list[str]]]]:
+def read_distributions() -> tuple[list[Installed], list[tuple[str, list[str]]]]:
     """Return the first distribution of each name on sys.path, which an import finds.
 
     The second value is (name, versions) of the names that one folder has in several versions.
     """
     first: dict[str, Installed] = {}
     versions: dict[tuple[str, str], set[str]] = {}
-    for dist in importlib.metadata.distributions():
-        # pip renames what it is about to remove to ~ame; an interrupted pip leaves that behind.
-        is_leftover = os.path.basename(str(getattr(dist, "_path", ""))).startswith("~")
-        name = normalize(dist.metadata["Name"] or "")
-        if not name or is_leftover:
-            continue
-        folder = os.path.abspath(str(dist.locate_file("")))
-        versions.setdefault((name, folder), set()).add(dist.version)
+    for distribution in distributions():
+        name = distribution.name
+        versions.setdefault((name, distribution.folder), set()).add(distribution.version)
         if name not in first:
-            first[name] = read_distribution(dist, name, folder)
+            first[name] = read_distribution(distribution)
     twice = []
     for (name, _), several in versions.items():
         if len(several) > 1:
@@ -311,7 +301,7 @@ def as_row(installed: Installed) -> Distribution:
 
 def survey(imports: list[str]) -> SurveyAnswer:
     """Return the answer of mode "survey"."""
-    installed, twice = distributions()
+    installed, twice = read_distributions()
     owners, libraries = owners_and_libraries(installed)
     packages, conda_libraries = conda_packages(sys.prefix)
     libraries += [(path, name) for path, name in conda_libraries if path not in owners]
@@ -508,7 +498,7 @@ def check_files(jobs: list[Job], threads: int) -> list[FileResult]:
 def files(options: Options) -> FilesAnswer:
     """Return the answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
-    installed, _ = distributions()
+    installed, _ = read_distributions()
     owned = recorded_paths(installed)
     jobs = jobs_for(installed, deadline, fast=bool(options.get("fast")))
     extra, links = unrecorded_files(jobs, owned, own_sites())
