@@ -40,6 +40,7 @@ from ._distributions import InstalledDistribution, distributions, normalize
 from .answers import Distribution, FilesAnswer, Interpreter, SurveyAnswer
 
 CHUNK = 1 << 20  # bytes
+FEW_BYTES = 16 << 20  # are read in less time than it takes to import and to start threads
 CUDA_LIBRARIES = (
     "libcudnn",
     "libcublas",
@@ -430,8 +431,13 @@ def jobs_for(installed: list[Installed], deadline: float, *, fast: bool) -> list
             path = full_path(distribution.folder, row)
             jobs.append(Job(distribution.name, path, row.digest, row.size, not fast, deadline))
     # The largest first, so that one big file does not run alone at the end.
-    jobs.sort(key=lambda job: -(int(job.size) if job.size.isdigit() else 0))
+    jobs.sort(key=recorded_size, reverse=True)
     return jobs
+
+
+def recorded_size(job: Job) -> int:
+    """Return the size of a file in its RECORD; 0 without one."""
+    return int(job.size) if job.size.isdigit() else 0
 
 
 def needs_file(name: str, path: str) -> bool:
@@ -485,14 +491,13 @@ def beside(path: str, name: str) -> str:
 
 
 def check_files(jobs: list[Job], threads: int) -> list[FileResult]:
-    """Compare files, those to be hashed in threads."""
+    """Compare files, in threads if there is much to hash."""
+    if sum(recorded_size(job) for job in jobs if job.hashed) < FEW_BYTES:
+        return list(map(check_file, jobs))
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        hashing = pool.map(check_file, [job for job in jobs if job.hashed])
-        # Not in threads: to hand a size check over costs more than the check.
-        sized = [check_file(job) for job in jobs if not job.hashed]
-        return [*sized, *hashing]
+        return list(pool.map(check_file, jobs))
 
 
 def files(options: Options) -> FilesAnswer:
