@@ -3,8 +3,11 @@
 A mistake writes nothing.
 """
 
+import functools
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 import forked
+import gpuenv
 from gpuenv.__main__ import main as entry_point
 from gpuenv.cli import COMMANDS, load_command
 
@@ -48,8 +52,18 @@ def run_process(
 
 def run(args: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a fork of this process, which has imported gpuenv already."""
+    import_what_commands_use()
     command = ["gpuenv", *args]
     return forked.run(entry_point, command, folder, command_environment(folder, environment))
+
+
+@functools.cache
+def import_what_commands_use() -> None:
+    """Import all of gpuenv, and the parts of pip that it asks for the default index."""
+    names = [module.name for module in pkgutil.walk_packages(gpuenv.__path__, "gpuenv.")]
+    own = [name for name in names if not name.startswith("gpuenv.probes.")]
+    for name in (*own, "pip._internal.configuration", "tomllib", "tomli_w"):
+        importlib.import_module(name)
 
 
 def command_environment(folder: Path, changes: dict[str, str]) -> dict[str, str]:

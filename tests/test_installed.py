@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import importlib.metadata
 import sys
 import time
 import venv
@@ -13,6 +14,7 @@ import pytest
 import gpuenv
 from gpuenv.errors import Reason
 from gpuenv.model import Check, Choice, Host, Lock, Needs, Python
+from gpuenv.probes import _distributions as distributions
 from gpuenv.verify import installed
 from gpuenv.verify.dependencies import dependency_check
 from gpuenv.verify.rule_checks import suitability_checks
@@ -267,6 +269,51 @@ def test_requirements_of_nvidias_without_extras(env: Path) -> None:
     path.write_text(path.read_text() + "".join(f"Requires-Dist: {line}\n" for line in lines))
     (row,) = asked(env)[0]["distributions"]  # type: ignore[misc]
     assert row["requires"] == ["nvidia-cublas-cu12", "nvidia-nvrtc", "other"]
+
+
+HEAD = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\n"
+METADATA = {
+    "plain-1.0.dist-info/METADATA": HEAD.format("Plain.Name") + "Requires-Dist: a>=1\n\nText: 1\n",
+    "bare-1.0.dist-info/METADATA": "name: bare\nVERSION:1.0",
+    "folded-1.0.dist-info/METADATA": HEAD.format("folded")
+    + "License: A\n  and B: C\nrequires-dist:d\n",
+    "broken-1.0.dist-info/METADATA": HEAD.format("broken") + "no header\nRequires-Dist: e\n",
+    "windows-1.0.dist-info/METADATA": HEAD.format("windows").replace("\n", "\r\n")
+    + "\r\nName: x\r\n",
+    "~lain-1.0.dist-info/METADATA": HEAD.format("plain-name"),
+    "egg-1.0.egg-info/PKG-INFO": HEAD.format("egg"),
+    "egg-1.0.egg-info/requires.txt": "f\n\n[x]\ng>=2\n\n[y:sys_platform == 'linux']\nh\n",
+    "file-1.0.egg-info": HEAD.format("file"),
+    "whole-1.0-py3.egg/EGG-INFO/PKG-INFO": HEAD.format("whole"),
+    "other/METADATA": HEAD.format("other"),
+}
+
+
+def test_distributions_are_read_as_importlib_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, text in METADATA.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(text.encode())
+    egg = tmp_path / "whole-1.0-py3.egg"
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "none"), str(tmp_path), str(egg)])
+    expected = []
+    for dist in importlib.metadata.distributions():
+        name, folder = distributions.normalize(dist.metadata["Name"]), str(dist.locate_file(""))
+        requires = list(dist.requires or ())
+        expected.append((name, dist.version, requires, folder, dist.read_text("RECORD")))
+    expected.remove(("plain-name", "1.0", [], str(tmp_path), None))  # what pip left behind
+    answer = []
+    for read in distributions.distributions():
+        row = (read.name, read.version, read.requires, read.folder, read.read_text("RECORD"))
+        answer.append(row)
+    assert sorted(answer, key=repr) == sorted(expected, key=repr)
+    assert len([row for row in answer if row[3].startswith(str(tmp_path))]) == 8
+
+
+def test_a_folder_without_metadata_is_no_distribution(env: Path) -> None:
+    (site_of(env) / "gone-1.0.dist-info").mkdir()
+    assert asked(env)[0]["distributions"] == []
 
 
 # ---- against the host ----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ child process.
 _run.py         starts a probe (see there why the folder is not on sys.path)
 _common.py      all probes: steps, the answer, mapped libraries
 _framework.py   probes of frameworks: the convolution, its exact result, error texts
+_distributions.py  the installed distributions
 _bindings.py    libcuda and libcudnn by ctypes
 answers.py      the answers of the probes as types
 installed.py    what is installed, and whether files are as recorded

@@ -24,7 +24,6 @@ format (PEP 427).
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -37,9 +36,11 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple, TypedDict
 
 from ._common import write_answer
+from ._distributions import InstalledDistribution, distributions, normalize
 from .answers import Distribution, FilesAnswer, Interpreter, SurveyAnswer
 
 CHUNK = 1 << 20  # bytes
+FEW_BYTES = 16 << 20  # are read in less time than it takes to import and to start threads
 CUDA_LIBRARIES = (
     "libcudnn",
     "libcublas",
@@ -118,11 +119,6 @@ class FileResult(NamedTuple):
 # ---- distributions ------------------------------------------------------------------------------
 
 
-def normalize(name: str) -> str:
-    """Return the normalized name of a distribution (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def is_library(path: str) -> bool:
     """Return whether a path ends like libx.so, libx.so.9 or x.cpython-312-x86_64-linux-gnu.so."""
     return re.search(r"\.so(\.[0-9]+)*$", path) is not None
@@ -138,40 +134,35 @@ def read_rows(record: str) -> list[Row]:
     return rows
 
 
-def read_distribution(dist: importlib.metadata.Distribution, name: str, folder: str) -> Installed:
-    """Return what the metadata of a distribution says."""
-    record = dist.read_text("RECORD")
+def read_distribution(distribution: InstalledDistribution) -> Installed:
+    """Return what the files of a distribution say."""
+    name, requirements = distribution.name, distribution.requires
     return Installed(
         name=name,
-        version=dist.version,
-        folder=folder,
-        rows=read_rows(record or "") or None,
-        installer=(dist.read_text("INSTALLER") or "").strip(),
-        requires=required(dist.requires or ()) if name.startswith("nvidia-") else [],
-        requirements=list(dist.requires or ()),
-        glibc=wheel_glibc(dist.read_text("WHEEL") or ""),
-        of_wheel=str(getattr(dist, "_path", "")).endswith(".dist-info"),
-        variant=variant_label(dist.read_text("variant.json")),
+        version=distribution.version,
+        folder=distribution.folder,
+        rows=read_rows(distribution.read_text("RECORD") or "") or None,
+        installer=(distribution.read_text("INSTALLER") or "").strip(),
+        requires=required(requirements) if name.startswith("nvidia-") else [],
+        requirements=requirements,
+        glibc=wheel_glibc(distribution.read_text("WHEEL") or ""),
+        of_wheel=distribution.info.endswith(".dist-info"),
+        variant=variant_label(distribution.read_text("variant.json")),
     )
 
 
-def distributions() -> tuple[list[Installed], list[tuple[str, list[str]]]]:
+def read_distributions() -> tuple[list[Installed], list[tuple[str, list[str]]]]:
     """Return the first distribution of each name on sys.path, which an import finds.
 
     The second value is (name, versions) of the names that one folder has in several versions.
     """
     first: dict[str, Installed] = {}
     versions: dict[tuple[str, str], set[str]] = {}
-    for dist in importlib.metadata.distributions():
-        # pip renames what it is about to remove to ~ame; an interrupted pip leaves that behind.
-        is_leftover = os.path.basename(str(getattr(dist, "_path", ""))).startswith("~")
-        name = normalize(dist.metadata["Name"] or "")
-        if not name or is_leftover:
-            continue
-        folder = os.path.abspath(str(dist.locate_file("")))
-        versions.setdefault((name, folder), set()).add(dist.version)
+    for distribution in distributions():
+        name = distribution.name
+        versions.setdefault((name, distribution.folder), set()).add(distribution.version)
         if name not in first:
-            first[name] = read_distribution(dist, name, folder)
+            first[name] = read_distribution(distribution)
     twice = []
     for (name, _), several in versions.items():
         if len(several) > 1:
@@ -311,7 +302,7 @@ def as_row(installed: Installed) -> Distribution:
 
 def survey(imports: list[str]) -> SurveyAnswer:
     """Return the answer of mode "survey"."""
-    installed, twice = distributions()
+    installed, twice = read_distributions()
     owners, libraries = owners_and_libraries(installed)
     packages, conda_libraries = conda_packages(sys.prefix)
     libraries += [(path, name) for path, name in conda_libraries if path not in owners]
@@ -440,8 +431,13 @@ def jobs_for(installed: list[Installed], deadline: float, *, fast: bool) -> list
             path = full_path(distribution.folder, row)
             jobs.append(Job(distribution.name, path, row.digest, row.size, not fast, deadline))
     # The largest first, so that one big file does not run alone at the end.
-    jobs.sort(key=lambda job: -(int(job.size) if job.size.isdigit() else 0))
+    jobs.sort(key=recorded_size, reverse=True)
     return jobs
+
+
+def recorded_size(job: Job) -> int:
+    """Return the size of a file in its RECORD; 0 without one."""
+    return int(job.size) if job.size.isdigit() else 0
 
 
 def needs_file(name: str, path: str) -> bool:
@@ -495,20 +491,19 @@ def beside(path: str, name: str) -> str:
 
 
 def check_files(jobs: list[Job], threads: int) -> list[FileResult]:
-    """Compare files, those to be hashed in threads."""
+    """Compare files, in threads if there is much to hash."""
+    if sum(recorded_size(job) for job in jobs if job.hashed) < FEW_BYTES:
+        return list(map(check_file, jobs))
     import concurrent.futures
 
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        hashing = pool.map(check_file, [job for job in jobs if job.hashed])
-        # Not in threads: to hand a size check over costs more than the check.
-        sized = [check_file(job) for job in jobs if not job.hashed]
-        return [*sized, *hashing]
+        return list(pool.map(check_file, jobs))
 
 
 def files(options: Options) -> FilesAnswer:
     """Return the answer of mode "files"."""
     deadline = time.monotonic() + float(options.get("seconds", 3600))
-    installed, _ = distributions()
+    installed, _ = read_distributions()
     owned = recorded_paths(installed)
     jobs = jobs_for(installed, deadline, fast=bool(options.get("fast")))
     extra, links = unrecorded_files(jobs, owned, own_sites())

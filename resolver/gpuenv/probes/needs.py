@@ -12,32 +12,30 @@ installed-distributions format: direct_url.json is PEP 610, EXTERNALLY-MANAGED i
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import re
 import sys
 import sysconfig
 
 from ._common import write_answer
+from ._distributions import distributions
 
 
-def distributions() -> list[dict[str, object]]:
+def rows() -> list[dict[str, object]]:
     """Return the installed distributions by name.
 
     Of each name it is the first on sys.path, which an import finds.
     """
-    rows: dict[str, dict[str, object]] = {}
-    for dist in importlib.metadata.distributions():
-        name = re.sub(r"[-_.]+", "-", dist.metadata["Name"] or "").lower()
-        if not name or name in rows:
+    first: dict[str, dict[str, object]] = {}
+    for distribution in distributions():
+        if distribution.name in first:
             continue
-        rows[name] = {
-            "name": name,
-            "version": dist.version,
-            "requires": list(dist.requires or ()),
-            "direct": dist.read_text("direct_url.json") is not None,
+        first[distribution.name] = {
+            "name": distribution.name,
+            "version": distribution.version,
+            "requires": distribution.requires,
+            "direct": distribution.read_text("direct_url.json") is not None,
         }
-    return [rows[name] for name in sorted(rows)]
+    return [first[name] for name in sorted(first)]
 
 
 def managed_by() -> str:
@@ -50,7 +48,7 @@ def managed_by() -> str:
 
 def main() -> None:
     """Write the answer; the options are not read."""
-    write_answer({"prefix": sys.prefix, "managed": managed_by(), "distributions": distributions()})
+    write_answer({"prefix": sys.prefix, "managed": managed_by(), "distributions": rows()})
 
 
 if __name__ == "__main__":
