@@ -195,11 +195,27 @@ def architectures(case: Case) -> Iterator[Finding]:
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
+    yield from _newer_than_named(case)
     for capability, fact in _devices(case):
         if capability >= _NEW_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
+
+
+def _newer_than_named(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that is newer than the CUDA version or the framework that a log names."""
+    named = case.of_kind("cuda-named", "cuda-built", "toolkit")
+    newest = max((version_tuple(fact.value) for fact in named), default=())
+    compiled = _compiled_capabilities(newest) if newest else None
+    limits = [compiled[1]] if compiled else []
+    for framework, (version, _release) in _newest_releases(case).items():
+        highest = _row_before("newest", framework, version)
+        if highest:
+            limits.append(highest)
+    gpu = _gpu_above(case, min(limits)) if limits else None
+    if gpu:
+        yield possible("gpu_too_new_for_build", gpu)
 
 
 def _is_refused_by_compiler(case: Case) -> bool:
@@ -241,6 +257,8 @@ def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
 def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     """Return the cause and the toolkit if a CUDA toolkit has no code for a GPU."""
     toolkit = case.first("toolkit")
+    if toolkit is None and not _is_refused_by_compiler(case):
+        toolkit = case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
         return None
@@ -258,9 +276,10 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
 def _capability(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name, or None for an unknown name."""
     capability = highest_capability_of(name)
-    if capability is None and "GTX" in name.upper():
-        # People confuse GTX and RTX.
-        capability = capability_of(re.sub("(?i)GTX", "RTX", name))
+    if capability is None:
+        # People confuse GTX and RTX, leave them out, and write an M for a laptop's GPU.
+        number = re.sub(r"(?i)GTX|RTX|(?<=\d)M$", "", name)
+        capability = capability_of(f"RTX {number}") or capability_of(f"GTX {number}")
     if capability is None and _EARLY_GPU.search(name):
         return _EARLY_CAPABILITY
     return capability
