@@ -9,7 +9,7 @@ from ..compat.architectures import any_sass_runs
 from .catalog import (
     BrokenRelease,
     broken_releases,
-    capability_of,
+    capability_of_series,
     compilers,
     highest_capability_of,
     releases_before,
@@ -34,12 +34,6 @@ _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA b
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
-# GPUs older than the first in the tables: Fermi and the first Kepler.
-_EARLY_GPU = re.compile(
-    r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|FX \d{3,4}|K\d{3,4})|"
-    r"Tesla [CM]20\d\d)M?\b"
-)
-_EARLY_CAPABILITY = (3, 0)
 
 
 # ---- CPU builds ---------------------------------------------------------------------------------
@@ -171,9 +165,13 @@ def architectures(case: Case) -> Iterator[Finding]:
     if not missing:
         return
     lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    if _is_refused_by_compiler(case):  # its flags are those that it refuses
+        lists = {value: fact for value, fact in lists.items() if fact.subject != "flags"}
     built_for = [text for value in lists for text in value.split()]
     device = _unserved_device(case, built_for)
-    finding = proved if failed or built_for else likely
+    # The flags of one file may differ from those of another.
+    is_certain = failed or any(fact.subject != "flags" for fact in lists.values())
+    finding = proved if is_certain else likely
     facts = missing[:2]
     if device:
         facts.append(device[1])
@@ -275,14 +273,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 def _capability(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name, or None for an unknown name."""
-    capability = highest_capability_of(name)
-    if capability is None:
-        # People confuse GTX and RTX, leave them out, and write an M for a laptop's GPU.
-        number = re.sub(r"(?i)GTX|RTX|(?<=\d)M$", "", name)
-        capability = capability_of(f"RTX {number}") or capability_of(f"GTX {number}")
-    if capability is None and _EARLY_GPU.search(name):
-        return _EARLY_CAPABILITY
-    return capability
+    return highest_capability_of(name) or capability_of_series(name)
 
 
 # ---- releases that use no GPU --------------------------------------------------------------------

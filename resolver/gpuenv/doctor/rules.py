@@ -37,6 +37,7 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _DRIVER_MISMATCH = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
 _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before CUDA 10.1
+_FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -210,6 +211,7 @@ def _explain_missing_cudnn(
     other_majors = [fact for other, fact in present.items() if other != major]
     wsl = case.first("wsl", value="yes")
     elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
+    torch = case.first("version", subject="torch")
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
@@ -221,11 +223,13 @@ def _explain_missing_cudnn(
         yield likely("cudnn_sublib_missing", missing, present[major])
     elif other_majors:
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
+    elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
+        yield likely("cudnn_major_mismatch", missing, torch)
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
-            # A part of the set is missing, or a program wants the set of another major version.
             yield possible("cudnn_sublib_missing", missing)
+        if not is_main and torch is None:
             yield possible("cudnn_major_mismatch", missing)
 
 
