@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ..compat.architectures import any_sass_runs
 from .catalog import (
     BrokenRelease,
     broken_releases,
-    capability_of,
+    capability_of_series,
     compilers,
     highest_capability_of,
     releases_before,
@@ -34,12 +33,6 @@ _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA b
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
 # Messages that ONNX Runtime has no provider for CUDA.
 _PROVIDER_MESSAGES = ("cpu-onnxruntime", "providers-of-cpu-package", "two-onnxruntimes")
-# GPUs older than the first in the tables: Fermi and the first Kepler.
-_EARLY_GPU = re.compile(
-    r"(?i)(?:GTX? ?[456]\d\d|GT ?7[0-4]\d|Quadro (?:\d00|\d000|FX \d{3,4}|K\d{3,4})|"
-    r"Tesla [CM]20\d\d)M?\b"
-)
-_EARLY_CAPABILITY = (3, 0)
 
 
 # ---- CPU builds ---------------------------------------------------------------------------------
@@ -171,9 +164,13 @@ def architectures(case: Case) -> Iterator[Finding]:
     if not missing:
         return
     lists = {fact.value: fact for fact in case.of_kind("architectures")}
+    if _is_refused_by_compiler(case):  # its flags are those that it refuses
+        lists = {value: fact for value, fact in lists.items() if fact.subject != "flags"}
     built_for = [text for value in lists for text in value.split()]
     device = _unserved_device(case, built_for)
-    finding = proved if failed or built_for else likely
+    # The flags of one file may differ from those of another.
+    is_certain = failed or any(fact.subject != "flags" for fact in lists.values())
+    finding = proved if is_certain else likely
     facts = missing[:2]
     if device:
         facts.append(device[1])
@@ -195,11 +192,27 @@ def architectures(case: Case) -> Iterator[Finding]:
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:
     """Suggest a cause where many builds do not support the GPU yet, or have dropped it."""
+    yield from _newer_than_named(case)
     for capability, fact in _devices(case):
         if capability >= _NEW_CAPABILITY:
             yield possible("gpu_too_new_for_build", fact)
         elif capability < _FIRST_COMMON_CAPABILITY:
             yield possible("gpu_too_old_for_build", fact)
+
+
+def _newer_than_named(case: Case) -> Iterator[Finding]:
+    """Suggest a GPU that is newer than the CUDA version or the framework that a log names."""
+    named = case.of_kind("cuda-named", "cuda-built", "toolkit")
+    newest = max((version_tuple(fact.value) for fact in named), default=())
+    compiled = _compiled_capabilities(newest) if newest else None
+    limits = [compiled[1]] if compiled else []
+    for framework, (version, _release) in _newest_releases(case).items():
+        highest = _row_before("newest", framework, version)
+        if highest:
+            limits.append(highest)
+    gpu = _gpu_above(case, min(limits)) if limits else None
+    if gpu:
+        yield possible("gpu_too_new_for_build", gpu)
 
 
 def _is_refused_by_compiler(case: Case) -> bool:
@@ -241,6 +254,8 @@ def _devices(case: Case) -> Iterator[tuple[tuple[int, int], Fact]]:
 def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
     """Return the cause and the toolkit if a CUDA toolkit has no code for a GPU."""
     toolkit = case.first("toolkit")
+    if toolkit is None and not _is_refused_by_compiler(case):
+        toolkit = case.first("cuda-named")
     compiled = _compiled_capabilities(version_tuple(toolkit.value)) if toolkit else None
     if toolkit is None or compiled is None:
         return None
@@ -257,13 +272,7 @@ def _beyond_toolkit(case: Case, device: Capability) -> tuple[str, Fact] | None:
 
 def _capability(name: str) -> tuple[int, int] | None:
     """Return the compute capability of a GPU by its name, or None for an unknown name."""
-    capability = highest_capability_of(name)
-    if capability is None and "GTX" in name.upper():
-        # People confuse GTX and RTX.
-        capability = capability_of(re.sub("(?i)GTX", "RTX", name))
-    if capability is None and _EARLY_GPU.search(name):
-        return _EARLY_CAPABILITY
-    return capability
+    return highest_capability_of(name) or capability_of_series(name)
 
 
 # ---- releases that use no GPU --------------------------------------------------------------------

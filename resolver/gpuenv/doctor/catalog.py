@@ -391,6 +391,16 @@ def highest_capability_of(name: str) -> tuple[int, int] | None:
     return major, minor
 
 
+def capability_of_series(name: str) -> tuple[int, int] | None:
+    """Return the compute capability of an unlisted GPU by the number of its series, or None."""
+    plain = plain_gpu_name(name)
+    for row in _releases()["series"]:
+        if re.fullmatch(row["pattern"], plain):
+            major, minor = version_tuple(row["capability"])
+            return major, minor
+    return None
+
+
 @cache
 def _shared_names() -> Mapping[str, Row]:
     return {plain_gpu_name(row["name"]): row for row in _releases()["shared_name"]}

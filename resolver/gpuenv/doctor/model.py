@@ -125,6 +125,8 @@ KINDS: dict[str, str] = {
     "python": "value: a version of Python, '3.10'",
     "toolkit": "value: CUDA release of the compiler or of the installed toolkit, '12.4'; not the "
     "version that the driver supports",
+    "cuda-named": "value: a CUDA version in the words of a reporter, '11.2', which may be that of "
+    "anything",
     "os": "value: 'windows'",
     "packages-folder": "value: a folder of installed packages, '/opt/x/site-packages'",
     # devices

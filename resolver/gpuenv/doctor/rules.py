@@ -22,6 +22,11 @@ _CUDA_FILE = re.compile(
     r"[\w-]*\.so(?:\.(\d{1,2}))?|"
     r"(cudart|cublas|cublasLt|cusparse|cusolver|cufft|curand|nvrtc)[a-z-]*64_(\d{2})[\d_]*\.dll"
 )
+# Files whose major version is CUDA's.
+_FILE_OF_CUDA = re.compile(
+    r"lib(?:cudart|cublas|cublasLt|nvrtc)\.so\.(\d{1,2})\b|"
+    r"(?:cudart|cublas|cublasLt)64_(\d{2})\d?\.dll"
+)
 _CUDNN_FILE = re.compile(r"(?:lib)?cudnn\w*?(?:\.so(?:\.(\d{1,2}))?[\d.]*|64_(\d{1,2})\.dll)$")
 _CUDNN_MAIN_FILE = re.compile(r"(?:lib)?cudnn(?:\.|64_)")
 _DRIVER_FILE = re.compile(
@@ -32,6 +37,7 @@ _SYMBOL_OF_CUDA = re.compile(
 )
 _DRIVER_MISMATCH = ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "803")
 _NO_DEVICE = ("100", "38")  # CUDA_ERROR_NO_DEVICE, and cudaErrorNoDevice before CUDA 10.1
+_FIRST_TORCH_WITH_CUDNN_9 = (2, 4)
 # What messages say in a container that was started without the GPU.
 _WITHOUT_GPU = ("driver_not_found", "driver_not_loaded", "driver_too_old", "visible_devices_wrong")
 _OPEN_COMPUTE_MODE = re.compile(r"(?i)default|0")
@@ -205,6 +211,7 @@ def _explain_missing_cudnn(
     other_majors = [fact for other, fact in present.items() if other != major]
     wsl = case.first("wsl", value="yes")
     elsewhere = [fact for fact in case.of_kind("library-present") if _same_file(fact, missing)]
+    torch = case.first("version", subject="torch")
     if wsl and "_cnn_infer.so.8" in missing.subject:
         # This part of cuDNN loads libcuda.so, which the loader mostly does not find in WSL.
         yield likely("wsl_driver_or_toolkit", missing, wsl)
@@ -216,26 +223,18 @@ def _explain_missing_cudnn(
         yield likely("cudnn_sublib_missing", missing, present[major])
     elif other_majors:
         yield likely("cudnn_major_mismatch", missing, other_majors[0])
-    elif major == "8" and not is_main and ".so" in missing.subject and not _of_cudnn_8(case):
-        # Frameworks of today ship cuDNN 9, so a part of cuDNN 8 mostly is another major version.
-        yield likely("cudnn_major_mismatch", missing)
-        yield possible("cudnn_missing", missing)
+    elif torch and version_tuple(torch.value) >= _FIRST_TORCH_WITH_CUDNN_9 and major == "8":
+        yield likely("cudnn_major_mismatch", missing, torch)
     else:
         yield likely("cudnn_missing", missing)
         if not is_main:
             yield possible("cudnn_sublib_missing", missing)
+        if not is_main and torch is None:
+            yield possible("cudnn_major_mismatch", missing)
 
 
 def _same_file(present: Fact, missing: Fact) -> bool:
     return present.subject == missing.subject and "site-packages/nvidia/" in present.value
-
-
-def _of_cudnn_8(case: Case) -> bool:
-    """Whether a release of torch is named whose wheels use cuDNN 8: those before 2.4."""
-    return any(
-        fact.subject == "torch" and (2,) <= version_tuple(fact.value) < (2, 4)
-        for fact in case.of_kind("version")
-    )
 
 
 def missing_libraries(case: Case) -> Iterator[Finding]:
@@ -262,7 +261,7 @@ def _explain_missing_cuda(case: Case, missing: Fact, library: _LibraryName) -> I
     packages = _two_cuda_majors(case)
     if packages:
         yield likely("mixed_cuda_wheels", missing, *packages)
-    other_major = _other_major(case, library)
+    other_major = _other_major(case, library) or _other_cuda_named(case, missing)
     if other_major:
         yield likely("cuda_major_mismatch", missing, other_major)
     else:
@@ -280,6 +279,24 @@ def _other_major(case: Case, wanted: _LibraryName) -> Fact | None:
         if present.major and present.major != wanted.major:
             return fact
     return None
+
+
+def _other_cuda_named(case: Case, missing: Fact) -> Fact | None:
+    """Return the first CUDA version that a log names, if none is that of a missing file."""
+    wanted = _cuda_of_file(missing.subject)
+    named = [fact for fact in case.of_kind("cuda-named", "toolkit", "cuda-built") if fact.from_log]
+    versions = [version_tuple(fact.value) for fact in named]
+    if not wanted or any(not version or version[:1] == wanted for version in versions):
+        return None
+    return _first(named)
+
+
+def _cuda_of_file(file_name: str) -> tuple[int, ...]:
+    """Return the CUDA major version that a file belongs to: (11,) for "libcudart.so.11.0"."""
+    match = _FILE_OF_CUDA.match(file_name)
+    if match is None:
+        return ()
+    return (int(match[1] or match[2]),)
 
 
 def _parse_name(pattern: re.Pattern[str], file_name: str) -> _LibraryName | None:

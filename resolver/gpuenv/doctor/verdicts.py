@@ -146,7 +146,7 @@ def diagnose(log_facts: Iterable[Fact], host_facts: Iterable[Fact]) -> Diagnosis
     for finding in kept:
         if not _is_outside(finding, outside, case):
             _merge(merged, finding)
-    ordered = _ordered(merged)
+    ordered = _ordered(merged, case)
     if case.log:
         ordered.sort(key=_absent_last)
     verdicts = [_verdict(finding, case) for finding in ordered]
@@ -351,19 +351,23 @@ def _merge(merged: dict[str, Finding], finding: Finding) -> None:
     merged[finding.cause] = first.replace(facts=tuple(facts))
 
 
-def _ordered(merged: Mapping[str, Finding]) -> list[Finding]:
+def _ordered(merged: Mapping[str, Finding], case: Case) -> list[Finding]:
     """Return the findings, the best first.
 
-    Order: confidence; causes before what follows from them; what both the log and the host show;
-    the first line in the log; the rank of the cause.
+    Order: confidence; of possible causes, how many words suggest it; causes before what follows
+    from them; what both the log and the host show; the first line in the log; the rank of the
+    cause.
     """
     known = causes()
 
-    def key(finding: Finding) -> tuple[int, bool, bool, int, int]:
+    def key(finding: Finding) -> tuple[int, int, bool, bool, int, int]:
+        is_possible = finding.confidence == "possible"
+        suggestions = len(case.about("suggests", finding.cause)) if is_possible else 0
         lines = [line_number(fact) for fact in finding.facts if fact.from_log]
         on_both = 0 < len(lines) < len(finding.facts)
         return (
             _CONFIDENCE_ORDER[finding.confidence],
+            -suggestions,
             _follows_another(finding, merged),
             not on_both,
             min(lines, default=_LAST_LINE),
