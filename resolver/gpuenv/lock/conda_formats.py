@@ -25,8 +25,15 @@ from ..model import Lock, Pin, Plan, Wheel
 from ..resolve.conda import virtual_packages
 from ..serialize import canonical_json, read_input
 from . import conda_foreign, grammar
-from .fields import CONDA, FIELDS, json_pair, plain_fields, plan_fields, read_fields
-from .format import Document
+from .fields import (
+    CONDA,
+    FIELDS,
+    Document,
+    json_pair,
+    plain_fields,
+    plan_fields,
+    read_fields,
+)
 from .pylock import host_to_lock, refuse_missing_hashes
 
 # {format: the file that it is written to}

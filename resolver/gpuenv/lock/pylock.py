@@ -22,13 +22,13 @@ from .fields import (
     FIELDS,
     OLDEST_READERS,
     PYLOCK,
+    Document,
     oldest_number,
     plain_fields,
     plan_fields,
     read_fields,
     toml_pair,
 )
-from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
