@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "resolver"))
 
 import gpuenv
 from gpuenv import api
+from gpuenv.api.tools import tool_settings
 from gpuenv.compat.variants import FEATURES, X86_64, suitable_values
 from gpuenv.errors import InexpressibleError, NoSolutionError, PackageIndexError
 from gpuenv.index import variants
@@ -304,7 +305,7 @@ def settings_for_uv(package: str, name: str, options: IndexOptions) -> dict[str,
     """Return the variables of `gpuenv env --for uv`; None if it refuses."""
     request = Request(requirements=(package,))
     try:
-        settings = api.tool_settings("uv", describe(name, PYTHON), request, options)
+        settings = tool_settings("uv", describe(name, PYTHON), request, options)
     except (InexpressibleError, NoSolutionError):
         return None
     return dict(settings.variables)

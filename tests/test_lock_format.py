@@ -10,8 +10,16 @@ import yaml
 
 from gpuenv.errors import InputError, TamperedError
 from gpuenv.lock import conda_formats, pylock
-from gpuenv.lock.fields import CONDA, FIELDS, PYLOCK, json_pair, read_fields, toml_pair
-from gpuenv.lock.format import Document, LockFormat
+from gpuenv.lock.fields import (
+    CONDA,
+    FIELDS,
+    PYLOCK,
+    Document,
+    LockFormat,
+    json_pair,
+    read_fields,
+    toml_pair,
+)
 from gpuenv.model import Lock, Needs
 
 LOCKS = Path(__file__).parent / "data" / "locks"

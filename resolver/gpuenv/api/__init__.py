@@ -6,13 +6,16 @@ The command line, the conda plugin and programs that use gpuenv call this packag
       wheels       environments of wheels
       conda        conda environments, with wheels beside the conda packages
       backend      what both provide
-    inplace        installation into an environment that has packages already
     explanations   why a request, a lock or a program fails
     projects       the profiles of a pyproject.toml and their locks
-    scripts        environments of scripts with inline metadata
     hosts          detected and described hosts
-    caches         the cache of this user
     data           the compatibility data, loaded once
+
+Their functions are exported here. Single commands import the other modules:
+
+    inplace        installation into an environment that has packages already
+    scripts        environments of scripts with inline metadata
+    caches         the cache of this user
     files          the device code of files
     updates        rows for releases that the data does not know
     tools          settings and project tables for other tools
@@ -21,7 +24,6 @@ A function imports the stages that it calls: importing gpuenv stays light, and a
 imports nothing of conda.
 """
 
-from .caches import cache_folder, cache_size, clean_cache
 from .data import (
     compatibility_data,
     data_dates,
@@ -69,7 +71,6 @@ from .explanations import (
     read_own_lock,
     split_frameworks,
 )
-from .files import scan_files
 from .hosts import (
     apply_conda_overrides,
     describe,
@@ -91,9 +92,6 @@ from .projects import (
     read_project,
     write_profile_locks,
 )
-from .scripts import is_ready, make_script_environment, read_script, script_folder, solve_script
-from .tools import project_tables, tool_settings, write_text
-from .updates import update_matrix
 from .wheels import reasons_against
 
 __all__ = [
@@ -103,13 +101,10 @@ __all__ = [
     "apply_conda_overrides",
     "attested",
     "begin_project",
-    "cache_folder",
-    "cache_size",
     "changed_requirements",
     "changes",
     "check_lock",
     "check_target",
-    "clean_cache",
     "command_environment",
     "compatibility_data",
     "data_dates",
@@ -129,38 +124,29 @@ __all__ = [
     "interpreter_of",
     "is_conda_environment",
     "is_conda_lock",
-    "is_ready",
     "lock",
     "lock_profile",
     "lock_profiles",
     "lock_text",
-    "make_script_environment",
     "matrix_catalog",
     "matrix_check",
     "matrix_tables",
     "profile_host",
     "profile_states",
-    "project_tables",
     "read_host",
     "read_lock",
     "read_own_lock",
     "read_project",
-    "read_script",
     "reasons_against",
     "refuse_unnamed_places",
     "repair",
     "require_gpu",
     "rollback",
-    "scan_files",
-    "script_folder",
     "solve",
     "solve_again",
-    "solve_script",
     "split_frameworks",
     "sync",
-    "tool_settings",
     "unread_package",
-    "update_matrix",
     "verify",
     "with_local_files",
     "with_python_of",
@@ -168,5 +154,4 @@ __all__ = [
     "write_host",
     "write_lock",
     "write_profile_locks",
-    "write_text",
 ]

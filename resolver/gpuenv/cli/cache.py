@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from .. import api
+from ..api import caches
 from ..render.values import quantity_text, size
 from .output import print_json, print_lines, print_report
 from .parser import Parser, add_common_flags
@@ -30,10 +30,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print the folder or its size, or remove its content."""
-    folder = api.cache_folder()
-    files, count = api.cache_size()
+    folder = caches.cache_folder()
+    files, count = caches.cache_size()
     if arguments.action == "clean":
-        api.clean_cache()
+        caches.clean_cache()
     if arguments.json:
         print_json({"folder": folder, "files": files, "bytes": count})
     elif arguments.action == "dir":

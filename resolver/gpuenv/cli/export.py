@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 
 from .. import api
+from ..api import tools
 from .output import print_json
 from .parser import Parser, add_common_flags
 
@@ -38,9 +39,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Write the tables; 3 if the tool cannot express the lock."""
-    text = api.project_tables(arguments.tool, api.read_lock(arguments.lock))
+    text = tools.project_tables(arguments.tool, api.read_lock(arguments.lock))
     if arguments.output is not None:
-        api.write_text(arguments.output, text)
+        tools.write_text(arguments.output, text)
     elif not arguments.json:
         sys.stdout.write(text)
     if arguments.json:

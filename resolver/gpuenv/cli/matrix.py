@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 
 from .. import api
+from ..api import files, updates
 from ..model import IndexOptions
 from ..render import matrix as render
 from ..render.plans import package_lines
@@ -144,7 +145,7 @@ def _scan(arguments: Namespace) -> int:
     from ..render import code_files  # reads files: no other command does
 
     host = read_host_flags(arguments, need_gpu=False)
-    scan = api.scan_files(arguments.path, host, progress=_print_progress)
+    scan = files.scan_files(arguments.path, host, progress=_print_progress)
     if arguments.json:
         print_json(code_files.scan_json(scan, host))
     else:
@@ -153,7 +154,7 @@ def _scan(arguments: Namespace) -> int:
 
 
 def _update(arguments: Namespace) -> int:
-    update = api.update_matrix(
+    update = updates.update_matrix(
         arguments.names,
         _platform(arguments),
         IndexOptions(index_url=arguments.index_url, refresh=True),

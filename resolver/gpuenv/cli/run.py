@@ -8,6 +8,7 @@ from argparse import REMAINDER, Namespace
 from typing import TYPE_CHECKING
 
 from .. import api
+from ..api import scripts
 from ..errors import InputError
 from ..model import IndexOptions
 from ..render.run import run_json, shadow_lines
@@ -68,7 +69,7 @@ def run(arguments: Namespace) -> int:
     target = arguments.target
     script = None
     if target is None and command[0].endswith((".py", ".pyw")):
-        script = api.read_script(command[0])
+        script = scripts.read_script(command[0])
     if script is not None:
         target = _script_environment(arguments, script, command[0])
         command = ["python", *command]
@@ -80,11 +81,11 @@ def run(arguments: Namespace) -> int:
 def _script_environment(arguments: Namespace, script: Script, path: str) -> str:
     """Return the environment of a script. It is made if it is not there."""
     host = read_host_flags(arguments, need_gpu=True)
-    folder = api.script_folder(script, host)
-    if arguments.refresh or not api.is_ready(folder):
+    folder = scripts.script_folder(script, host)
+    if arguments.refresh or not scripts.is_ready(folder):
         options = IndexOptions(offline=arguments.offline, refresh=arguments.refresh)
-        plan = api.solve_script(script, host, options, path)
-        api.make_script_environment(
+        plan = scripts.solve_script(script, host, options, path)
+        scripts.make_script_environment(
             folder,
             plan,
             python=arguments.python,

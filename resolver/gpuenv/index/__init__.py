@@ -5,7 +5,8 @@ What the resolver uses:
 - protocol: the interface of an index.
 - factory: opens the indexes that the options and the configuration name.
 - multi_index: several indexes as one; each package name is bound to one of them.
-- snapshot: the shipped part of the default and the PyTorch index, without any network.
+- snapshot: the shipped part of the default and the PyTorch index, without any network; answers of
+  packaging about a target, kept in the cache.
 
 Indexes:
 
@@ -30,6 +31,5 @@ Parts of these:
 - http_session: sessions of requests, and what their errors mean.
 - urls: redacts URLs for messages, maps file:// URLs to paths.
 - cache: entries on disk that processes share.
-- packaging_answers: what packaging said about a target, kept in the cache.
 - keyed_memo: answers that several threads ask for, each computed once.
 """

@@ -84,16 +84,19 @@ class CachedPage:
         Returns:
             {version: whether all wheels that fit are yanked}.
         """
-        is_yanked: dict[int, bool] = {}  # of the groups that fit
+        usable: set[int] = set()  # the groups that fit and are not yanked
+        yanked: set[int] = set()
         fitting_tags = set(filter(fits_tags, {tags for tags, _, _ in self._groups}))
-        for number, (tags, requires_python, yanked) in enumerate(self._groups):
+        for number, (tags, requires_python, is_yanked) in enumerate(self._groups):
             if tags in fitting_tags and fits_python(requires_python):
-                is_yanked[number] = yanked
+                (yanked if is_yanked else usable).add(number)
         versions: dict[str, bool] = {}
-        for version, (_, _, _, *groups) in self._releases.get(name, {}).items():
-            fitting = [is_yanked[number] for number in groups if number in is_yanked]
-            if fitting:
-                versions[version] = all(fitting)
+        for version, listed in self._releases.get(name, {}).items():
+            groups = listed[3:]
+            if not usable.isdisjoint(groups):
+                versions[version] = False
+            elif not yanked.isdisjoint(groups):
+                versions[version] = True
         return versions
 
     def has_variants(self, name: str) -> bool:

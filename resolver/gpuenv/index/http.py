@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -131,6 +130,7 @@ class Transport:
         Raises:
             PackageIndexError: there is no complete response.
         """
+        import hashlib  # loads OpenSSL, and few solves download files
 
         def request() -> tuple[Reply, str]:
             sink.seek(0)

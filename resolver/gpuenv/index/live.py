@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import InputError, PackageIndexError
@@ -19,7 +20,9 @@ from .page_fetcher import PageFetcher
 from .protocol import Releases, Source
 from .simple_api import FileEntry, to_wheel
 from .urls import is_http_url, redact_url
-from .variants import ReleaseVariants, index_file_name
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from .variants import ReleaseVariants
 
 _CACHE_KIND = "sizes"
 _LAST_DAY = datetime(datetime.max.year, 12, 31, tzinfo=UTC)
@@ -128,6 +131,8 @@ class SimpleIndex(Source):
 
     def variants(self, wheels: Sequence[Wheel]) -> ReleaseVariants:
         """Implement Index.variants, by the file that the package's page lists."""
+        from .variants import index_file_name
+
         page = self._page(wheels[0].name)
         listed = None
         if page is not None:

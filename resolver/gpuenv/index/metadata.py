@@ -8,13 +8,14 @@ a limit of time, since the content of a hash does not change.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ..digests import sha256_of
 from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from ..requirements.target import split_label
@@ -25,14 +26,16 @@ from .http import GONE, OK, PARTIAL, Transport
 from .keyed_memo import KeyedMemo
 from .page_fetcher import OFFLINE_HINT
 from .urls import file_url_to_path, redact_url
-from .variants import WHEEL_FILE, ReleaseVariants, combine, parse
+
+if TYPE_CHECKING:  # few packages have variant wheels
+    from .variants import ReleaseVariants
 
 BLOCK = 1 << 16  # the least bytes of a range request
 
 _CACHE_KIND = "metadata"
 _VARIANTS_KIND = "variants"
 MAX_VARIANT_BYTES = 16 << 20  # a release with thousands of variants has less
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_CONTENT_RANGE = r"bytes (\d+)-(\d+)/(\d+)"
 
 
 class MetadataReader:
@@ -77,6 +80,8 @@ class MetadataReader:
             PackageIndexError, OfflineError: as `dependencies`.
             UnusableFileError: the metadata does not follow PEP 825.
         """
+        from .variants import combine
+
         name = wheels[0].name
         if listed is not None:
             url, sha256 = listed
@@ -117,7 +122,7 @@ class MetadataReader:
             raise PackageIndexError(
                 f"{filename}: {redact_url(url)} answered with status {reply.status}"
             )
-        digest = hashlib.sha256(reply.body).hexdigest()
+        digest = sha256_of(reply.body)
         if sha256 is not None:
             _check_hash(filename, sha256, digest, wheel)
         self._cache.put(_VARIANTS_KIND, url, {"sha256": digest}, reply.body)
@@ -125,6 +130,7 @@ class MetadataReader:
 
     def _read_variant_of_wheel(self, wheel: Wheel) -> bytes:
         from .core_metadata import read_wheel_metadata
+        from .variants import WHEEL_FILE
 
         if wheel.url.startswith("file:"):
             with open(file_url_to_path(wheel.url), "rb") as file:
@@ -247,7 +253,7 @@ class MetadataReader:
                 f"{subject}: {redact_url(wheel.url)}.metadata answered with status {reply.status}"
             )
         if sha256:
-            digest = hashlib.sha256(reply.body).hexdigest()
+            digest = sha256_of(reply.body)
             _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
         return reply.body
 
@@ -273,6 +279,8 @@ class MetadataReader:
 
 
 def _parse_variants(content: bytes, name: str, filename: str) -> ReleaseVariants:
+    from .variants import parse
+
     try:
         return parse(content, name)
     except ValueError as error:
@@ -356,7 +364,7 @@ class RemoteFile(io.RawIOBase):
                 f"{filename}: the index lists it, but {redact_url(self._wheel.url)} "
                 f"answered with status {reply.status}"
             )
-        content_range = _CONTENT_RANGE.fullmatch(reply.headers.get("content-range", ""))
+        content_range = re.fullmatch(_CONTENT_RANGE, reply.headers.get("content-range", ""))
         if reply.status != PARTIAL or content_range is None:
             raise NoRangesError
         start, end, length = map(int, content_range.groups())

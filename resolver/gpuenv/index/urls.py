@@ -6,8 +6,6 @@ import os
 import re
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-_TOKEN = re.compile(r"/t/[A-Za-z0-9-]+(?=/)")
-
 
 def redact_url(url: str) -> str:
     """Return a URL for messages: credentials masked, no query or fragment (they hold tokens)."""
@@ -39,7 +37,7 @@ def without_credentials(url: str) -> str:
     """
     if not is_http_url(url):
         return url
-    return _TOKEN.sub("", split_credentials(url)[0], count=1)
+    return re.sub(r"/t/[A-Za-z0-9-]+(?=/)", "", split_credentials(url)[0], count=1)
 
 
 def is_http_url(location: str) -> bool:

@@ -3,8 +3,7 @@
 pylock.py         Plan -> pylock.toml (PEP 751) with [tool.gpuenv], and back; pip requirements
 conda_formats.py  conda's @EXPLICIT files and conda-lock.yml, written and read
 fields.py         the fields of model.Lock as both formats keep them, listed once; the numbers of
-                  the formats, and the migrations from older ones
-format.py         applies the migrations, and refuses locks of newer formats
+                  the formats, the migrations from older ones, and the refusal of newer ones
 grammar.py        whether the texts of a package are names, versions, file names and URLs
 host_fit.py       whether a lock fits a host
 tool_settings.py  settings that make other tools take the same builds

@@ -6,6 +6,13 @@ TOML has "13.2" and leaves unknown values out, the JSON of conda locks has [13, 
 To add a field: add it to model.Lock, to FIELDS and, if a plan has it, to `plan_fields`. Raise the
 numbers of the formats that have it, and add a migration to each. A lock has the oldest number that
 has its fields: an optional field that is left out raises nothing.
+
+Every later release of gpuenv reads every format that an earlier one wrote. A change that an older
+release could not read raises the number of the format by one and adds a migration: a function from
+the document of the old number to the document of the next one. Documents of older numbers are
+migrated step by step before they are read, so only the current one is read.
+
+docs/lock-format.md specifies the fields; tests/data/locks holds a lock of every number.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import Reason
+from ..errors import InputError, Reason
 from ..model import (
     Choice,
     Code,
@@ -28,8 +35,10 @@ from ..model import (
     show_pair,
 )
 from ..serialize import host_from_plain, to_plain
-from .format import Document, LockFormat
 
+# The parsed document: the whole pylock.toml, or what gpuenv writes into a conda lock.
+Document = dict[str, Any]
+Migration = Callable[[Document], Document]
 Pair = tuple[int, int]
 ReadPair = Callable[[object, str], Pair]  # from (the value in the file, its place for messages)
 
@@ -51,6 +60,43 @@ class LockField(Value):
     def key(self) -> str:
         """The name in the file."""
         return self.name.replace("_", "-")
+
+
+class LockFormat(Value):
+    """One format: its current number and {older number: migration to the next number}."""
+
+    current: int
+    migrations: Mapping[int, Migration]
+
+    def refuse_newer(self, table: Mapping[str, object], where: str) -> None:
+        """Raise InputError if a newer release of gpuenv wrote the lock.
+
+        Args:
+            table: What gpuenv wrote: its key `format`, and from format 2 on `oldest-reader`, the
+                oldest release of gpuenv that reads it.
+            where: The file and the key, for the message.
+        """
+        number = table.get("format")
+        if type(number) is not int or number <= self.current:
+            return
+        release = table.get("oldest-reader")
+        hint = "upgrade gpuenv: a newer release wrote this lock"
+        if isinstance(release, str):
+            hint = f"upgrade gpuenv to {release} or newer"
+        raise InputError(f"{where} is {number}; this gpuenv reads {self.current}", hint=hint)
+
+    def migrate(self, document: Document, number: object, where: str) -> Document:
+        """Return the document, which is of format `number`, in the current format.
+
+        Raises:
+            ValueError: `number` is no number that any release wrote; `where` is its place.
+        """
+        # type() because True is equal to 1.
+        if type(number) is not int or number not in (self.current, *self.migrations):
+            raise ValueError(f"{where} is {number!r}; this gpuenv reads {self.current}")
+        for older in range(number, self.current):
+            document = self.migrations[older](document)
+        return document
 
 
 # ---- readers ------------------------------------------------------------------------------------

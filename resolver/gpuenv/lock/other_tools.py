@@ -10,7 +10,7 @@ from ..errors import InputError, Reason
 from ..model import Host, Python, Value, show_pair
 from ..requirements.target import TargetEnvironment, marker_environment, split_label
 from ..serialize import read_toml
-from .format import Document
+from .fields import Document
 from .pylock import VARIANTS_JSON
 
 if TYPE_CHECKING:  # importing it takes as long as a solve

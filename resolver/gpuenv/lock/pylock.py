@@ -7,13 +7,13 @@ digest of the rest of the document, whatever its layout: it shows that a lock wa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..atomic_write import write_all
+from ..digests import sha256_of
 from ..errors import InputError, TamperedError
 from ..model import Gpu, Host, Lock, Needs, Pin, Plan, Wheel, show_pair
 from ..requirements.target import split_label
@@ -22,13 +22,13 @@ from .fields import (
     FIELDS,
     OLDEST_READERS,
     PYLOCK,
+    Document,
     oldest_number,
     plain_fields,
     plan_fields,
     read_fields,
     toml_pair,
 )
-from .format import Document
 
 DIRECT = "url"  # Wheel.index of a file that a requirement names by its URL: an archive in PEP 751
 _KEYS = {"format", "oldest-reader", "content", *(field.key for field in FIELDS)}
@@ -125,8 +125,7 @@ def content(document: Document) -> str:
     """
     table = dict(document["tool"]["gpuenv"])
     table.pop("content", None)
-    text = canonical_json({**document, "tool": table})
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_of(canonical_json({**document, "tool": table}).encode())
 
 
 def _tool_table(lock: Lock) -> dict[str, object]:

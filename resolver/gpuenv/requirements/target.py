@@ -304,7 +304,7 @@ def split_label(filename: str) -> tuple[str, str]:
 
 
 class KeptAnswers(Protocol):
-    """Answers of packaging that another process asked for (see index.packaging_answers)."""
+    """Answers of packaging that another process asked for (see index.snapshot)."""
 
     def find(self, question: str) -> object:
         """Return the answer to a question; None if it is not known."""

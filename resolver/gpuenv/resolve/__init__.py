@@ -9,9 +9,8 @@
 - selection: which releases a set of requirements admits
 - widening: asks the live index for releases that the snapshot leaves out
 - provider: the resolvelib provider
-- reporter: follows a resolution, and finds what is to blame for its first conflict
 - learning: what the pins are, and which releases cannot be chosen together
-- resolution: runs resolvelib until there is no conflict
+- resolution: runs resolvelib until there is no conflict, and finds what is to blame for each
 - plan: the plan of a solution
 - conflicts: which parts of an impossible request conflict
 - skipped: why better releases were not chosen

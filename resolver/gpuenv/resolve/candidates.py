@@ -69,7 +69,6 @@ class CandidateStore:
         self.environment = environment
         self._candidates: dict[str, tuple[Candidate, ...]] = {}
         self._versions: dict[str, Versions] = {}
-        self._places: dict[str, dict[str, list[int]]] = {}  # of candidates, by name and version
         self._variants: dict[Framework, tuple[Variant, ...]] = {}
         self._at_url: dict[tuple[str, str], tuple[Candidate, ...]] = {}
         self._chooser: VariantChooser | None = None
@@ -112,12 +111,9 @@ class CandidateStore:
     def admitted_versions(self, name: str, specifier: str) -> frozenset[str]:
         """Return the versions of the candidates of a name that a specifier contains."""
         if name not in self._versions:
-            places: dict[str, list[int]] = {}
-            for place, candidate in enumerate(self.candidates(name)):
-                places.setdefault(candidate.version, []).append(place)
+            versions = [candidate.version for candidate in self.candidates(name)]
             has_own_order = name in self._framework_of or name in self._preferred_versions
-            self._places[name] = places
-            self._versions[name] = Versions(places, newest_first=not has_own_order)
+            self._versions[name] = Versions(versions, newest_first=not has_own_order)
         return self._versions[name].admitted(specifier)
 
     def in_ranges(self, name: str, specifiers: Sequence[str]) -> Sequence[Candidate]:
@@ -127,10 +123,7 @@ class CandidateStore:
             return candidates
         sets = [self.admitted_versions(name, specifier) for specifier in specifiers]
         versions = sets[0].intersection(*sets[1:])
-        places: list[int] = []
-        for version in versions:
-            places += self._places[name][version]
-        return [candidates[place] for place in sorted(places)]
+        return [candidate for candidate in candidates if candidate.version in versions]
 
     def at_url(self, name: str, url: str) -> tuple[Candidate, ...]:
         """Return the candidate at the URL of a requirement; () if its file does not fit.
@@ -173,7 +166,6 @@ class CandidateStore:
         """Read the candidates of a name from the index again when they are next asked for."""
         self._candidates.pop(name, None)
         self._versions.pop(name, None)
-        self._places.pop(name, None)
         self._variants.clear()
 
     def _known_at_url(self, wheel: Wheel) -> Candidate | None:
