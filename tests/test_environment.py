@@ -32,7 +32,7 @@ from gpuenv.requirements.versions import Versions, names_prerelease
 
 NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["00", "01", "2026"])
 RELEASES = st.lists(NUMBERS, min_size=1, max_size=4).map(".".join)
-PRERELEASES = ["a1", "b2", "rc1", "a1.dev2", ".dev3", "dev", ".dev", ".a1", "alpha"]
+PRERELEASES = ["a1", "b2", "rc1", "a1.dev2", ".dev3", "dev", ".dev", ".a1", "alpha", ".beta2"]
 SUFFIXES = st.sampled_from(["", "", "", "", ".post1", "-1", "x", *PRERELEASES])
 LOCALS = st.sampled_from(["", "", "", "+cu126", "+cu130", "+cpu", "+1", "+cu126.2", "+CU126", "+"])
 VERSIONS = st.tuples(st.sampled_from(["", "", "", "", "1!", "v"]), RELEASES, SUFFIXES, LOCALS).map(
@@ -62,6 +62,9 @@ NAMES = st.text("aB0-_.", min_size=1, max_size=6)
 @example("<3.0.0dev", "2.9rc1", True)
 @example(">=3.5,", "3.12", True)
 @example("~=1.4.2.dev0", "1.4.2.dev0", True)
+@example(">=1.0.0.beta2", "1.0.0b1", True)
+@example(">=0.24.0.post1,<0.25", "0.24.0", False)
+@example("<=1.0.post1", "1.0.post1+cu126", False)
 @example(" , ", "1.0", True)
 def test_contains(specifier: str, version: str, pre: bool) -> None:
     try:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LONGEST_REQUIREMENT = 10_000  # characters
 _LONGEST_VERSION = 500
 _PRE_WORDS = ("a", "b", "rc")
+# How releases spell these words, with their places. A word comes before those that it ends in.
+_PRE_SPELLINGS = (("alpha", 0), ("beta", 1), ("a", 0), ("b", 1), ("rc", 2))
 _FINAL = (len(_PRE_WORDS), 0)  # the place of a final release among the pre-releases
 _BEFORE_PRE = (-1, 0)  # the place of a development release that is no other pre-release
 _NO_POST = -1
@@ -138,10 +140,10 @@ def _plain_version(text: str) -> _PlainVersion | None:
     pre = _FINAL
     before_number = public.rstrip("0123456789")
     stem = before_number.removesuffix(".")  # boto's packages require "<2.0a.0"
-    for place, word in enumerate(_PRE_WORDS):
+    for word, place in _PRE_SPELLINGS:
         if stem.endswith(word) and len(before_number) < len(public):
             pre = place, int(public[len(before_number) :])
-            public = stem.removesuffix(word)
+            public = stem.removesuffix(word).removesuffix(".")  # others require ">=1.0.beta2"
             break
     release = _plain_release(public)
     if release is None:
@@ -295,10 +297,13 @@ def _plain_clause(text: str) -> _PlainClause | None:
 def _is_plain_bound(sign: str, bound: _PlainVersion, written: str) -> bool:
     """Return whether the comparison of versions alone decides about a clause.
 
-    PEP 440 has further rules for local parts and post-releases, which have a meaning with == and
-    != only, for pre-releases as bounds of > and ~=, and for ~= with a single number.
+    PEP 440 has further rules for local parts, which have a meaning with == and != only, for
+    post-releases as bounds of <, > and ~=, for pre-releases as bounds of > and ~=, and for ~= with
+    a single number.
     """
-    if sign not in ("==", "!=") and (bound.is_post or bound.local):
+    if sign not in ("==", "!=") and bound.local:
+        return False
+    if sign not in (">=", "<=", "==", "!=") and bound.is_post:
         return False
     if sign not in (">=", "<=", "==", "!=", "<") and bound.is_pre:
         return False
