@@ -17,7 +17,7 @@ from ..requirements.versions import contains, normalize_name
 _LONGEST_NAME = 500  # characters; file systems allow 255
 SDIST_SUFFIXES = (".tar.gz", ".zip")
 
-# No pattern is compiled here: that takes 3 ms, and a solve with a warm cache uses few of them.
+# The patterns are compiled when they are first used: a solve with a warm cache uses few of them.
 # Versions in the usual spelling: without an epoch and with a local part of one word.
 _NUMBER = r"(?:0|[1-9][0-9]*)"
 _VERSION = (
