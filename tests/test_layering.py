@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "resolver" / "gpuenv"
 # A package imports packages of lower layers only. Packages of one layer do not import each other.
 LAYERS = (
-    {"version", "model", "activity", "digests"},
+    {"version", "model", "activity"},
     {"errors", "process_identity"},
     {"atomic_write", "prefix", "serialize"},
     {"loader_env", "requirements"},

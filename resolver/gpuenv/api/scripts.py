@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from ..digests import sha256_of
 from ..errors import InputError, NotVerifiedError
 from ..model import Check, Host, IndexOptions, Plan, Request
 from ..prefix import is_venv
@@ -41,7 +41,7 @@ def script_folder(script: Script, host: Host) -> str:
     from ..serialize import canonical_json, to_plain
 
     facts = {"script": to_plain(script), "host": _lasting_facts(host), "data": data_version()}
-    digest = sha256_of(canonical_json(facts).encode())
+    digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
     return os.path.join(cache_folder(), "scripts", digest[:20])
 
 

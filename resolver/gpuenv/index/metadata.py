@@ -8,6 +8,7 @@ a limit of time, since the content of a hash does not change.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -15,7 +16,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..digests import sha256_of
 from ..errors import OfflineError, PackageIndexError, Reason, UnusableFileError
 from ..model import Requirement, Wheel
 from ..requirements.target import split_label
@@ -122,7 +122,7 @@ class MetadataReader:
             raise PackageIndexError(
                 f"{filename}: {redact_url(url)} answered with status {reply.status}"
             )
-        digest = sha256_of(reply.body)
+        digest = hashlib.sha256(reply.body).hexdigest()
         if sha256 is not None:
             _check_hash(filename, sha256, digest, wheel)
         self._cache.put(_VARIANTS_KIND, url, {"sha256": digest}, reply.body)
@@ -253,7 +253,7 @@ class MetadataReader:
                 f"{subject}: {redact_url(wheel.url)}.metadata answered with status {reply.status}"
             )
         if sha256:
-            digest = sha256_of(reply.body)
+            digest = hashlib.sha256(reply.body).hexdigest()
             _check_hash(f"{wheel.filename}.metadata", sha256, digest, wheel)
         return reply.body
 

@@ -11,6 +11,7 @@ conda lock names it with its sha256; the pylock.toml names the conda lock.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -18,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from ..digests import sha256_of
 from ..errors import InputError, TamperedError
 from ..index.urls import without_credentials
 from ..model import Lock, Pin, Plan, Wheel
@@ -128,7 +128,7 @@ def _content(document: Document, pins: Sequence[Pin]) -> str:
     """Return the sha256 of what gpuenv locked and of the files."""
     files = sorted(f"{pin.wheel.url}#{pin.wheel.sha256}" for pin in pins)
     rest = {key: value for key, value in document.items() if key != "content"}
-    return sha256_of(canonical_json([rest, files]).encode())
+    return hashlib.sha256(canonical_json([rest, files]).encode()).hexdigest()
 
 
 def _explicit_text(lock: Lock) -> str:
@@ -156,7 +156,7 @@ def _conda_lock_text(lock: Lock) -> str:
         {
             "version": 1,
             "metadata": {
-                "content_hash": {subdir: sha256_of(request.encode())},
+                "content_hash": {subdir: hashlib.sha256(request.encode()).hexdigest()},
                 "channels": [{"url": url, "used_env_vars": []} for url in channels],
                 "platforms": [subdir],
                 "sources": [],
@@ -458,7 +458,7 @@ def wheel_lock_path(path: str, lock: Lock) -> str | None:
     except OSError as error:
         message = f"{wheel_path}: cannot be read, and {path} has its pip packages in it: {error}"
         raise InputError(message, hint="the two files belong together: copy both") from None
-    if sha256_of(data) != digest:
+    if hashlib.sha256(data).hexdigest() != digest:
         message = f"{wheel_path}: is not the file that {path} was locked with"
         raise TamperedError(message, hint="lock again: gpuenv solve")
     return wheel_path
