@@ -61,6 +61,15 @@ def pytest_configure() -> None:
         compileall.compile_dir(PROBES, quiet=1)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect the tests without looking for garbage: nearly all objects stay to the end."""
+    gc.disable()
+    result = yield
+    gc.enable()
+    return result
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect two of three cases of the long tests, if that is asked for."""
     if os.environ.get("GPUENV_TEST_SAMPLE") != "1":

@@ -36,17 +36,33 @@ def run(
     Raises:
         subprocess.TimeoutExpired: It did not end within LIMIT; it was killed.
     """
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            # Threads of this process are servers, which the fork does not touch.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            _call_and_exit(entry_point, command, folder, environment, (stdout, stderr))
-        status = _wait(pid, command)
+    with (
+        open(os.devnull, "rb") as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
+        streams = [stdin.fileno(), stdout.fileno(), stderr.fileno()]
+        status = wait(start(entry_point, command, folder, environment, streams), command)
         return subprocess.CompletedProcess([*command], status, _text(stdout), _text(stderr))
+
+
+def start(
+    entry_point: Callable[[], object],
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    streams: Sequence[int],
+) -> int:
+    """Call `entry_point` in a fork, with three descriptors as its streams. Return its number."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Threads of this process are servers, which the fork does not touch.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        _call_and_exit(entry_point, command, folder, environment, streams)
+    return pid
 
 
 def _call_and_exit(
@@ -54,11 +70,11 @@ def _call_and_exit(
     command: Sequence[str],
     folder: Path,
     environment: Mapping[str, str],
-    outputs: Sequence[IO[bytes]],
+    streams: Sequence[int],
 ) -> None:
     status = 1
     try:
-        _become_a_process(folder, environment, outputs)
+        _become_a_process(folder, environment, streams)
         sys.argv = [*command]
         entry_point()
         status = 0
@@ -73,7 +89,7 @@ def _call_and_exit(
 
 
 def _become_a_process(
-    folder: Path, environment: Mapping[str, str], outputs: Sequence[IO[bytes]]
+    folder: Path, environment: Mapping[str, str], streams: Sequence[int]
 ) -> None:
     """Replace what this process has of pytest's by what a new process would have."""
     # A command that a test called may have set handlers in this process.
@@ -83,10 +99,8 @@ def _become_a_process(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    for number, file in enumerate(outputs, start=1):
-        os.dup2(file.fileno(), number)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
     # They stay open until the process ends.
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -99,8 +113,12 @@ def _become_a_process(
     warnings.simplefilter("ignore")
 
 
-def _wait(pid: int, command: Sequence[str]) -> int:
-    """The exit status of a child, negative if a signal ended it."""
+def wait(pid: int, command: Sequence[str]) -> int:
+    """Return the exit status of a fork, negative if a signal ended it.
+
+    Raises:
+        subprocess.TimeoutExpired: It did not end within LIMIT; it was killed.
+    """
     descriptor = os.pidfd_open(pid)
     try:
         ready, _, _ = select.select([descriptor], [], [], LIMIT)

@@ -173,8 +173,11 @@ def members(name: str, version: str) -> list[tuple[dict[str, Any], bool]]:
     return found
 
 
-def library_serves(library: dict[str, Any], engines: bool, device: Pair, cuda: Pair) -> str | None:
-    """R2 for one library, from the number of its fat binaries that have each target."""
+def library_serves(library: dict[str, Any], engines: bool, device: Pair) -> str | Pair | None:
+    """R2 for one library, from the number of its fat binaries that have each target.
+
+    A pair is the newest toolkit whose PTX a driver must compile.
+    """
     commonest = max(library["sass"].values(), default=0)
     for text, count in library["sass"].items():
         least = 0 if engines else commonest * (MOST if target(text)[1] else SOME)
@@ -185,7 +188,13 @@ def library_serves(library: dict[str, Any], engines: bool, device: Pair, cuda: P
     whole = sum(count for _, _, count in library["ptx"]) >= MOST * library["binaries"]
     if not whole or any(language not in MAKERS for _, language, _ in library["ptx"]):
         return "unknown"
-    return "ptx" if max(MAKERS[language] for _, language, _ in library["ptx"]) <= cuda else None
+    return max(MAKERS[language] for _, language, _ in library["ptx"])
+
+
+@cache
+def libraries_serve(name: str, version: str, device: Pair) -> list[str | Pair | None]:
+    """`library_serves` of each library of a scanned wheel."""
+    return [library_serves(one, engines, device) for one, engines in members(name, version)]
 
 
 def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
@@ -208,9 +217,10 @@ def row_serves(row: dict[str, Any], device: Pair, cuda: Pair) -> str | None:
 def serves(name: str, version: str, device: Pair, cuda: Pair) -> str | None:
     """R3: how the weakest library of a release serves a device: sass, ptx, unknown or None."""
     if version in scans(name):
-        found = [
-            library_serves(one, engines, device, cuda) for one, engines in members(name, version)
-        ]
+        found = []
+        for how in libraries_serve(name, version, device):
+            by_ptx = "ptx" if isinstance(how, tuple) and how <= cuda else None
+            found.append(by_ptx if isinstance(how, tuple) else how)
         # A framework's wheel without device code runs nothing; a library's may be all host code.
         return min(found, key=RANK.__getitem__, default=None)
     return row_serves(rows(name)[version], device, cuda) if version in rows(name) else "unknown"

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,24 @@ from gpuenv.detect.host import detect
 from gpuenv.serialize import to_plain
 root, env, python = json.loads(sys.argv[1])
 json.dump(to_plain(detect(root=root, env=env, python=python)), sys.stdout)
+"""
+
+# A fork for each line of stdin runs DETECT. The loader reads LD_LIBRARY_PATH at the start only, and
+# the start is most of the time of a detection.
+DETECT_EACH = """
+import json, os, signal, sys
+import pynvml
+from gpuenv.detect.host import detect
+from gpuenv.serialize import to_plain
+for line in sys.stdin:
+    (root, env, python), variables = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        os.environ.update(variables)
+        print(json.dumps(to_plain(detect(root=root, env=env, python=python))), flush=True)
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], flush=True)
 """
 
 
@@ -71,6 +90,50 @@ def run(code: str, arguments: object, env: dict[str, str]) -> Any:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
+
+
+class Detectors:
+    """Interpreters that detect hosts in forks, {LD_LIBRARY_PATH: its interpreter}."""
+
+    def __init__(self, folders: Sequence[str], environment: dict[str, str]) -> None:
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        environment = {"PYTHONPATH": str(RESOLVER), "PATH": "", **environment}
+        for folder in folders:
+            self.processes[folder] = subprocess.Popen(
+                [sys.executable, "-c", DETECT_EACH], env={**environment, "LD_LIBRARY_PATH": folder},
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.communicate()
+
+    def detect(self, arguments: object, env: dict[str, str]) -> Any:
+        """The host that a process with these variables detects."""
+        process = self.processes.get(env["LD_LIBRARY_PATH"])
+        if process is None:
+            return run(DETECT, arguments, env)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([arguments, env]) + "\n")
+        process.stdin.flush()
+        output = ""
+        for line in process.stdout:
+            if line.startswith("status "):
+                break
+            output += line
+        assert line == "status 0\n", output
+        return json.loads(output)
+
+
+@pytest.fixture(scope="module")
+def detectors(stubs: Stubs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detectors]:
+    """Detectors with the stand-in of NVML, and without it."""
+    allowed = f"{stubs.folder}:{tmp_path_factory.getbasetemp()}"
+    environment = {"LD_AUDIT": str(stubs.audit), "REFUSE_EXCEPT": allowed}
+    detectors = Detectors(["", str(stubs.nvml.parent)], environment)
+    yield detectors
+    detectors.close()
 
 
 def make_root(case: dict[str, Any], root: Path) -> None:
@@ -127,14 +190,16 @@ def make_loader_env(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_host(case: dict[str, Any], stubs: Stubs, tmp_path: Path) -> None:
+def test_host(
+    case: dict[str, Any], stubs: Stubs, detectors: Detectors, tmp_path: Path
+) -> None:
     root = tmp_path / "root"
     root.mkdir()
     make_root(case, root)
     make_nvidia_smi(case, tmp_path / "bin")
     loader = make_loader_env(case, stubs, tmp_path, root)
     env = {"PATH": str(tmp_path / "bin"), **case.get("env", {})}
-    host = run(DETECT, [str(root), env, "3.12"], loader)
+    host = detectors.detect([str(root), env, "3.12"], loader)
 
     expect = case["expect"]
     for key in ("driver", "driver_cuda", "virtualization"):

@@ -7,21 +7,23 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import forked
+from gpuenv.__main__ import main
 from gpuenv.activity import Activity
 from gpuenv.render.progress import activity_text
 from gpuenv.render.text import Line, table_lines, wrap
 from index_server import IndexServer
-from test_cli import SOLVE, command_environment, run_process
+from test_cli import SOLVE, command_environment, import_what_commands_use, run_process
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
 V100 = ["--gpu", "V100", "--driver", "550.54.14", "--python", "3.12", "--glibc", "2.39"]
@@ -45,33 +47,43 @@ class Screen(NamedTuple):
         return set(re.findall(r"\x1b\[[0-9;]+m([^\x1b]+)\x1b\[0m", self.text))
 
 
+def new_process() -> None:
+    """Replace this fork by a new interpreter."""
+    os.execv(sys.executable, [sys.executable, "-m", *sys.argv])  # noqa: S606
+
+
 def on_terminal(
-    args: list[str], folder: Path, columns: int = 80, *, answers: str = "", **environment: str
+    args: list[str],
+    folder: Path,
+    columns: int = 80,
+    *,
+    answers: str = "",
+    entry_point: Callable[[], None] = main,
+    **environment: str,
 ) -> Screen:
     """Run a command whose stdin, stdout and stderr are a terminal, on which somebody types."""
+    import_what_commands_use()
     folder.mkdir(exist_ok=True)
-    main, side = pty.openpty()
+    terminal, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = command_environment(folder, {"TERM": "xterm", **environment})
+    command = ["gpuenv", *args]
     begin = time.monotonic()
-    command = [sys.executable, "-m", "gpuenv", *args]
-    with subprocess.Popen(
-        command, cwd=folder, env=env, stdin=side, stdout=side, stderr=side
-    ) as child:
-        os.close(side)
-        os.write(main, answers.encode())
-        data, first = b"", 0.0
-        while True:
-            try:
-                piece = os.read(main, 4096)
-            except OSError:  # the command has ended
-                break
-            if not piece:
-                break
-            first = first or time.monotonic() - begin
-            data += piece
-        status = child.wait()
-    os.close(main)
+    child = forked.start(entry_point, command, folder, env, [side] * 3)
+    os.close(side)
+    os.write(terminal, answers.encode())
+    data, first = b"", 0.0
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # the command has ended
+            break
+        if not piece:
+            break
+        first = first or time.monotonic() - begin
+        data += piece
+    status = forked.wait(child, command)
+    os.close(terminal)
     return Screen(status, data.decode(), first)
 
 
@@ -186,7 +198,7 @@ def request(server: IndexServer) -> list[str]:
 
 
 def test_progress_is_seen_within_a_second(work: Path, slow: IndexServer) -> None:
-    screen = on_terminal(request(slow), work)
+    screen = on_terminal(request(slow), work, entry_point=new_process)
     assert screen.status == 0, screen.text
     assert re.search(r"\r\x1b\[Ksolving \(\d+ s\): \d+ requests? to indexes, last "
                      r"for ", screen.text)
