@@ -331,7 +331,7 @@ def _driver_suffices(case: Case) -> bool:
 
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
-    """Whether a verdict rests on the runtime's status alone, which also means that none is found."""
+    """Whether a verdict rests on a status alone that the runtime also gives without a driver."""
     is_status = all(fact.value == "insufficient-driver" for fact in finding.facts)
     return is_status and not case.of_kind("driver", "driver-cuda", "smi-memory")
 
