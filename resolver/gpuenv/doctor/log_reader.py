@@ -25,6 +25,7 @@ from .stream import AFTER, AHEAD, BEFORE, blocks, cleaned, find_all
 
 LONG_LINE = 1 << 11  # bytes; a longer line is read only around its needles
 SMALL_LOG = 1 << 15  # bytes; a smaller log is searched for needles alone, without preparation
+MAX_REPORT = 1 << 9  # bytes of a text that a person wrote about a failure, rather than a log
 REPEATS = 4  # times that lines which differ only in digits are read
 MAX_FACTS = 2000  # of one log
 MAX_TEXT = 300  # characters of a fact's text
@@ -67,7 +68,8 @@ def read_log(
     if len(head) > MAX_PASTED:
         return _read(chain([head], chunks), with_failure=with_failure)
     readings = [_read([text], with_failure=with_failure) for text in restored(head)]
-    if not _failures(readings[0]):  # lines of different records may show one if they are joined
+    if len(head) > MAX_REPORT and not _failures(readings[0]):
+        # In a log, lines of different records may show a failure if they are joined.
         return max(readings, key=_explained)  # the first of those with the most facts
     return max(readings, key=lambda facts: (_explained(facts), len(_failures(facts))))
 

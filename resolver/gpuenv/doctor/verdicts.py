@@ -303,6 +303,8 @@ def _less_sure(finding: Finding, case: Case) -> Finding:
     """Return the finding, which is not proved if another line of the log speaks against it."""
     if finding.cause in _DRIVER_ON_HOST and case.symptoms("started-without-gpu"):
         return finding.replace(confidence="possible")
+    if _may_lack_driver(finding, case) and case.about("hints", "driver_not_found"):
+        return finding.replace(confidence="possible")
     if finding.confidence == "proved" and _is_contradicted(finding, case):
         return finding.replace(confidence="likely")
     return finding
@@ -329,10 +331,9 @@ def _driver_suffices(case: Case) -> bool:
 
 
 def _may_lack_driver(finding: Finding, case: Case) -> bool:
-    """Whether the runtime's message may mean that a container has no driver at all."""
+    """Whether a verdict rests on a status alone that the runtime also gives without a driver."""
     is_status = all(fact.value == "insufficient-driver" for fact in finding.facts)
-    has_driver = case.of_kind("driver", "driver-cuda", "smi-memory")
-    return is_status and not has_driver and case.first("container", value="yes") is not None
+    return is_status and not case.of_kind("driver", "driver-cuda", "smi-memory")
 
 
 # ---- order and text -----------------------------------------------------------------------------
