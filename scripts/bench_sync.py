@@ -5,11 +5,13 @@
 
 CHANGED_LOCK has another release of one small package. The commands take turns, so that load from
 elsewhere meets all of them. Each figure is a median: seconds of the clock, and of the processor
-with all children. The first round is not counted: it fills uv's cache, and Python compiles gpuenv
-in it, as it is once after an installation. uv links the files from its cache. In the last rounds
-(--copies) it copies them, as it does where the cache is on another file system.
+with all children. gpuenv runs as users have it: its wheel is installed into a new environment, with
+uv beside it. The first round is not counted: it fills uv's cache. uv links the files from its
+cache. In the last rounds (--copies) it copies them, as it does where the cache is on another file
+system.
 
     uv              uv venv, then uv pip sync, into a new folder
+    floor           what every Python program has to do that reads the lock and starts uv
     new             gpuenv sync --no-verify into a new folder
     new, verified   gpuenv sync into a new folder; it reads all bytes of the environment
     one package     gpuenv sync --no-verify of CHANGED_LOCK into that environment
@@ -34,8 +36,14 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-ROOT = Path(__file__).resolve().parent.parent
-GPUENV = [sys.executable, "-m", "gpuenv"]
+from bench_solve import install
+
+FLOOR = """\
+import argparse, hashlib, json, subprocess, sys, tomllib, urllib.parse
+with open(sys.argv[1], "rb") as file:
+    json.dumps(tomllib.load(file))
+subprocess.run([sys.argv[2], "--version"], check=True)
+"""
 
 
 def processor_seconds() -> float:
@@ -65,26 +73,30 @@ def written(folder: Path) -> int:
 class Bench:
     """The commands, in new folders."""
 
-    def __init__(self, folder: Path, lock: str, changed: str, host: Sequence[str]) -> None:
+    def __init__(
+        self, folder: Path, programs: str, lock: str, changed: str, host: Sequence[str]
+    ) -> None:
         self._folder, self._lock, self._changed = folder, lock, changed
+        self._python, self._gpuenv = f"{programs}/python", f"{programs}/gpuenv"
         self._target = str(folder / "env")
         self._flags = ["--target", self._target, "--installer", "uv", *host]
 
-    def new_environments(self) -> dict[str, tuple[float, float]]:
-        """Make an environment with uv, and one with gpuenv."""
-        plain, uv = str(self._folder / "plain"), find_uv_bin()
-        make = [uv, "venv", "--quiet", "--python", sys.executable, plain]
-        install = [uv, "pip", "sync", "--quiet", "--offline", "--preview-features", "pylock"]
-        row = {"uv": measure(make, [*install, "--python", f"{plain}/bin/python", self._lock])}
-        shutil.rmtree(plain)
-        row["new"] = self._sync(self._lock, "--no-verify")
+    def new_environments(self, number: int) -> dict[str, tuple[float, float]]:
+        """Make an environment with uv, and one with gpuenv. Either is first in every other round.
+
+        The second has to wait for the disk until the writes of the first have ended.
+        """
+        commands = {"uv": self._make_with_uv, "new": self._make}
+        names = sorted(commands, reverse=number % 2 == 0)
+        row = {name: commands[name]() for name in names}
+        row["floor"] = measure([self._python, "-c", FLOOR, self._lock, find_uv_bin()])
         return row
 
     def changes(self) -> dict[str, tuple[float, float]]:
         """Change the environment, and make a verified one."""
         row = {"one package": self._sync(self._changed, "--no-verify", "--yes")}
         row["bytes of one package"] = (written(Path(self._target)), 0)
-        row["rollback"] = measure([*GPUENV, "rollback", "--target", self._target])
+        row["rollback"] = measure([self._gpuenv, "rollback", "--target", self._target])
         self.clean()
         row["new, verified"] = self._sync(self._lock)
         return row
@@ -94,8 +106,19 @@ class Bench:
         for name in os.listdir(self._folder):
             shutil.rmtree(self._folder / name)
 
+    def _make(self) -> tuple[float, float]:
+        return self._sync(self._lock, "--no-verify")
+
+    def _make_with_uv(self) -> tuple[float, float]:
+        plain, uv = str(self._folder / "plain"), find_uv_bin()
+        make = [uv, "venv", "--quiet", "--python", self._python, plain]
+        install = [uv, "pip", "sync", "--quiet", "--offline", "--preview-features", "pylock"]
+        figures = measure(make, [*install, "--python", f"{plain}/bin/python", self._lock])
+        shutil.rmtree(plain)
+        return figures
+
     def _sync(self, lock: str, *flags: str) -> tuple[float, float]:
-        return measure([*GPUENV, "sync", lock, *self._flags, *flags])
+        return measure([self._gpuenv, "sync", lock, *self._flags, *flags])
 
 
 def medians_of(rows: Sequence[dict[str, tuple[float, float]]]) -> dict[str, dict[str, float]]:
@@ -104,8 +127,8 @@ def medians_of(rows: Sequence[dict[str, tuple[float, float]]]) -> dict[str, dict
     for what in rows[0]:
         clock, processor = zip(*(row[what] for row in rows), strict=True)
         medians[what] = {
-            "seconds": round(statistics.median(clock), 2),
-            "processor": round(statistics.median(processor), 2),
+            "seconds": round(statistics.median(clock), 3),
+            "processor": round(statistics.median(processor), 3),
         }
     return medians
 
@@ -120,13 +143,13 @@ def run_rounds(bench: Bench, rounds: int, copies: int) -> dict[str, object]:
     """Run the rounds. Return the medians."""
     linked, copied = [], []
     for number in range(rounds + 1):
-        row = bench.new_environments()
+        row = bench.new_environments(number)
         if number:
             linked.append(row | bench.changes())
         bench.clean()
     os.environ["UV_LINK_MODE"] = "copy"
-    for _ in range(copies):
-        copied.append(bench.new_environments())
+    for number in range(copies):
+        copied.append(bench.new_environments(number))
         bench.clean()
     medians = medians_of(linked)
     size = medians.pop("bytes of one package")["seconds"]
@@ -150,14 +173,13 @@ def main() -> int:
     parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--record", metavar="FILE", type=Path)
     arguments, host = parser.parse_known_args()
-    os.environ["PYTHONPATH"] = str(ROOT / "resolver")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    for variable in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(variable, None)
     locks = [os.path.abspath(path) for path in (arguments.lock, arguments.changed)]
-    with (
-        tempfile.TemporaryDirectory(dir=".") as name,
-        tempfile.TemporaryDirectory() as os.environ["PYTHONPYCACHEPREFIX"],
-    ):
-        bench = Bench(Path(name).resolve(), *locks, host)
+    with tempfile.TemporaryDirectory(dir=".") as name, tempfile.TemporaryDirectory() as own:
+        programs = install(own)
+        os.symlink(find_uv_bin(), f"{programs}/uv")
+        bench = Bench(Path(name).resolve(), programs, *locks, host)
         figures = run_rounds(bench, arguments.rounds, arguments.copies)
     record = {
         "date": time.strftime("%Y-%m-%d"),
