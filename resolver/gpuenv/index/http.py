@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -130,7 +131,6 @@ class Transport:
         Raises:
             PackageIndexError: there is no complete response.
         """
-        import hashlib  # loads OpenSSL, and few solves download files
 
         def request() -> tuple[Reply, str]:
             sink.seek(0)
