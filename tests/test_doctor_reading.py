@@ -31,7 +31,7 @@ from gpuenv.doctor.prefilter import (
     literal_search,
     needed_literals,
 )
-from gpuenv.doctor.stream import AFTER, BEFORE
+from gpuenv.doctor.stream import AFTER, AHEAD, BEFORE
 
 DIGITS = b"0123456789"
 NEEDLES = sorted({needle for message in messages() for needle in message.needles})
@@ -101,7 +101,8 @@ class Plain:
 
     def match(self, message: Message, text: bytes, begin: int, window: bytes) -> None:
         if message.lines:
-            first, *others = text[begin : begin + 8000].replace(b"\r\n", b"\n").split(b"\n")
+            ahead = text[begin : begin + len(window) + AHEAD]
+            first, *others = ahead.replace(b"\r\n", b"\n").split(b"\n")
             source, _ = split_prefix(text[text.rfind(b"\n", 0, begin) + 1 : begin + len(window)])
             following = [first, *message_lines(others, message.lines, source)]
             window = b" ".join(following)[: BEFORE + AFTER]

@@ -28,6 +28,7 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 # Current compilers dropped the GPUs before this one. They know the later ones, or dropped them.
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
+_STATUS_OF_OLD_GPUS = "invalid device function"
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -185,9 +186,13 @@ def architectures(case: Case) -> Iterator[Finding]:
     elif device and (device[0] < _FIRST_COMMON_CAPABILITY or not _is_refused_by_compiler(case)):
         yield finding("gpu_too_old_for_build", *facts)
     else:
-        # New GPUs appear more often than builds and compilers drop an architecture.
-        yield possible("gpu_too_new_for_build", *facts)
-        yield possible("gpu_too_old_for_build", *facts)
+        # New GPUs appear more often than builds and compilers drop an architecture. The status of
+        # older CUDA releases comes mostly from old GPUs.
+        order = ["gpu_too_new_for_build", "gpu_too_old_for_build"]
+        if all(fact.value == _STATUS_OF_OLD_GPUS for fact in missing):
+            order.reverse()
+        for cause in order:
+            yield possible(cause, *facts)
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:

@@ -24,6 +24,8 @@ _CONDITIONS = frozenset(
         "cuda-asked",
         "took-cpu",
         "started-without-gpu",
+        "other-gpu",
+        "nvidia-gpu",
     }
 )
 # Facts of the host about something that is not there: results of tests, and other facts.

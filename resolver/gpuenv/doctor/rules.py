@@ -424,6 +424,8 @@ def container_devices(case: Case) -> Iterator[Finding]:
             for kind in ("says", "hints", "maybe"):
                 for fact in case.about(kind, cause):
                     yield likely("container_gpu_not_injected", fact, started)
+        for fact in words:
+            yield possible("container_gpu_not_injected", fact, started)
 
 
 def wsl_driver(case: Case) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from .build_rules import (
     overwrites_cuda_build,
     suggested_by_gpu,
 )
-from .catalog import areas, causes
+from .catalog import Area, areas, causes
 from .facts import Case, is_absence
 from .model import Diagnosis, Fact, Finding, Outside, Verdict, possible
 from .rules import findings
@@ -98,6 +98,18 @@ FOLLOWS: dict[str, set[str]] = {
 EXPLAINED_OUTSIDE = {"install_resolution_failure": "network"}
 # Kinds of facts that show NVIDIA's driver or one of its GPUs.
 _NVIDIA_KINDS = ("driver", "driver-cuda", "gpu", "smi-memory", "xid")
+# Causes by whose messages a program shows that it has no NVIDIA GPU.
+_WITHOUT_NVIDIA_GPU = {
+    "container_gpu_not_injected",
+    "cpu_only_build",
+    "cuda_lib_missing",
+    "cudnn_missing",
+    "driver_not_found",
+    "driver_not_loaded",
+    "driver_too_old",
+    "visible_devices_wrong",
+    "wsl_driver_or_toolkit",
+}
 # Tests to propose for a failure of cuDNN, and for another failure.
 CUDNN_TESTS = (
     "fresh-process",
@@ -173,7 +185,10 @@ def _stated(case: Case) -> Iterator[Finding]:
 
 
 def _suggested(case: Case) -> Finding | None:
-    """Return the cause that most words near the failures suggest, or None."""
+    """Return the cause that most words near the failures suggest, or None.
+
+    Of causes with as many words, those that may be behind another come first.
+    """
     if not (case.faults() or case.unexplained()):
         return None
     by_cause: dict[str, list[Fact]] = {}
@@ -183,7 +198,10 @@ def _suggested(case: Case) -> Finding | None:
             by_cause.setdefault(finding.cause, []).extend(finding.facts)
     if not by_cause:
         return None
-    cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
+    most = max(map(len, by_cause.values()))
+    best = {cause for cause, facts in by_cause.items() if len(facts) == most}
+    behind = {cause for cause in best if best.isdisjoint(FOLLOWS.get(cause, ()))}
+    cause = max(behind or best, key=lambda cause: causes()[cause].rank)
     return possible(cause, *by_cause[cause])
 
 
@@ -417,24 +435,44 @@ def evidence_line(fact: Fact) -> str:
 
 
 def _outside(case: Case) -> Outside | None:
-    """Return the first area that the log shows to have failed, or None."""
+    """Return the first area that the log shows to have failed, or None.
+
+    A failure on a machine with another maker's GPU alone is one of that GPU if no area is stated.
+    """
     stated = [fact for fact in case.of_kind("outside") if fact.from_log]
     for area in areas().values():
         facts = [fact for fact in stated if fact.subject == area.id]
         if area.id == "program":
             facts += [fact for fact in case.of_kind("xid") if fact.value in XID_PROGRAM]
         if facts:
-            evidence = tuple(dict.fromkeys(map(evidence_line, facts)))[:EVIDENCE_LINES]
-            return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
+            return _failure_of(area, facts)
+    named = _other_gpus(case)
+    if named and (case.faults() or case.unexplained()):
+        return _failure_of(areas()["other-gpu"], named)
     return None
+
+
+def _failure_of(area: Area, facts: Iterable[Fact]) -> Outside:
+    evidence = tuple(dict.fromkeys(map(evidence_line, facts)))[:EVIDENCE_LINES]
+    return Outside(area=area.id, title=area.title, evidence=evidence, fix=area.fix)
+
+
+def _other_gpus(case: Case) -> list[Fact]:
+    """Return where a log names another maker's GPU; nothing if it shows one of NVIDIA, too."""
+    if case.of_kind(*_NVIDIA_KINDS) or case.symptoms("nvidia-gpu"):
+        return []
+    return case.symptoms("other-gpu")
 
 
 def _is_outside(finding: Finding, outside: Outside | None, case: Case) -> bool:
     """Whether a failure outside the GPU's environment explains a finding."""
     if outside is None:
         return False
-    if outside.area == "other-gpu" and all(fact.from_log for fact in finding.facts):
-        return not case.of_kind(*_NVIDIA_KINDS)
+    if all(fact.from_log for fact in finding.facts):
+        if finding.cause in _WITHOUT_NVIDIA_GPU and _other_gpus(case):
+            return True
+        if case.about("outside", "other-gpu"):
+            return not case.of_kind(*_NVIDIA_KINDS)
     return EXPLAINED_OUTSIDE.get(finding.cause) == outside.area
 
 
