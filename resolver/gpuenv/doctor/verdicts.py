@@ -185,10 +185,7 @@ def _stated(case: Case) -> Iterator[Finding]:
 
 
 def _suggested(case: Case) -> Finding | None:
-    """Return the cause that most words near the failures suggest, or None.
-
-    Of causes with as many words, those that may be behind another come first.
-    """
+    """Return the cause that most words near the failures suggest, or None."""
     if not (case.faults() or case.unexplained()):
         return None
     by_cause: dict[str, list[Fact]] = {}
@@ -198,10 +195,7 @@ def _suggested(case: Case) -> Finding | None:
             by_cause.setdefault(finding.cause, []).extend(finding.facts)
     if not by_cause:
         return None
-    most = max(map(len, by_cause.values()))
-    best = {cause for cause, facts in by_cause.items() if len(facts) == most}
-    behind = {cause for cause in best if best.isdisjoint(FOLLOWS.get(cause, ()))}
-    cause = max(behind or best, key=lambda cause: causes()[cause].rank)
+    cause = max(by_cause, key=lambda cause: (len(by_cause[cause]), causes()[cause].rank))
     return possible(cause, *by_cause[cause])
 
 
