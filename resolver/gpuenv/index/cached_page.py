@@ -38,9 +38,11 @@ class CachedPage:
             - "url": the URL of the page.
             - "groups": [tags, Requires-Python, whether it is yanked] of wheels that have these in
               common.
-            - "releases": {name: {version: [the three numbers of its place, the numbers of its
-              groups ...]}}, the newest release first. A place is the start, the end and the CRC-32
-              of a line of files.
+            - "kinds": the groups of a release, by their numbers. Most releases of a package are of
+              a few kinds.
+            - "releases": {name: {version: [the three numbers of its place, the number of its
+              kind]}}, the newest release first. A place is the start, the end and the CRC-32 of a
+              line of files.
             - "variants": the names that have variant wheels.
             - "others": the place of the files that are no wheels.
         read: reads the files between a start and an end; None if they are lost.
@@ -51,7 +53,9 @@ class CachedPage:
         ValueError, KeyError: the head is no such object.
     """
 
-    __slots__ = ("_groups", "_others", "_read", "_releases", "_reload", "_url", "_variants")
+    __slots__ = (
+        "_groups", "_kinds", "_others", "_read", "_releases", "_reload", "_url", "_variants",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class CachedPage:
         fields = json.loads(head)
         self._url: str = fields["url"]
         self._groups: list[_Group] = fields["groups"]
+        self._kinds: list[list[int]] = fields["kinds"]
         self._releases: dict[str, dict[str, list[int]]] = fields["releases"]
         self._variants: list[str] = fields["variants"]
         self._others: list[int] = fields["others"]
@@ -84,19 +89,20 @@ class CachedPage:
         Returns:
             {version: whether all wheels that fit are yanked}.
         """
-        usable: set[int] = set()  # the groups that fit and are not yanked
-        yanked: set[int] = set()
+        is_yanked: dict[int, bool] = {}  # of the groups that fit
         fitting_tags = set(filter(fits_tags, {tags for tags, _, _ in self._groups}))
-        for number, (tags, requires_python, is_yanked) in enumerate(self._groups):
+        for number, (tags, requires_python, yanked) in enumerate(self._groups):
             if tags in fitting_tags and fits_python(requires_python):
-                (yanked if is_yanked else usable).add(number)
+                is_yanked[number] = yanked
+        all_yanked: dict[int, bool] = {}  # of the kinds that fit
+        for kind, groups in enumerate(self._kinds):
+            fitting = [is_yanked[number] for number in groups if number in is_yanked]
+            if fitting:
+                all_yanked[kind] = all(fitting)
         versions: dict[str, bool] = {}
-        for version, listed in self._releases.get(name, {}).items():
-            groups = listed[3:]
-            if not usable.isdisjoint(groups):
-                versions[version] = False
-            elif not yanked.isdisjoint(groups):
-                versions[version] = True
+        for version, (_, _, _, kind) in self._releases.get(name, {}).items():
+            if kind in all_yanked:
+                versions[version] = all_yanked[kind]
         return versions
 
     def has_variants(self, name: str) -> bool:
@@ -215,19 +221,21 @@ class NewPage:
         self, url: str, wheels: Mapping[tuple[str, str], list[FileRow]], others: list[FileRow]
     ) -> bytes:
         groups: dict[_Group, int] = {}
+        kinds: dict[tuple[int, ...], int] = {}
         releases: dict[str, dict[str, list[int]]] = {}
         variants: dict[str, None] = {}
         newest = sorted(wheels, key=lambda release: version_key(release[1]), reverse=True)
         for name, version in newest:
             files = wheels[name, version]
-            numbers = [groups.setdefault(_group_of(row), len(groups)) for row in files]
-            listed = [*self._add_line(files), *dict.fromkeys(numbers)]
-            releases.setdefault(name, {})[version] = listed
+            numbers = {groups.setdefault(_group_of(row), len(groups)) for row in files}
+            kind = kinds.setdefault(tuple(sorted(numbers)), len(kinds))
+            releases.setdefault(name, {})[version] = [*self._add_line(files), kind]
             if any(split_label(row.filename)[1] for row in files):
                 variants[name] = None
         head = {
             "url": url,
             "groups": list(groups),
+            "kinds": list(kinds),
             "releases": releases,
             "variants": list(variants),
             "others": self._add_line(others),
