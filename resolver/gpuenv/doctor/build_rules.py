@@ -29,6 +29,8 @@ _LAST_COMMON_CAPABILITY = (7, 5)
 _FIRST_COMMON_CAPABILITY = (5, 0)
 _NEW_CAPABILITY = (10, 0)  # builds from before 2025 have no code for a GPU since this one
 _STATUS_OF_OLD_GPUS = "invalid device function"
+_STATUS_OF_NEW_GPUS = "CUDNN_STATUS_EXECUTION_FAILED"
+_FIRST_CAPABILITY_OF_IMAGES = (6, 0)  # programs with few images often have none for an older GPU
 _FIRST_CUDA_ONLY_RELEASE = (2, 11)  # TensorFlow from this release has no CUDA build for Windows
 # The package of a CPU build -> the package of the CUDA build, which installs the same files.
 _CPU_PACKAGES = {"onnxruntime": "onnxruntime-gpu"}
@@ -193,6 +195,32 @@ def architectures(case: Case) -> Iterator[Finding]:
             order.reverse()
         for cause in order:
             yield possible(cause, *facts)
+
+
+def invalid_images(case: Case) -> Iterator[Finding]:
+    """Explain an invalid image: an old GPU that it has no code for, or a driver older than it."""
+    images = case.symptoms("invalid-image")
+    if not images:
+        return
+    for capability, gpu in _devices(case):
+        if capability < _FIRST_CAPABILITY_OF_IMAGES:
+            yield possible("gpu_too_old_for_build", images[0], gpu)
+            return
+    yield likely("driver_too_old", images[0])
+
+
+def failed_executions(case: Case) -> Iterator[Finding]:
+    """Suggest that a GPU is too new where cuDNN's kernel failed, unless all named GPUs are old."""
+    failed = [fact for fact in case.of_kind("status") if fact.value == _STATUS_OF_NEW_GPUS]
+    devices = list(_devices(case))
+    if not failed or case.of_kind("out-of-memory"):
+        return
+    if not devices:
+        yield possible("gpu_too_new_for_build", failed[0])
+    for capability, gpu in devices:
+        if capability >= _LAST_COMMON_CAPABILITY:
+            yield possible("gpu_too_new_for_build", failed[0], gpu)
+            return
 
 
 def suggested_by_gpu(case: Case) -> Iterator[Finding]:

@@ -157,9 +157,9 @@ KINDS: dict[str, str] = {
     "handle": "subject: null, destroyed, forked or raced, the misuse of a cuDNN handle; value: the "
     "call",
     "symptom": "subject: a failure that names no cause (cudnn-start, cudnn-call, load, launch, "
-    "nccl, unexplained), or a condition that may explain one (cuda-unavailable, cuda-asked, "
-    "took-cpu, started-without-gpu, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, suspended, "
-    "growth); value: ''",
+    "nccl, invalid-image, unexplained), or a condition that may explain one (cuda-unavailable, "
+    "cuda-asked, took-cpu, started-without-gpu, other-gpu, nvidia-gpu, compat-path, uvm-reloaded, "
+    "suspended, growth); value: ''",
     # libraries
     "library-missing": "subject: file name, 'libcudnn_ops.so.9'; value: what needs it or ''",
     "library-from": "subject: file name, 'libcudnn_cnn.so.9'; value: path of the loaded file",

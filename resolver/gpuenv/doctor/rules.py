@@ -613,6 +613,8 @@ _RULES = (
     build_rules.cuda_of_build,
     build_rules.default_build,
     build_rules.architectures,
+    build_rules.invalid_images,
+    build_rules.failed_executions,
     build_rules.releases_without_gpu,
     build_rules.tensorflow_release,
     build_rules.gpu_after_release,
