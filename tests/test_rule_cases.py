@@ -77,7 +77,7 @@ def test_installed(case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Mon
         text = f"Metadata-Version: 2.1\nName: {spelled}\nVersion: {version}\n"
         (folder / "METADATA").write_text(text)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    rows, _ = installed.distributions()
+    rows, _ = installed.read_distributions()
     monkeypatch.undo()
     check(case, evaluate.pin_reasons([row[:2] for row in rows], host_of(case), DATA))
 
